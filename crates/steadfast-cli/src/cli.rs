@@ -213,15 +213,19 @@ pub(crate) enum NotifyCommand {
         #[arg(long)]
         embedded: bool,
     },
-    /// Let what a mirror asks for be taken out: more at once than its guard grants. Where nothing waits, that is an error.
+    /// Approve removals that a mirror's guard holds back. It is an error if none is pending.
     Approve {
         /// The configuration, TOML or YAML.
         #[arg(short = 'c', long = "config", value_name = "FILE")]
         config: PathBuf,
 
-        /// Only what this mirror asks for.
+        /// Only removals of this mirror.
         #[arg(value_name = "SINK")]
         sink: Option<String>,
+
+        /// Only the removals with this ID, or the only ones whose ID begins like this. What has changed since is not approved.
+        #[arg(value_name = "ID", requires = "sink")]
+        id: Option<String>,
     },
     /// Print manifests of the least that the program has to be allowed: a service account, its roles and bindings.
     Rbac {

@@ -40,7 +40,9 @@ pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
             let of = commands::Of { object, namespace, cluster, embedded };
             commands::explain(&config, of).await
         }
-        Some(NotifyCommand::Approve { config, sink }) => mirrors::approve(&config, sink.as_deref()).await,
+        Some(NotifyCommand::Approve { config, sink, id }) => {
+            mirrors::approve(&config, sink.as_deref(), id.as_deref()).await
+        }
         Some(NotifyCommand::Rbac { config, namespace, embedded }) => rbac::rbac(&config, &namespace, embedded).await,
         Some(NotifyCommand::Status { config, output }) => status::status(&config, output).await,
         Some(NotifyCommand::Schema) => commands::schema(),

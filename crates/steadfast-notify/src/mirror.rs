@@ -1,7 +1,7 @@
 //! Mirrors: sinks that are made equal to what rules send of the whole cluster, and do not only hear of changes.
 //!
-//! What is to be there comes from the informers' caches as they are, so that no event that was missed leaves the outside wrong. A cache
-//! that is in doubt, or an object of which nobody knows what it means, puts the whole of it in doubt: then nothing is taken out.
+//! The entries come from the informers' caches and not from events, so that no missed event leaves a target wrong. A cache that is
+//! uncertain concerns the entries of its cluster only, and an object whose entries are not known concerns its own entries only: these stay.
 
 mod approvals;
 mod collect;
@@ -13,7 +13,7 @@ mod open;
 mod view;
 
 pub use approvals::Approvals;
-pub use driver::{MirrorStanding, Seen};
+pub use driver::{MAX_LISTED, MirrorStanding, Seen};
 pub use keeper::{How, Keeper, Play, previewed};
 pub use open::Openings;
 pub use view::View;

@@ -71,7 +71,7 @@ pub enum Notice {
         /// Why it cannot.
         why: String,
     },
-    /// Of some object nobody knows what it means to a mirror: nothing is taken out of that meanwhile.
+    /// The entries of an object are not known: those that a mirror has of it stay unchanged.
     Unclear {
         /// Which mirror.
         mirror: String,
@@ -91,6 +91,17 @@ pub enum Notice {
         mirror: String,
         /// Those keys.
         keys: Vec<String>,
+    },
+    /// An entry is left out or unchanged because of what it is, and why.
+    LeftAlone {
+        /// Which mirror.
+        mirror: String,
+        /// The entry.
+        entry: String,
+        /// Why.
+        why: String,
+        /// How many others are left alone since.
+        others: usize,
     },
     /// More is to be taken out of a mirror at once than is granted.
     Asks {
@@ -157,11 +168,15 @@ impl fmt::Display for Notice {
                 )
             }
             Self::Unclear { mirror, why, objects } => {
-                let more = if *objects > 1 { format!(" (and so for {} more)", objects - 1) } else { String::new() };
-                write!(f, "mirror {mirror}: nothing is taken out of it while this is so: {why}{more}")
+                let more = if *objects > 1 { format!(" (and {} more objects)", objects - 1) } else { String::new() };
+                write!(f, "mirror {mirror}: the entries of an object stay unchanged: {}{more}", escaped(why))
             }
             Self::Clear { mirror } => {
-                write!(f, "mirror {mirror}: of all objects it is known again what they mean to it")
+                write!(f, "mirror {mirror}: the entries of all objects are valid again")
+            }
+            Self::LeftAlone { mirror, entry, why, others } => {
+                let more = if *others > 0 { format!(" (and {others} more entries)") } else { String::new() };
+                write!(f, "mirror {mirror}: the entry {} is left alone: {}{more}", escaped(entry), escaped(why))
             }
             Self::Contested { mirror, keys } => {
                 let keys = some(keys);
@@ -169,10 +184,11 @@ impl fmt::Display for Notice {
                     "the one that is ready comes first, then that of the earlier rule; give each a key of its own";
                 write!(f, "mirror {mirror}: several say different things of {keys}: {why}")
             }
-            Self::Asks { mirror, ask: Ask { id, names, of } } => {
+            Self::Asks { mirror, ask: Ask { id, group, names, of } } => {
                 let (count, names) = (names.len(), some(names));
-                let remedy = format!("`steadfast notify approve -c FILE {mirror}` lets that happen");
-                write!(f, "mirror {mirror}: {count} of {of} would be taken out ({names}), and are not; {remedy} ({id})")
+                let of_group = if group.is_empty() { String::new() } else { format!(" of the group {group}") };
+                let remedy = format!("`steadfast notify approve -c FILE {mirror} {id}` approves the removal");
+                write!(f, "mirror {mirror}: {count} of {of} entries{of_group} would go ({names}) and stay; {remedy}")
             }
             Self::Approved { mirror, ask: Ask { names, .. } } => {
                 let (count, names) = (names.len(), some(names));
@@ -188,7 +204,7 @@ impl fmt::Display for Notice {
 /// The first of many names.
 fn some(names: &[String]) -> String {
     const TOLD: usize = 5;
-    let first = names.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let first = names.iter().take(TOLD).map(|name| escaped(name)).collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(TOLD) {
         0 => first,
         more => format!("{first} and {more} more"),
@@ -197,3 +213,19 @@ fn some(names: &[String]) -> String {
 
 /// What is told notices.
 pub type Tell = dyn Fn(Notice) + Send + Sync;
+
+/// Text of a tenant, without characters that a terminal or a log would act on.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        // Quotes and backslashes of a sentence stay as they are.
+        if letter.is_control()
+            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        {
+            escaped.extend(letter.escape_default());
+        } else {
+            escaped.push(letter);
+        }
+    }
+    escaped
+}

@@ -32,8 +32,8 @@ pub(crate) const fn optional(name: &'static str, kind: FieldKind) -> Field {
     Field { name, kind, is_needed: false }
 }
 
-/// What an entry is called.
-pub(crate) const KEY: Field = needed("key", FieldKind::Text);
+/// The key of an entry: the identity of its object by default.
+pub(crate) const KEY: Field = optional("key", FieldKind::Text);
 
 /// Whether it is in traffic.
 pub(crate) const READY: Field = optional("ready", FieldKind::Bool);

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
+use crate::origin::{Doubts, Exists, Origin};
+
 /// What lies outside under a name.
 pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
     /// Whether anything comes to it. What nothing comes to is missed by nobody when it goes.
@@ -16,26 +18,72 @@ pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
         None
     }
 
-    /// Under what others would have taken its place, where that is not the `name` of the entry: of what shares a place, all is
-    /// the mirror's or nothing.
+    /// Returns the place that others would occupy, if that is not the `name` of the entry: a place belongs to the mirror as a
+    /// whole or not at all.
     fn place<'a>(&'a self, name: &'a str) -> &'a str {
         name
     }
+
+    /// Returns every place of the entry next to its `name`: a place belongs to one group of entries at a time.
+    fn places(&self, name: &str) -> Vec<String> {
+        vec![self.place(name).to_owned()]
+    }
 }
 
-/// All that is to be outside.
+/// A further entry of a name that is wanted already.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival<V> {
+    /// Name of the entry.
+    pub name: String,
+    /// Value of the entry.
+    pub value: V,
+    /// Origin of the entry.
+    pub origin: Arc<Origin>,
+}
+
+/// All entries that should exist in the target.
+#[derive(Clone, Debug)]
 pub struct Wanted<V> {
-    /// By name.
+    /// The entries, by name.
     pub entries: BTreeMap<String, V>,
-    /// Why this may not be how things are, where it may not: as long as it is there, nothing is taken out.
+    /// Reason why all entries may be wrong, if there is one: nothing is removed while it is set.
     pub doubt: Option<Arc<str>>,
+    /// Origins of the entries, by name. An entry without one belongs to the group with the empty name.
+    pub origins: BTreeMap<String, Arc<Origin>>,
+    /// Further entries of names in `entries`. The group that holds a name keeps it; otherwise the one in `entries` comes first.
+    pub rivals: Vec<Rival<V>>,
+    /// What is uncertain about single clusters and objects.
+    pub doubts: Doubts,
+    /// Tells whether the object of an entry exists. Without this, the loss of every entry counts.
+    pub exists: Option<Exists>,
+}
+
+impl<V> Default for Wanted<V> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            doubt: None,
+            origins: BTreeMap::new(),
+            rivals: Vec::new(),
+            doubts: Doubts::default(),
+            exists: None,
+        }
+    }
+}
+
+/// Two are equal if they want the same, whatever tells whether objects exist.
+impl<V: PartialEq> PartialEq for Wanted<V> {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { entries, doubt, origins, rivals, doubts, exists: _ } = self;
+        (entries, doubt, origins, rivals, doubts)
+            == (&other.entries, &other.doubt, &other.origins, &other.rivals, &other.doubts)
+    }
 }
 
 impl<V> Wanted<V> {
-    /// This is how things are.
+    /// Wants `entries` without any doubt.
     pub fn certain(entries: BTreeMap<String, V>) -> Self {
-        Self { entries, doubt: None }
+        Self { entries, ..Self::default() }
     }
 }
 

@@ -1,21 +1,26 @@
-//! How much may be taken out at once: a mistake in a rule, or somebody's in the cluster, must not empty what others live by.
+//! The removal guard: a mistake in a rule, or in a cluster, must not take away the capacity that others live by.
 //!
-//! What has been taken out is counted for a while, so that many small takings are no way around it; and before it is done, so
-//! that neither is a program that dies over and over.
+//! The guard compares numbers, not names: how many entries of a group would remain in service, next to the highest number in
+//! service within the window. A replaced entry is no loss, and neither is the entry of an object that is gone while
+//! others of the group serve: nothing answers there any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-/// How much may be taken out at once without being asked for.
+/// Falling numbers that are remembered of a group, unless more than a 64th of the window lies between them.
+const MAX_LEVELS: usize = 64;
+
+/// How much capacity a group may lose without approval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The part of all that served at the beginning of the window: 0.0 to 1.0, a third by default.
+    /// Part of the highest number in service within the window that may be missing: 0.0 to 1.0. Defaults to a third.
     pub share: f64,
-    /// So many in any case, however few there are: 1 by default.
+    /// Number of entries that may be missing in any case. Defaults to 1.
     pub few: usize,
-    /// How long what has been taken out counts: five minutes by default.
+    /// How long the highest number in service counts. Defaults to five minutes.
     pub window: Duration,
 }
 
@@ -26,103 +31,300 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How many of `before` may go.
-    #[expect(clippy::cast_sign_loss, reason = "a share below zero is none: such a number becomes 0")]
-    fn of(&self, before: usize) -> usize {
-        ((before as f64 * self.share) as usize).max(self.few)
+    /// Returns how many of `highest` may be missing.
+    #[expect(clippy::cast_sign_loss, reason = "a share below zero becomes 0")]
+    fn of(&self, highest: usize) -> usize {
+        ((highest as f64 * self.share) as usize).max(self.few)
     }
 }
 
-/// What somebody has to approve of.
+/// Removals that need approval.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Ask {
-    /// What to approve of it by: other entries make it another one, a restart does not.
+    /// Identifies these removals: other entries, or other values of them, give another ID. A restart does not.
     pub id: String,
-    /// What is to be taken out, in the order of the names.
+    /// The group that owns the entries.
+    #[serde(default)]
+    pub group: String,
+    /// Names of the entries to remove, sorted.
     pub names: Vec<String>,
-    /// How many serve now.
+    /// How many entries of the group are in service now.
     pub of: usize,
 }
 
-/// What a mirror is asked to approve of is not what it asks for.
+/// An approval that names no pending removals.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("nothing waits for the approval {id}: {}", match .waits { Some(ask) => format!("what waits is {ask}"), None => "nothing waits at all".to_owned() })]
+#[error("no removal with the ID {id} needs approval: {}", pending(.waits))]
 pub struct NoSuchAsk {
-    /// What was approved of.
+    /// The ID of the approval.
     pub id: String,
-    /// What does wait.
-    pub waits: Option<String>,
+    /// The IDs that are pending.
+    pub waits: Vec<String>,
 }
 
-/// What was taken out lately, and what was approved of.
+fn pending(ids: &[String]) -> String {
+    if ids.is_empty() { "nothing is pending".to_owned() } else { format!("pending are {}", ids.join(", ")) }
+}
+
+/// What one group would lose and gain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flow {
+    /// Entries in service now.
+    pub(crate) serving: usize,
+    /// Entries that start to serve.
+    pub(crate) coming: usize,
+    /// Entries that stop serving and whose objects are gone, with a text of what would happen to each.
+    pub(crate) gone: BTreeMap<String, String>,
+    /// Other entries that stop serving, likewise.
+    pub(crate) outs: BTreeMap<String, String>,
+}
+
+/// The guard's memory of one mirror.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct Record {
-    /// What was taken out, and when, in seconds since 1970. A clock that is set changes how long it counts, and nothing else.
-    gone: Vec<(u64, String)>,
-    approved: BTreeSet<String>,
-    ask: Option<Ask>,
+pub(crate) struct Guard {
+    /// Numbers in service of each group within the window: falling numbers, and when each was seen last, in seconds since 1970.
+    #[serde(default)]
+    levels: BTreeMap<String, Vec<(u64, usize)>>,
+    /// Numbers in service after the last decision.
+    #[serde(skip)]
+    left: BTreeMap<String, usize>,
+    /// Replacements in progress, by group.
+    #[serde(skip)]
+    replaced: BTreeMap<String, Replaced>,
+    /// Entries whose removal was approved, by name, with the text of what happens to them.
+    #[serde(default)]
+    approved: BTreeMap<String, String>,
+    /// Pending approvals by group.
+    #[serde(default)]
+    asks: BTreeMap<String, Pending>,
 }
 
-/// What may be taken out of what is to be.
+/// A pending approval.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+struct Pending {
+    ask: Ask,
+    /// What happens to each entry, by name: the approval covers this and nothing else.
+    texts: BTreeMap<String, String>,
+}
+
+/// Entries of a group that go as soon as others have come: until then both are in service, which is no capacity to be missed later.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Replaced {
+    names: BTreeSet<String>,
+    /// Number in service before the others came.
+    base: usize,
+}
+
+impl Replaced {
+    /// Returns the capacity of a group that has `serving` entries in service.
+    fn capacity(&mut self, flow: &Flow) -> usize {
+        self.names.retain(|name| flow.outs.contains_key(name) || flow.gone.contains_key(name));
+        if self.names.is_empty() {
+            self.base = 0;
+        }
+        flow.serving.saturating_sub(self.names.len()).max(self.base.min(flow.serving))
+    }
+}
+
+/// The decision about all groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) granted: BTreeSet<String>,
-    pub(crate) ask: Option<Ask>,
+    /// Pending approvals, by name of the entry: the ID.
+    pub(crate) asked: BTreeMap<String, String>,
+    /// Entries that go when those that replace them are in service.
+    pub(crate) replaced: BTreeSet<String>,
 }
 
-impl Record {
-    /// What may be taken out of `outs` where all of `serving` serve now, which has `outs` in it. What may be counts as taken out.
+/// Rules of the guard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) limits: Limits,
+    /// Whether the last entry of the mirror may go without approval.
+    pub(crate) allow_empty: bool,
+}
+
+impl Guard {
+    /// Decides which entries may stop serving at `now`, in seconds since 1970.
+    ///
+    /// Entries that are kept because a view is uncertain are in `held`: their approvals and pending approvals stay as they are.
     pub(crate) fn judge(
         &mut self,
-        limits: &Limits,
-        outs: &BTreeSet<String>,
-        serving: &BTreeSet<String>,
+        rules: Rules,
+        flows: &BTreeMap<String, Flow>,
+        held: &BTreeSet<String>,
         now: u64,
     ) -> Verdict {
-        let window = limits.window.as_secs();
-        // One from the future was written before a clock was set back.
-        self.gone.retain(|(when, _)| now.abs_diff(*when) < window);
-        self.approved.retain(|name| outs.contains(name));
-        let fresh: BTreeSet<_> = outs.difference(&self.approved).cloned().collect();
-        let recent: BTreeSet<_> = self.gone.iter().map(|(_, name)| name.clone()).collect();
-        let before = serving.union(&recent).count();
-        let may = limits.of(before);
-        let mut granted: BTreeSet<_> = outs.intersection(&self.approved).cloned().collect();
-        self.ask = None;
-        if fresh.union(&recent).count() <= may || fresh.is_empty() {
-            self.gone.extend(fresh.difference(&recent).map(|name| (now, name.clone())));
-            granted.extend(fresh);
-        } else {
-            let names: Vec<_> = fresh.into_iter().collect();
-            self.ask = Some(Ask { id: id_of(&names), names, of: serving.len() });
+        // An approval ends when its entry is wanted again, or when something else would happen to the entry.
+        self.approved.retain(|name, text| {
+            let happens = |flow: &Flow| flow.outs.get(name).or_else(|| flow.gone.get(name)) == Some(text);
+            held.contains(name) || flows.values().any(happens)
+        });
+        let mut decided: BTreeMap<&String, Decision> = BTreeMap::new();
+        for (group, flow) in flows {
+            let replaced = self.replaced.entry(group.clone()).or_default();
+            let capacity = replaced.capacity(flow);
+            let levels = self.levels.entry(group.clone()).or_default();
+            observe(levels, capacity, now, rules.limits.window);
+            let highest = levels.first().map_or(capacity, |(_, highest)| *highest);
+            // Entries that are about to be added may fail: they count only after the next look has seen them.
+            let mut decision = Decision::of(flow, flow.serving, &self.approved, highest, &rules.limits);
+            if flow.coming > 0 && !decision.asked.is_empty() {
+                let hoped = flow.serving + flow.coming;
+                if Decision::of(flow, hoped, &self.approved, highest, &rules.limits).asked.is_empty() {
+                    replaced.base = replaced.base.max(capacity);
+                    replaced.names.extend(decision.asked.keys().cloned());
+                    decision.asked.clear();
+                }
+            }
+            decided.insert(group, decision);
         }
-        Verdict { granted, ask: self.ask.clone() }
+        let before: usize = flows.values().map(|flow| flow.serving).sum();
+        let after: usize = flows.iter().map(|(group, flow)| decided[group].left(flow)).sum();
+        if before > 0 && after == 0 && !rules.allow_empty {
+            let is_refilled = flows.values().any(|flow| flow.coming > 0);
+            decided.values_mut().for_each(|decision| decision.withhold(is_refilled));
+        }
+        self.left = flows.iter().map(|(group, flow)| (group.clone(), decided[group].left(flow))).collect();
+        self.replaced.retain(|_, replaced| !replaced.names.is_empty());
+        let mut verdict = Verdict::default();
+        self.asks.retain(|_, pending| pending.ask.names.iter().any(|name| held.contains(name)));
+        for (group, Decision { excused, approved, granted, asked }) in decided {
+            // What was scaled down for good reasons, or by approval, does not count as missing later.
+            lower(self.levels.get_mut(group), excused.len() + approved.len());
+            verdict.granted.extend(excused.keys().chain(approved.keys()).chain(granted.keys()).cloned());
+            if !asked.is_empty() {
+                let id = id_of(group, &asked);
+                verdict.asked.extend(asked.keys().map(|name| (name.clone(), id.clone())));
+                let (names, of) = (asked.keys().cloned().collect(), flows[group].serving);
+                let ask = Ask { id, group: group.clone(), names, of };
+                self.asks.insert(group.clone(), Pending { ask, texts: asked });
+            }
+        }
+        let replaced = self.replaced.values().flat_map(|replaced| &replaced.names);
+        verdict.replaced = replaced.filter(|name| !verdict.granted.contains(*name)).cloned().collect();
+        self.levels.retain(|_, levels| {
+            levels.retain(|(when, _)| now.abs_diff(*when) < rules.limits.window.as_secs());
+            levels.first().is_some_and(|(_, highest)| *highest > 0)
+        });
+        verdict
     }
 
-    /// Lets what is asked for be taken out.
+    /// Returns what a restart must not lose. A group that has as many in service as ever is seen by the next look.
+    pub(crate) fn lasting(&self) -> Self {
+        let mut lasting = Self { left: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
+        let left = |group: &String| self.left.get(group).copied().unwrap_or_default();
+        lasting.levels.retain(|group, levels| levels.first().is_some_and(|(_, highest)| *highest > left(group)));
+        lasting
+    }
+
+    /// Approves the removals with this ID.
     pub(crate) fn approve(&mut self, id: &str) -> Result<Ask, NoSuchAsk> {
-        match self.ask.take_if(|ask| ask.id == id) {
-            Some(ask) => {
-                self.approved.extend(ask.names.iter().cloned());
+        let group = self.asks.iter().find(|(_, pending)| pending.ask.id == id).map(|(group, _)| group.clone());
+        match group.and_then(|group| self.asks.remove(&group)) {
+            Some(Pending { ask, texts }) => {
+                self.approved.extend(texts);
                 Ok(ask)
             }
-            None => Err(NoSuchAsk { id: id.to_owned(), waits: self.ask.as_ref().map(|ask| ask.id.clone()) }),
+            None => Err(NoSuchAsk { id: id.to_owned(), waits: self.asks().map(|ask| ask.id.clone()).collect() }),
         }
     }
 
-    /// What waits to be approved of.
-    pub(crate) fn ask(&self) -> Option<&Ask> {
-        self.ask.as_ref()
+    /// Pending approvals, by group.
+    pub(crate) fn asks(&self) -> impl Iterator<Item = &Ask> {
+        self.asks.values().map(|pending| &pending.ask)
     }
 }
 
-/// The same for the same names, in any release of this program: FNV-1a over them.
-fn id_of(names: &[String]) -> String {
-    let bytes = names.iter().flat_map(|name| name.bytes().chain([0]));
-    let hash =
-        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    // Short enough to be typed.
-    format!("{:08x}", (hash ^ (hash >> 32)) as u32)
+/// Records that a group has `serving` entries in service: what is not more than that decides nothing any more.
+fn observe(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Duration) {
+    // A time in the future was written before the clock was set back.
+    levels.retain(|(when, _)| now.abs_diff(*when) < window.as_secs());
+    while levels.last().is_some_and(|(_, count)| *count <= serving) {
+        levels.pop();
+    }
+    let step = window.as_secs() / MAX_LEVELS as u64;
+    let is_full = levels.len() >= MAX_LEVELS;
+    match levels.last_mut() {
+        // The higher number counts for longer instead.
+        Some((when, _)) if is_full && now.abs_diff(*when) <= step => *when = now,
+        _ => levels.push((now, serving)),
+    }
+}
+
+/// Lowers all numbers of a group by `count`.
+fn lower(levels: Option<&mut Vec<(u64, usize)>>, count: usize) {
+    if let Some(levels) = levels.filter(|_| count > 0) {
+        levels.iter_mut().for_each(|(_, level)| *level = level.saturating_sub(count));
+    }
+}
+
+/// The decision about one group: what happens to each entry, by name.
+struct Decision {
+    /// Entries of objects that are gone while others serve.
+    excused: BTreeMap<String, String>,
+    approved: BTreeMap<String, String>,
+    granted: BTreeMap<String, String>,
+    asked: BTreeMap<String, String>,
+}
+
+impl Decision {
+    /// Decides where `serving` entries are in service, and `highest` were within the window.
+    fn of(flow: &Flow, serving: usize, approved: &BTreeMap<String, String>, highest: usize, limits: &Limits) -> Self {
+        let is_approved = |(name, text): &(&String, &String)| approved.get(*name) == Some(*text);
+        let part = |of: &BTreeMap<String, String>, wanted: bool| -> BTreeMap<String, String> {
+            let chosen = of.iter().filter(|one| is_approved(one) == wanted);
+            chosen.map(|(name, text)| (name.clone(), text.clone())).collect()
+        };
+        let mut approved = part(&flow.outs, true);
+        approved.extend(part(&flow.gone, true));
+        let (mut fresh, mut excused) = (part(&flow.outs, false), part(&flow.gone, false));
+        let left = serving.saturating_sub(approved.len());
+        if excused.len() >= left {
+            // No other serves: the group would be empty.
+            fresh.append(&mut excused);
+        }
+        let left = left - excused.len().min(left);
+        let after = left.saturating_sub(fresh.len());
+        let highest_of_living = highest.saturating_sub(excused.len() + approved.len());
+        let missing = highest_of_living.saturating_sub(after);
+        let is_last = after == 0 && highest > limits.few;
+        let may_go = missing <= limits.of(highest_of_living) && !(is_last && limits.share < 1.0);
+        let (granted, asked) = if may_go { (fresh, BTreeMap::new()) } else { (BTreeMap::new(), fresh) };
+        Self { excused, approved, granted, asked }
+    }
+
+    /// Returns how many entries of the group serve after the decision, without those that come.
+    fn left(&self, flow: &Flow) -> usize {
+        let Self { excused, approved, granted, .. } = self;
+        flow.serving.saturating_sub(excused.len() + approved.len() + granted.len())
+    }
+
+    /// Takes back whatever was not approved: until other entries have come, or else until it is.
+    fn withhold(&mut self, is_refilled: bool) {
+        self.asked.append(&mut self.excused);
+        self.asked.append(&mut self.granted);
+        if is_refilled {
+            self.asked.clear();
+        }
+    }
+}
+
+/// Returns the same ID for the same removals, in every release: 128 bits of SHA-256.
+fn id_of(group: &str, texts: &BTreeMap<String, String>) -> String {
+    use std::fmt::Write;
+    let mut hash = Sha256::new();
+    let words = std::iter::once(group).chain(texts.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]));
+    for word in words {
+        // The length keeps neighbours apart.
+        hash.update((word.len() as u64).to_be_bytes());
+        hash.update(word);
+    }
+    let mut id = String::new();
+    for byte in &hash.finalize()[..16] {
+        let _ = write!(id, "{byte:02x}");
+    }
+    id
 }
 
 #[cfg(test)]

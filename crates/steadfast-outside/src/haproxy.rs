@@ -67,6 +67,10 @@ impl Value for Server {
     fn drained(&self) -> Option<Self> {
         Some(Self { weight: 0, ..*self })
     }
+
+    fn places(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned(), self.address.to_string()]
+    }
 }
 
 /// The servers of one backend that are a mirror's.

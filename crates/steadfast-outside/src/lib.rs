@@ -13,7 +13,7 @@
 //! let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?;
 //! let mirror = Mirror::start("web", target, Settings::default(), Memory::open(Path::new("mirrors.json"))?);
 //! // Whenever it changes, as a whole.
-//! mirror.want(Wanted { entries, doubt: informer_is_stale.then(|| "the cache is stale".into()) });
+//! mirror.want(Wanted { doubt: informer_is_stale.then(|| "the cache is stale".into()), ..Wanted::certain(entries) });
 //! # Ok(())
 //! # }
 //! ```
@@ -21,9 +21,12 @@
 //! | room | what it is |
 //! |---|---|
 //! | `entry` | what lies outside under a name, whose it is, and what is to be done about it |
-//! | `plan` | what there is beside what is wanted: which steps lead there, and what has to wait, and why |
-//! | `guard` | how much may go at once, and what was approved of more |
-//! | `memory` | what of that no restart may forget, in a file |
+//! | `origin` | the object, rule and group that an entry comes from, and what is uncertain about them |
+//! | `claims` | which group owns a place that several want |
+//! | `plan` | the steps from what there is to what is wanted, and the reasons for what has to wait |
+//! | `guard` | how much capacity a group may lose, and which removals were approved |
+//! | `attempts` | backoff of single entries |
+//! | `record`, `memory` | what no restart may forget, in a file |
 //! | `mirror` | one mirror at work: looks, plans, acts, looks again |
 //! | `preview` | what a mirror would do, for who only wants to see it |
 //! | `rehearsal` | a target that is only played |
@@ -38,6 +41,8 @@
 //! | `nftables` | the backends behind one address, by the kernel |
 //! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
 
+mod attempts;
+mod claims;
 mod entry;
 mod exchange;
 mod fitted;
@@ -45,8 +50,10 @@ mod guard;
 mod lanes;
 mod memory;
 mod mirror;
+mod origin;
 mod plan;
 mod preview;
+mod record;
 mod rehearsal;
 mod together;
 
@@ -58,10 +65,12 @@ pub mod ipvs;
 pub mod nftables;
 pub mod registry;
 
-pub use entry::{Found, Step, Target, Value, Wanted};
+pub use claims::Conflict;
+pub use entry::{Found, Rival, Step, Target, Value, Wanted};
 pub use guard::{Ask, Limits, NoSuchAsk};
 pub use memory::Memory;
-pub use mirror::{Mirror, Settings, Status};
+pub use mirror::{Mirror, Settings, State, Status};
+pub use origin::{Doubts, Exists, ObjectId, Origin};
 pub use plan::Kept;
 pub use preview::{Preview, preview};
 pub use rehearsal::Rehearsal;

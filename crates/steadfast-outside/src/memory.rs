@@ -1,111 +1,158 @@
-//! What no restart may forget, in a file: what was taken out lately, what waits to be approved of, and what was.
+//! The memory of mirrors that no restart may lose, in a file: whose entries they hold, and what the guard knows.
+
+mod journal;
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::guard::{Ask, NoSuchAsk, Record};
+use crate::guard::{Ask, Guard, NoSuchAsk};
+use crate::record::Record;
+use journal::{Journal, Line};
 
-/// What mirrors remember, each under its name. Clones are the same memory.
+/// Memory of several mirrors, each under its name. Clones share one memory.
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<Mutex<Inner>>);
+pub struct Memory(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Nowhere but here, where there is none.
-    path: Option<PathBuf>,
-    records: BTreeMap<String, Record>,
+    /// Taken before `records`, so that lines reach the file in the order of the changes. `None` keeps everything in the process alone.
+    journal: Mutex<Option<Journal>>,
+    /// Never held during I/O: mirrors wait for this lock on the threads of the runtime.
+    records: Mutex<BTreeMap<String, Remembered>>,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    record: Record,
+    /// The guard as the file has it.
+    written: Guard,
 }
 
 impl Memory {
-    /// The memory in the file at `path`, which is made when there is something to remember, for its owner alone to read.
+    /// Opens the memory in the file at `path`. The file is created with the first thing to remember, readable by its owner only.
     ///
     /// # Errors
     ///
-    /// Where it cannot be read, or is no such file: what it says of approvals must not be guessed at.
+    /// If the file cannot be read or is damaged: approvals must not be guessed.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let records = match fs::read(path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
-                let why = format!(
-                    "{} is not what mirrors remember ({error}): remove it, and what was approved of is to be approved of again",
-                    path.display()
-                );
-                io::Error::new(io::ErrorKind::InvalidData, why)
-            })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
-        };
-        Ok(Self(Arc::new(Mutex::new(Inner { path: Some(path.to_owned()), records }))))
+        let (journal, lines) = Journal::open(path)?;
+        let mut records: BTreeMap<String, Remembered> = BTreeMap::new();
+        for line in lines {
+            match line {
+                Line::Entry { mirror, name, held } => records.entry(mirror).or_default().record.restore(name, held),
+                Line::Guard { mirror, guard } => {
+                    let remembered = records.entry(mirror).or_default();
+                    remembered.record.guard = guard.clone();
+                    remembered.written = guard;
+                }
+            }
+        }
+        Ok(Self(Arc::new(Inner { journal: Mutex::new(Some(journal)), records: Mutex::new(records) })))
     }
 
-    /// A memory that ends with the program.
+    /// Creates a memory that ends with the process.
     pub fn volatile() -> Self {
-        Self(Arc::new(Mutex::new(Inner { path: None, records: BTreeMap::new() })))
+        Self(Arc::new(Inner { journal: Mutex::new(None), records: Mutex::default() }))
     }
 
-    /// What waits to be approved of, by mirror.
+    /// Returns the pending approvals of each mirror; the first one where a mirror has several.
     pub fn asks(&self) -> BTreeMap<String, Ask> {
-        let asks = |(name, record): (&String, &Record)| Some((name.clone(), record.ask()?.clone()));
-        self.lock().records.iter().filter_map(asks).collect()
+        self.all_asks().into_iter().filter_map(|(mirror, asks)| Some((mirror, asks.into_iter().next()?))).collect()
     }
 
-    /// Lets what `mirror` asks for under `id` be taken out; returns what that is.
+    /// Returns all pending approvals of each mirror that has any, by group.
+    pub fn all_asks(&self) -> BTreeMap<String, Vec<Ask>> {
+        let asks = |(mirror, remembered): (&String, &Remembered)| {
+            let asks: Vec<Ask> = remembered.record.guard.asks().cloned().collect();
+            (!asks.is_empty()).then(|| (mirror.clone(), asks))
+        };
+        self.records().iter().filter_map(asks).collect()
+    }
+
+    /// Approves the removals that `mirror` has pending under `id`, and returns them.
     ///
     /// # Errors
     ///
-    /// Where it asks for nothing, or for something else by now; or where that cannot be remembered.
+    /// If nothing with this ID is pending any more, or if the approval cannot be written.
     pub fn approve(&self, mirror: &str, id: &str) -> io::Result<Ask> {
-        let approve = |record: &mut Record| record.approve(id);
-        self.update(mirror, approve)?.map_err(|error: NoSuchAsk| io::Error::new(io::ErrorKind::NotFound, error))
+        let approved = self.update(mirror, |record| record.guard.approve(id));
+        let ask = approved.map_err(|error: NoSuchAsk| io::Error::new(io::ErrorKind::NotFound, error))?;
+        self.flush(mirror)?;
+        Ok(ask)
     }
 
-    /// What `mirror` remembers now.
+    /// Returns a copy of what `mirror` remembers.
     pub(crate) fn record(&self, mirror: &str) -> Record {
-        self.lock().records.get(mirror).cloned().unwrap_or_default()
+        self.records().get(mirror).map(|remembered| remembered.record.clone()).unwrap_or_default()
     }
 
-    /// Changes what `mirror` remembers; what the change comes to is in the file when this returns.
-    pub(crate) fn update<T>(&self, mirror: &str, change: impl FnOnce(&mut Record) -> T) -> io::Result<T> {
-        let mut inner = self.lock();
-        let mut record = inner.records.get(mirror).cloned().unwrap_or_default();
-        let result = change(&mut record);
-        if inner.records.get(mirror) == Some(&record) {
-            return Ok(result);
-        }
-        let before = inner.records.insert(mirror.to_owned(), record);
-        if let Err(error) = inner.write() {
-            // What is not in the file has not happened.
-            match before {
-                Some(before) => inner.records.insert(mirror.to_owned(), before),
-                None => inner.records.remove(mirror),
-            };
-            return Err(error);
-        }
-        Ok(result)
+    /// Changes what `mirror` remembers. [`flush`](Self::flush) writes the change.
+    pub(crate) fn update<T>(&self, mirror: &str, change: impl FnOnce(&mut Record) -> T) -> T {
+        change(&mut self.records().entry(mirror.to_owned()).or_default().record)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under this lock leaves the record as it was.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Writes what has changed of `mirror`, and returns when the disk has it. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written. The changes are kept in the process, and the next call tries again.
+    pub(crate) fn flush(&self, mirror: &str) -> io::Result<()> {
+        let mut journal = self.0.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        if journal.is_none() {
+            self.update(mirror, Record::take_changed);
+            return Ok(());
+        }
+        let (mut lines, mut changed, mut guard) = (Vec::new(), Vec::new(), None);
+        if let Some(remembered) = self.records().get_mut(mirror) {
+            changed = remembered.record.take_changed();
+            for name in &changed {
+                let held = remembered.record.get(name).cloned();
+                lines.push(Line::Entry { mirror: mirror.to_owned(), name: name.clone(), held });
+            }
+            let lasting = remembered.record.guard.lasting();
+            if lasting != remembered.written {
+                lines.push(Line::Guard { mirror: mirror.to_owned(), guard: lasting.clone() });
+                guard = Some(lasting);
+            }
+        }
+        let Some(journal) = journal.as_mut().filter(|_| !lines.is_empty()) else { return Ok(()) };
+        let written = journal.append(&lines).and_then(|()| {
+            // A copy of everything, only where the file has grown out of proportion.
+            if journal.is_oversized() { journal.replace(&self.everything(mirror, guard.as_ref())) } else { Ok(()) }
+        });
+        if let Some(remembered) = self.records().get_mut(mirror) {
+            match (&written, guard) {
+                (Ok(()), Some(guard)) => remembered.written = guard,
+                (Ok(()), None) => {}
+                (Err(_), _) => remembered.record.put_back(changed),
+            }
+        }
+        written
+    }
+
+    /// Returns all that the file should have, where `flushed` has just written its guard.
+    fn everything(&self, flushed: &str, guard: Option<&Guard>) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for (mirror, remembered) in self.records().iter() {
+            let entries = remembered.record.entries();
+            lines.extend(entries.map(|(name, held)| Line::Entry {
+                mirror: mirror.clone(),
+                name: name.clone(),
+                held: Some(held.clone()),
+            }));
+            let guard = guard.filter(|_| mirror == flushed).unwrap_or(&remembered.written).clone();
+            lines.push(Line::Guard { mirror: mirror.clone(), guard });
+        }
+        lines
+    }
+
+    fn records(&self) -> MutexGuard<'_, BTreeMap<String, Remembered>> {
+        // A panic under this lock leaves a record that the next look corrects.
+        self.0.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    /// The whole file or none: beside it first, then in its place.
-    fn write(&self) -> io::Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let beside = PathBuf::from(beside);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&beside).map_err(told)?;
-        file.write_all(&serde_json::to_vec(&self.records)?).and_then(|()| file.sync_all()).map_err(told)?;
-        fs::rename(&beside, path).map_err(told)
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,33 @@
 //! One mirror at work: looks, plans, acts, looks again.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::attempts::Attempts;
 use crate::entry::{Step, Target, Wanted};
-use crate::guard::{Ask, Limits};
+use crate::guard::{Ask, Limits, Rules};
 use crate::memory::Memory;
-use crate::plan::{Draining, Kept, Now, Plan, plan};
+use crate::plan::{Draining, Kept, Now, Plan, Terms, plan};
+
+/// Delay before a mirror that panicked is started again; it doubles each time.
+const RESTART_DELAY: Duration = Duration::from_millis(100);
+
+/// Longest delay before a mirror that panicked is started again.
+const RESTART_DELAY_LONGEST: Duration = Duration::from_secs(60);
+
+/// Shortest time between two looks because of changes at the target.
+const CHANGES_APART: Duration = Duration::from_millis(200);
+
+/// How long a look waits for the disk.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// How a mirror works.
 #[derive(Clone, Debug)]
@@ -28,8 +43,19 @@ pub struct Settings {
     /// How long to wait before looking again after something was done, or failed. It doubles, up to the time of
     /// [`compare`](Self::compare), as long as no look finds all as it is wanted: 100 ms by default.
     pub again: Duration,
-    /// What times are spread by, a little, so that many mirrors do not come at once.
+    /// Seed of the jitter that keeps many mirrors from looking at the same instant.
     pub seed: u64,
+    /// Whether the last entry of the mirror may be removed without approval. Defaults to false.
+    pub allow_empty: bool,
+    /// Whether the mirror only adds and changes entries, and never removes any. Defaults to false.
+    pub upsert_only: bool,
+}
+
+impl Settings {
+    pub(crate) fn terms(&self) -> Terms {
+        let rules = Rules { limits: self.limits, allow_empty: self.allow_empty };
+        Terms { rules, drain: self.drain, upsert_only: self.upsert_only, is_shared: false }
+    }
 }
 
 impl Default for Settings {
@@ -41,6 +67,8 @@ impl Default for Settings {
             deadline: Duration::from_secs(10),
             again: Duration::from_millis(100),
             seed: fastrand::u64(..),
+            allow_empty: false,
+            upsert_only: false,
         }
     }
 }
@@ -58,15 +86,69 @@ pub struct Status<V> {
     pub entries: usize,
     /// What is not as it is wanted, and why.
     pub kept: BTreeMap<String, Kept>,
-    /// What waits to be approved of: [`Memory::approve`], and a [`nudge`](Mirror::nudge).
+    /// The first of `asks`.
     pub ask: Option<Ask>,
+    /// Removals that need approval, one for each group: [`Memory::approve`], and a [`nudge`](Mirror::nudge).
+    pub asks: Vec<Ask>,
+    /// Names for which one group gave several different entries: the one in service counts, then the earlier one.
+    pub contested: Vec<String>,
+    /// Reason of the first uncertainty that keeps an entry, if one does.
+    pub uncertain: Option<Arc<str>>,
     /// Why the last look failed, or what was done after it.
     pub failing: Option<Arc<str>>,
     /// What was done last.
     pub done: Vec<Step<V>>,
+    /// How often the mirror was started again after a panic.
+    pub restarts: u64,
 }
 
-/// A mirror at work. Dropped, it ends where it is; what it was about to do is found by the next one.
+/// State of a mirror, in the order in which one hides another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The target cannot be seen or changed, and why.
+    Blocked(Arc<str>),
+    /// Removals need approval: their IDs.
+    NeedsApproval(Vec<String>),
+    /// Entries stay because a view is uncertain, and why.
+    Uncertain(Arc<str>),
+    /// Steps are pending.
+    Converging,
+    /// The target is as it is wanted, except for the entries in [`Status::kept`].
+    Synced,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocked(why) => write!(f, "blocked ({why})"),
+            Self::NeedsApproval(ids) => write!(f, "needs approval ({})", ids.join(", ")),
+            Self::Uncertain(why) => write!(f, "uncertain ({why})"),
+            Self::Converging => f.write_str("converging"),
+            Self::Synced => f.write_str("synced"),
+        }
+    }
+}
+
+impl<V> Status<V> {
+    /// Returns the state of the mirror when it was last looked at.
+    pub fn state(&self) -> State {
+        if let Some(why) = &self.failing {
+            State::Blocked(why.clone())
+        } else if self.seen.is_none() {
+            State::Converging
+        } else if !self.asks.is_empty() {
+            State::NeedsApproval(self.asks.iter().map(|ask| ask.id.clone()).collect())
+        } else if let Some(why) = &self.uncertain {
+            State::Uncertain(why.clone())
+        } else if self.settled {
+            State::Synced
+        } else {
+            State::Converging
+        }
+    }
+}
+
+/// A mirror at work. Dropped, it stops where it is; the next one finds the steps that are missing.
 #[derive(Debug)]
 pub struct Mirror<V> {
     orders: watch::Sender<Orders<V>>,
@@ -78,17 +160,19 @@ pub struct Mirror<V> {
 struct Orders<V> {
     wanted: Option<Arc<Wanted<V>>>,
     is_over: bool,
+    /// Counts the times that the target was changed by another hand, or that somebody asked for a look.
+    nudges: u64,
 }
 
 impl<V: crate::entry::Value> Mirror<V> {
-    /// Begins to keep `target` as it is wanted: nothing is done before that is told for the first time. What must not be forgotten is
-    /// kept in `memory` under `name`.
+    /// Starts to keep `target` as it is wanted. Nothing is changed before the first [`want`](Self::want), but leases are renewed.
+    /// What no restart may lose is kept in `memory` under `name`.
     ///
     /// # Panics
     ///
-    /// Outside of a runtime of tokio.
+    /// Outside of a tokio runtime.
     pub fn start<T: Target<Value = V>>(name: &str, target: T, settings: Settings, memory: Memory) -> Self {
-        let (orders, received) = watch::channel(Orders { wanted: None, is_over: false });
+        let (orders, received) = watch::channel(Orders { wanted: None, is_over: false, nudges: 0 });
         let (told, status) = watch::channel(Status {
             looks: 0,
             seen: None,
@@ -96,76 +180,142 @@ impl<V: crate::entry::Value> Mirror<V> {
             entries: 0,
             kept: BTreeMap::new(),
             ask: None,
+            asks: Vec::new(),
+            contested: Vec::new(),
+            uncertain: None,
             failing: None,
             done: Vec::new(),
+            restarts: 0,
         });
-        let rng = Rng::with_seed(settings.seed);
-        let name = name.to_owned();
-        let work = Work { name, target, settings, memory, draining: Draining::default(), rng, told };
-        Self { orders, status, task: tokio::spawn(work.run(received)) }
+        let work = Work { name: name.to_owned(), target: Arc::new(target), settings, memory, told };
+        let task = tokio::spawn(supervise(Arc::new(work), received));
+        Self { orders, status, task }
     }
 
-    /// From now on it is to be so.
+    /// Sets what is wanted from now on.
     pub fn want(&self, wanted: Wanted<V>) {
         self.orders.send_if_modified(|orders| {
-            let is_new = orders.wanted.as_deref() != Some(&wanted);
+            // Removals that need approval may be excused by now: their objects may be gone.
+            let is_new = orders.wanted.as_deref() != Some(&wanted) || !self.status.borrow().asks.is_empty();
             orders.wanted = Some(Arc::new(wanted));
             is_new
         });
     }
 
-    /// Has it look now.
+    /// Has the mirror look at its target now.
     pub fn nudge(&self) {
-        self.orders.send_modify(|_| {});
+        self.orders.send_modify(|orders| orders.nudges += 1);
     }
 
-    /// How things are outside, as it was last seen.
+    /// Returns the status when the mirror last looked.
     pub fn status(&self) -> watch::Receiver<Status<V>> {
         self.status.clone()
     }
 
-    /// Ends it: what is being done is done, and nothing more.
+    /// Ends the mirror: the steps in flight are finished, and no others are taken.
     pub async fn stop(self) {
         self.orders.send_modify(|orders| orders.is_over = true);
-        // A task that panicked has told so itself.
+        // A task that panicked has been reported already.
         drop((self.task).await);
     }
 }
 
+/// Runs a mirror, and starts it again after a panic: of its target, as a rule.
+async fn supervise<T: Target>(work: Arc<Work<T>>, orders: watch::Receiver<Orders<T::Value>>) {
+    let mut delay = RESTART_DELAY;
+    loop {
+        let begun = Instant::now();
+        // In a set, so that the task ends together with this one.
+        let mut life = JoinSet::new();
+        life.spawn(work.clone().run(orders.clone()));
+        match life.join_next().await {
+            Some(Err(error)) if error.is_panic() => {
+                let why = panic_message(error);
+                tracing::error!(mirror = work.name, %why, "the task of a mirror panicked; it is started again");
+                work.fail(&Arc::from(format!("the task of the mirror panicked: {why}")));
+                work.told.send_modify(|status| status.restarts += 1);
+            }
+            _ => return,
+        }
+        if begun.elapsed() > RESTART_DELAY_LONGEST {
+            delay = RESTART_DELAY;
+        }
+        sleep(delay).await;
+        delay = (delay * 2).min(RESTART_DELAY_LONGEST);
+    }
+}
+
+fn panic_message(error: JoinError) -> String {
+    let panic = error.into_panic();
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "of unknown cause".to_owned())
+}
+
 struct Work<T: Target> {
     name: String,
-    target: T,
+    target: Arc<T>,
     settings: Settings,
     memory: Memory,
-    draining: Draining,
-    rng: Rng,
     told: watch::Sender<Status<T::Value>>,
 }
 
+/// What one run of a mirror carries from look to look.
+struct Course {
+    draining: Draining,
+    attempts: Attempts,
+    rng: Rng,
+    /// A write of the memory that has not returned yet.
+    flushing: Option<JoinHandle<io::Result<()>>>,
+    /// Looks or writes that failed, in a row.
+    failures: u32,
+}
+
+/// What came of a look.
+struct Passed {
+    /// Whether steps were taken: their effect is checked soon.
+    has_acted: bool,
+    /// When to look again at the latest.
+    until: Option<Instant>,
+}
+
 impl<T: Target> Work<T> {
-    async fn run(mut self, mut orders: watch::Receiver<Orders<T::Value>>) {
-        let mut unsettled = Unsettled::default();
+    async fn run(self: Arc<Self>, mut orders: watch::Receiver<Orders<T::Value>>) {
+        // They end with this run.
+        let mut aside = JoinSet::new();
+        aside.spawn(self.clone().renewals());
+        let (changes, mut changed) = watch::channel(());
+        aside.spawn(self.clone().changes(changes));
+        let mut course = Course {
+            draining: Draining::default(),
+            attempts: Attempts::default(),
+            rng: Rng::with_seed(self.settings.seed),
+            flushing: None,
+            failures: 0,
+        };
         loop {
-            let Orders { wanted, is_over } = orders.borrow_and_update().clone();
+            let Orders { wanted, is_over, .. } = orders.borrow_and_update().clone();
             if is_over {
                 return;
             }
             let until = match wanted {
                 None => None,
                 Some(wanted) => {
-                    let busy = match self.pass(&wanted).await {
-                        Ok((settled, busy)) => {
-                            unsettled = if settled { Unsettled::default() } else { unsettled.acted() };
-                            busy
+                    changed.mark_unchanged();
+                    let (longest, until) = match self.pass(&wanted, &mut course).await {
+                        Ok(passed) => {
+                            course.failures = 0;
+                            let soon = self.settings.again.min(self.settings.compare);
+                            (if passed.has_acted { soon } else { self.settings.compare }, passed.until)
                         }
                         Err(why) => {
-                            unsettled.failures += 1;
+                            course.failures += 1;
                             self.fail(&why);
-                            None
+                            let times = (course.failures - 1).min(16);
+                            (self.settings.again.saturating_mul(1 << times).min(self.settings.compare), None)
                         }
                     };
-                    let next = Instant::now() + self.pause(unsettled);
-                    Some(busy.map_or(next, |busy| busy.min(next)))
+                    let next = Instant::now() + longest.mul_f64(0.75 + 0.25 * course.rng.f64());
+                    Some(until.map_or(next, |until| until.min(next)))
                 }
             };
             let rest = async {
@@ -176,94 +326,154 @@ impl<T: Target> Work<T> {
             };
             tokio::select! {
                 biased;
-                changed = orders.changed() => {
-                    if changed.is_err() {
+                ordered = orders.changed() => {
+                    if ordered.is_err() {
                         return;
                     }
-                    // What has changed is not what did not settle.
-                    unsettled = Unsettled::default();
+                    course.failures = 0;
+                }
+                // The task that sends has ended only where its future panicked.
+                Ok(()) = changed.changed() => {
+                    tracing::info!(mirror = self.name, "the target was restarted or changed by another hand; checking it now");
+                    course.attempts.reset();
+                    course.failures = 0;
                 }
                 () = rest => {}
             }
         }
     }
 
-    /// One look, and what is to be done after it. Returns whether all is as it is wanted, and when to look again at the latest.
-    async fn pass(&mut self, wanted: &Wanted<T::Value>) -> Result<(bool, Option<Instant>), Arc<str>> {
-        let late = || Arc::from(format!("no answer in {:?}", self.settings.deadline));
+    /// Keeps alive what would expire at the target, from the start on, whatever else the mirror waits for.
+    async fn renewals(self: Arc<Self>) {
+        let mut failures = 0_u32;
+        loop {
+            let renewed = timeout(self.settings.deadline, self.target.renew()).await;
+            let why = match renewed {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(told(&error)),
+                Err(_) => Some(self.late()),
+            };
+            failures = why.as_ref().map_or(0, |_| failures.saturating_add(1));
+            if let Some(why) = why.filter(|_| failures.is_power_of_two()) {
+                tracing::warn!(mirror = self.name, %why, failures, "what the target holds cannot be renewed; it is retried");
+            }
+            let pause = match failures {
+                0 => self.settings.compare / 2,
+                times => self.settings.again.saturating_mul(1 << (times - 1).min(16)).min(self.settings.compare / 2),
+            };
+            sleep(pause.max(CHANGES_APART)).await;
+        }
+    }
+
+    /// Tells when the target was changed by another hand.
+    async fn changes(self: Arc<Self>, changes: watch::Sender<()>) {
+        loop {
+            self.target.changed().await;
+            changes.send_replace(());
+            // A target that changes all the time is looked at so often, and no more.
+            sleep(CHANGES_APART).await;
+        }
+    }
+
+    fn late(&self) -> Arc<str> {
+        Arc::from(format!("no answer in {:?}", self.settings.deadline))
+    }
+
+    /// Looks at the target, and takes the steps that are due.
+    async fn pass(&self, wanted: &Wanted<T::Value>, course: &mut Course) -> Result<Passed, Arc<str>> {
         let looked = timeout(self.settings.deadline, self.target.look()).await;
-        let found = looked.map_err(|_| late())?.map_err(|error| told(&error))?;
+        let found = looked.map_err(|_| self.late())?.map_err(|error| told(&error))?;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let now = Now { unix, instant: Instant::now() };
-        let (limits, patience, draining) = (&self.settings.limits, self.settings.drain, &mut self.draining);
-        // In the file before anything is done.
-        let planned =
-            self.memory.update(&self.name, |record| plan(wanted, &found, (record, limits), (draining, patience), now));
-        let Plan { steps, kept, ask, until } = planned.map_err(|error| told(&error))?;
-        if let Some(ask) = ask.as_ref().filter(|ask| self.told.borrow().ask.as_ref() != Some(ask)) {
-            let (mirror, id, names, of) = (&*self.name, &*ask.id, ask.names.len(), ask.of);
+        let (terms, settle) =
+            (self.settings.terms(), |values: &mut BTreeMap<String, T::Value>| self.target.settle(values));
+        let draining = &mut course.draining;
+        let Plan { more, less, kept, asks, contested, uncertain, until } =
+            self.memory.update(&self.name, |record| plan(wanted, &found, &settle, &terms, (record, draining), now));
+        for ask in asks.iter().filter(|ask| !self.told.borrow().asks.contains(ask)) {
+            let (mirror, id, names, of, group) = (&*self.name, &*ask.id, ask.names.len(), ask.of, &*ask.group);
             tracing::warn!(
                 mirror,
+                group,
                 id,
                 names,
                 of,
-                "more is to be taken out at once than is granted; approve of it, or nothing goes"
+                "a group would lose more than its guard permits; its removals need approval"
             );
         }
-        let settled = steps.is_empty();
+        let settled = more.is_empty() && less.is_empty();
         self.told.send_modify(|status| {
             status.looks += 1;
             status.seen = Some(now.instant);
             status.settled = settled;
             status.entries = found.own.len();
             status.kept = kept;
-            status.ask = ask;
+            status.ask = asks.first().cloned();
+            status.asks = asks;
+            status.contested = contested;
+            status.uncertain = uncertain;
             if settled {
                 status.failing = None;
             }
         });
-        if !settled {
-            let acted = timeout(self.settings.deadline, self.target.act(&steps)).await;
+        // Removals wait until the disk has their record. Additions do not: a full disk must not keep a balancer empty.
+        let (less, unwritten) = match self.flush(course).await {
+            Ok(()) => (less, None),
+            Err(_) if less.is_empty() => (less, None),
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        let steps = more.into_iter().chain(less).collect();
+        let delays = (self.settings.again, self.settings.compare);
+        let (steps, next) = course.attempts.due(steps, now.instant, delays);
+        let until = [until, next].into_iter().flatten().min();
+        let has_acted = !steps.is_empty();
+        if has_acted {
+            // Each attempt within has its own deadline, and one that fails must not cut off the others.
+            let acted = timeout(self.settings.deadline.saturating_mul(3), self.target.act(&steps)).await;
             self.told.send_modify(|status| status.done = steps);
-            acted.map_err(|_| late())?.map_err(|error| told(&error))?;
+            match acted {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.fail(&told(&error)),
+                Err(_) => self.fail(&self.late()),
+            }
         }
-        Ok((settled, until))
+        if let Some(why) = unwritten {
+            return Err(format!("entries are added and not removed: {why}").into());
+        }
+        Ok(Passed { has_acted, until })
+    }
+
+    /// Writes what the mirror must not forget. A disk that does not answer is not waited for longer than [`FLUSH`].
+    async fn flush(&self, course: &mut Course) -> Result<(), Arc<str>> {
+        let pending = course.flushing.take();
+        let was_pending = pending.is_some();
+        let mut flushing = pending.unwrap_or_else(|| self.begin_to_flush());
+        match timeout(FLUSH, &mut flushing).await {
+            // What has changed since that one began is not written yet.
+            Ok(_) if was_pending => Box::pin(self.flush(course)).await,
+            Ok(Ok(written)) => written.map_err(|error| told(&error)),
+            Ok(Err(error)) => Err(Arc::from(format!("writing the memory of mirrors panicked: {error}"))),
+            Err(_) => {
+                course.flushing = Some(flushing);
+                Err(Arc::from("the disk of the memory of mirrors does not respond"))
+            }
+        }
+    }
+
+    fn begin_to_flush(&self) -> JoinHandle<io::Result<()>> {
+        let (memory, name) = (self.memory.clone(), self.name.clone());
+        tokio::task::spawn_blocking(move || memory.flush(&name))
     }
 
     fn fail(&self, why: &Arc<str>) {
         let is_new = self.told.borrow().failing.as_ref() != Some(why);
         if is_new {
-            tracing::warn!(mirror = self.name, %why, "the outside cannot be made as it is wanted; it is tried again");
+            tracing::warn!(mirror = self.name, %why, "the target cannot be made as it is wanted; it is retried");
         }
         self.told.send_modify(|status| {
             status.failing = Some(why.clone());
             status.settled = false;
         });
-    }
-
-    /// How long until it is looked again where nothing changes.
-    fn pause(&mut self, unsettled: Unsettled) -> Duration {
-        let Settings { compare, again, .. } = self.settings;
-        let longest = match unsettled.acts.max(unsettled.failures) {
-            0 => compare,
-            times => again.saturating_mul(1 << (times - 1).min(16)).min(compare),
-        };
-        longest.mul_f64(0.75 + 0.25 * self.rng.f64())
-    }
-}
-
-/// How often in a row a look did not find all as it is wanted.
-#[derive(Clone, Copy, Default)]
-struct Unsettled {
-    /// Something was done, and said to be done: that is looked at soon, unless it is said over and over and is not so.
-    acts: u32,
-    /// Nothing could be seen, or done.
-    failures: u32,
-}
-
-impl Unsettled {
-    fn acted(self) -> Self {
-        Self { acts: self.acts + 1, failures: 0 }
     }
 }
 

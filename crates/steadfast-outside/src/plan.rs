@@ -1,57 +1,86 @@
-//! What there is beside what is wanted: which steps lead there, and what has to wait, and why.
+//! The steps from what the target has to what is wanted, and the reasons for what has to wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::claims::{Claims, Conflict};
 use crate::entry::{Found, Step, Value, Wanted};
-use crate::guard::{Ask, Limits, Record};
+use crate::guard::{Ask, Flow, Rules};
+use crate::origin::Origin;
+use crate::record::{Held, Record};
 
-/// Why something is not as it is wanted, and is left so.
+/// Reason why an entry is not as it is wanted, and is left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Under the name lies what is not the mirror's.
+    /// Another hand put something else in its place.
     Others,
-    /// It would be taken out on the word of a view that is in doubt.
+    /// Its removal rests on a view that is uncertain.
     Doubt,
-    /// It waits, with others, to be approved of.
+    /// Its removal needs approval.
     Asked,
-    /// Somebody still uses it.
+    /// The entries that replace it are not in service yet.
+    Replaced,
+    /// It is drained, and somebody still uses it.
     Busy,
+    /// Its place belongs to another group.
+    Conflict(Conflict),
+    /// The target cannot hold it.
+    Invalid(Arc<str>),
+    /// Nothing wants it any more, and the mirror never removes.
+    UpsertOnly,
+    /// Another process with the same mark holds it.
+    OtherProcess,
 }
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Others => "under its name lies what somebody else has put there",
-            Self::Doubt => "what would take it out is in doubt",
-            Self::Asked => "it waits, with others, to be approved of",
-            Self::Busy => "somebody still uses it",
-        })
+        match self {
+            Self::Others => f.write_str("its place is taken by something that this mirror did not put there"),
+            Self::Doubt => f.write_str("its removal rests on an uncertain view"),
+            Self::Asked => f.write_str("its removal needs approval"),
+            Self::Replaced => f.write_str("it goes when the entries that replace it are in service"),
+            Self::Busy => f.write_str("it is drained and still in use"),
+            Self::Conflict(Conflict { place, holder, claimant }) => {
+                let Origin { group, object, .. } = &**claimant;
+                let place = place.escape_debug();
+                write!(f, "{place} belongs to the group {holder:?}; {object} of the group {group:?} wants it, too")
+            }
+            Self::Invalid(why) => f.write_str(why),
+            Self::UpsertOnly => f.write_str("nothing wants it any more; this mirror never removes entries"),
+            Self::OtherProcess => f.write_str("another process with the same mark holds it"),
+        }
     }
 }
 
-/// What is to be done now.
+/// What to do now.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<V> {
-    /// What serves more comes before what serves less, so that there is never less than there was and is to be.
-    pub(crate) steps: Vec<Step<V>>,
+    /// Entries that serve more. They wait for nothing, and come first, so that the capacity never falls below both ends.
+    pub(crate) more: Vec<Step<V>>,
+    /// Entries that serve less, and removals: only after the record of them is on disk.
+    pub(crate) less: Vec<Step<V>>,
     pub(crate) kept: BTreeMap<String, Kept>,
-    pub(crate) ask: Option<Ask>,
-    /// When something that is busy goes all the same.
+    pub(crate) asks: Vec<Ask>,
+    /// Names for which one group gave several different entries.
+    pub(crate) contested: Vec<String>,
+    /// Reason of the first uncertainty that keeps an entry.
+    pub(crate) uncertain: Option<Arc<str>>,
+    /// When an entry in use is removed all the same.
     pub(crate) until: Option<Instant>,
 }
 
-/// What is remembered from one plan to the next.
+/// State of the drains from one plan to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Draining {
-    /// Since when what is to go has been without anything new.
+    /// Since when each entry that is to go gets nothing new.
     since: BTreeMap<String, Instant>,
 }
 
-/// When it is, by a clock for people and by one that never jumps.
+/// The time, by the wall clock and by a clock that never jumps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     /// Seconds since 1970.
@@ -59,63 +88,173 @@ pub(crate) struct Now {
     pub(crate) instant: Instant,
 }
 
-/// Plans what leads from `found` to `wanted`. What is busy is waited for as long as `patience`.
+/// How to plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) rules: Rules,
+    /// How long an entry in use may drain.
+    pub(crate) drain: Duration,
+    pub(crate) upsert_only: bool,
+    /// Whether another process with the same mark is at work: entries without a record of our own are not ours to remove.
+    pub(crate) is_shared: bool,
+}
+
+/// Makes entries consistent with each other, and returns the reason for each that the target cannot hold: [`Target::settle`](crate::Target::settle).
+pub(crate) type Settle<'a, V> = &'a dyn Fn(&mut BTreeMap<String, V>) -> BTreeMap<String, String>;
+
+/// Plans the steps from `found` to `wanted`, and records in `record` what the mirror holds from now on.
 pub(crate) fn plan<V: Value>(
     wanted: &Wanted<V>,
     found: &Found<V>,
-    (record, limits): (&mut Record, &Limits),
-    (draining, patience): (&mut Draining, Duration),
+    settle: Settle<'_, V>,
+    terms: &Terms,
+    (record, draining): (&mut Record, &mut Draining),
     now: Now,
 ) -> Plan<V> {
-    let (mut more, mut less, mut gone) = (Vec::new(), Vec::new(), Vec::new());
-    let mut kept = BTreeMap::new();
-    for (name, value) in &wanted.entries {
-        let (name, value) = (name.clone(), value.clone());
-        match found.own.get(&name) {
-            None if found.others.contains(value.place(&name)) => _ = kept.insert(name, Kept::Others),
-            None => more.push(Step::Add { name, value }),
-            Some(there) if *there == value => {}
-            Some(there) => {
-                let is_out = there.serves() && !value.serves();
-                let change = Step::Change { name, from: there.clone(), to: value };
-                if is_out { less.push(change) } else { more.push(change) }
+    let Claims { mut values, origins, conflicts, contested } = Claims::resolve(wanted, found, record);
+    let invalid = settle(&mut values);
+    let mut planning = Planning { wanted, found, terms, kept: BTreeMap::new(), uncertain: None };
+    planning.kept.extend(conflicts.into_iter().map(|(name, conflict)| (name, Kept::Conflict(conflict))));
+    let invalid_names: BTreeSet<&String> = invalid.keys().collect();
+    planning.kept.extend(invalid.iter().map(|(name, why)| (name.clone(), Kept::Invalid(Arc::from(why.as_str())))));
+
+    let mut more = Vec::new();
+    let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
+    let mut outs: BTreeMap<String, Step<V>> = BTreeMap::new();
+    for (name, value) in &values {
+        let step = match found.own.get(name) {
+            None if found.others.contains(value.place(name)) => {
+                planning.kept.insert(name.clone(), Kept::Others);
+                continue;
             }
+            None => Step::Add { name: name.clone(), value: value.clone() },
+            Some(there) if there == value => continue,
+            Some(there) => Step::Change { name: name.clone(), from: there.clone(), to: value.clone() },
+        };
+        let served = found.own.get(name).is_some_and(Value::serves);
+        if served && !value.serves() {
+            outs.insert(name.clone(), step);
+        } else {
+            if !served && value.serves() {
+                flow(&mut flows, origins.get(name)).coming += 1;
+            }
+            more.push(step);
         }
     }
-    let unwanted = || found.own.iter().filter(|(name, _)| !wanted.entries.contains_key(*name));
+
+    let unwanted = || {
+        let is_unwanted = |name: &String| !values.contains_key(name) && !invalid_names.contains(name);
+        found.own.iter().filter(move |(name, _)| is_unwanted(name))
+    };
     draining.since.retain(|name, _| unwanted().any(|(other, there)| other == name && !there.serves()));
-    let mut until = None;
+    let (mut removals, mut until) = (Vec::new(), None);
     for (name, there) in unwanted() {
-        let remove = || Step::Remove { name: name.clone(), value: there.clone() };
-        if there.serves() {
-            less.push(match there.drained() {
-                Some(to) => Step::Change { name: name.clone(), from: there.clone(), to },
-                None => remove(),
-            });
+        if let Some(why) = planning.holds(name, record) {
+            planning.kept.insert(name.clone(), why);
             continue;
         }
-        let over = *draining.since.entry(name.clone()).or_insert(now.instant) + patience;
-        if wanted.doubt.is_some() {
-            kept.insert(name.clone(), Kept::Doubt);
-        } else if found.busy.contains(name) && now.instant < over {
-            kept.insert(name.clone(), Kept::Busy);
+        let remove = Step::Remove { name: name.clone(), value: there.clone() };
+        if there.serves() {
+            let step = match there.drained() {
+                Some(to) => Step::Change { name: name.clone(), from: there.clone(), to },
+                None => remove,
+            };
+            outs.insert(name.clone(), step);
+            continue;
+        }
+        let over = *draining.since.entry(name.clone()).or_insert(now.instant) + terms.drain;
+        if found.busy.contains(name) && now.instant < over {
+            planning.kept.insert(name.clone(), Kept::Busy);
             until = Some(until.map_or(over, |other: Instant| other.min(over)));
         } else {
-            gone.push(remove());
+            removals.push(remove);
         }
     }
-    let outs: BTreeSet<_> = less.iter().map(|step| step.name().to_owned()).collect();
-    if wanted.doubt.is_some() {
-        kept.extend(outs.into_iter().map(|name| (name, Kept::Doubt)));
-        // What waits to be approved of is still what it was.
-        return Plan { steps: more, kept, ask: record.ask().cloned(), until };
+
+    // Entries that are wanted out of service, in doubt: a view that is uncertain may be wrong about readiness, too.
+    outs.retain(|name, _| match planning.doubt(origins.get(name).or_else(|| record.origin(name))) {
+        Some(why) => {
+            planning.uncertain.get_or_insert(why);
+            planning.kept.insert(name.clone(), Kept::Doubt);
+            false
+        }
+        None => true,
+    });
+    for (name, _) in found.own.iter().filter(|(_, there)| there.serves()) {
+        flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
-    let serving = found.own.iter().filter(|(_, there)| there.serves()).map(|(name, _)| name.clone()).collect();
-    let verdict = record.judge(limits, &outs, &serving, now.unix);
-    kept.extend(outs.difference(&verdict.granted).map(|name| (name.clone(), Kept::Asked)));
-    less.retain(|step| verdict.granted.contains(step.name()));
-    let steps = more.into_iter().chain(less).chain(gone).collect();
-    Plan { steps, kept, ask: verdict.ask, until }
+    for (name, step) in &outs {
+        let origin = record.origin(name).or_else(|| origins.get(name)).cloned();
+        let is_gone = origin.as_deref().is_some_and(|origin| {
+            let exists = wanted.exists.as_ref().and_then(|exists| exists.ask(origin));
+            exists == Some(false)
+        });
+        let flow = flow(&mut flows, origins.get(name).or(origin.as_ref()));
+        let texts = if is_gone { &mut flow.gone } else { &mut flow.outs };
+        texts.insert(name.clone(), format!("{step:?}"));
+    }
+    let held = planning.kept.iter().filter(|(_, why)| **why == Kept::Doubt).map(|(name, _)| name.clone()).collect();
+    let verdict = record.guard.judge(terms.rules, &flows, &held, now.unix);
+    planning.kept.extend(verdict.asked.keys().map(|name| (name.clone(), Kept::Asked)));
+    planning.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), Kept::Replaced)));
+    let granted = outs.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
+    let less = granted.chain(removals).collect();
+
+    let Planning { kept, uncertain, .. } = planning;
+    for (name, value) in &values {
+        // What others have put there is not the mirror's to hold.
+        if kept.get(name) != Some(&Kept::Others) {
+            let origin = origins.get(name).cloned().unwrap_or_default();
+            let mut places = value.places(name);
+            places.retain(|place| place != name);
+            record.hold(name, Held { origin, places, state: format!("{value:?}") });
+        }
+    }
+    record.retain(|name, held| {
+        values.contains_key(name)
+            || found.own.contains_key(name)
+            || wanted.doubt.is_some()
+            || wanted.doubts.about(Some(&held.origin)).is_some()
+    });
+    Plan { more, less, kept, asks: record.guard.asks().cloned().collect(), contested, uncertain, until }
+}
+
+/// The flow of the group of `origin`.
+fn flow<'a>(flows: &'a mut BTreeMap<String, Flow>, origin: Option<&Arc<Origin>>) -> &'a mut Flow {
+    flows.entry(origin.map(|origin| origin.group.clone()).unwrap_or_default()).or_default()
+}
+
+/// What a plan is made of.
+struct Planning<'a, V> {
+    wanted: &'a Wanted<V>,
+    found: &'a Found<V>,
+    terms: &'a Terms,
+    kept: BTreeMap<String, Kept>,
+    uncertain: Option<Arc<str>>,
+}
+
+impl<V: Value> Planning<'_, V> {
+    /// Returns why an entry that nothing wants must stay, if it must.
+    fn holds(&mut self, name: &str, record: &Record) -> Option<Kept> {
+        let origin = record.origin(name);
+        if let Some(why) = self.doubt(origin) {
+            self.uncertain.get_or_insert(why);
+            return Some(Kept::Doubt);
+        }
+        if self.terms.upsert_only {
+            return Some(Kept::UpsertOnly);
+        }
+        if self.terms.is_shared && origin.is_none() {
+            return Some(Kept::OtherProcess);
+        }
+        // Busy entries of a conflict and the like are told by their own reasons.
+        debug_assert!(self.found.own.contains_key(name));
+        None
+    }
+
+    fn doubt(&self, origin: Option<&Arc<Origin>>) -> Option<Arc<str>> {
+        self.wanted.doubt.clone().or_else(|| self.wanted.doubts.about(origin.map(|origin| &**origin)).cloned())
+    }
 }
 
 #[cfg(test)]

@@ -21,8 +21,10 @@ pub struct Preview<V> {
     pub words: Vec<String>,
     /// What would not be as it is wanted, and why.
     pub kept: BTreeMap<String, Kept>,
-    /// What would have to be approved of.
+    /// The first of `asks`.
     pub ask: Option<Ask>,
+    /// Removals that would need approval.
+    pub asks: Vec<Ask>,
 }
 
 /// What the mirror of this name would do to have `target` as it is `wanted`, by what `memory` has of it.
@@ -44,7 +46,9 @@ pub async fn preview<T: Target>(
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = Now { unix, instant: Instant::now() };
     let (mut record, mut draining) = (memory.record(name), Draining::default());
-    let planned = plan(wanted, &found, (&mut record, &settings.limits), (&mut draining, settings.drain), now);
-    let words = if planned.steps.is_empty() { Vec::new() } else { target.describe(&found, &planned.steps) };
-    Ok(Preview { steps: planned.steps, words, kept: planned.kept, ask: planned.ask })
+    let settle = |values: &mut BTreeMap<String, T::Value>| target.settle(values);
+    let planned = plan(wanted, &found, &settle, &settings.terms(), (&mut record, &mut draining), now);
+    let steps: Vec<_> = planned.more.into_iter().chain(planned.less).collect();
+    let words = if steps.is_empty() { Vec::new() } else { target.describe(&found, &steps) };
+    Ok(Preview { steps, words, kept: planned.kept, ask: planned.asks.first().cloned(), asks: planned.asks })
 }

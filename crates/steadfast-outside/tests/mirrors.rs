@@ -121,7 +121,7 @@ fn doubted(names: impl IntoIterator<Item = usize>) -> Wanted<Number> {
 }
 
 fn anything_goes() -> Settings {
-    Settings { limits: Limits { share: 1.0, ..Limits::default() }, seed: 1, ..Settings::default() }
+    Settings { limits: Limits { share: 1.0, ..Limits::default() }, allow_empty: true, seed: 1, ..Settings::default() }
 }
 
 async fn until(mirror: &Mirror<Number>, what: impl FnMut(&Status<Number>) -> bool) -> Status<Number> {
@@ -276,7 +276,7 @@ async fn more_than_a_third_is_asked_for_which_no_restart_forgets() {
     assert_eq!(mode & 0o777, 0o600);
     std::fs::write(&path, "no memory").expect("written");
     let error = Memory::open(&path).expect_err("no guess");
-    assert!(error.to_string().contains("remove it, and what was approved of is to be approved of again"), "{error}");
+    assert!(error.to_string().contains("remove it, and approve pending removals again"), "{error}");
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 

@@ -8,6 +8,8 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Unit;
 use steadfast_notify::{Counts, MirrorStanding};
 
+use super::standing::{STATES, state_name};
+
 /// How things are at one scrape.
 #[derive(Debug)]
 pub(super) struct Figures {
@@ -17,7 +19,7 @@ pub(super) struct Figures {
 
 /// One value of a family, of a rule, a sink or a mirror where it is of one.
 struct Sample {
-    of: Option<(&'static str, String)>,
+    of: Vec<(&'static str, String)>,
     value: f64,
 }
 
@@ -40,18 +42,18 @@ impl Collector for Figures {
             }
             Ok(())
         };
-        let all = |value: u64| vec![Sample { of: None, value: value as f64 }];
+        let all = |value: u64| vec![Sample { of: Vec::new(), value: value as f64 }];
         write(("changes", None, "Changes that rules were asked about", Counter), all(counts.changes))?;
         write(("fired", None, "Changes for which a rule sent something", Counter), all(counts.fired))?;
         let help = "Changes for which a rule would have sent what it had sent before";
         write(("unchanged", None, help, Counter), all(counts.unchanged))?;
         let failed =
-            counts.failed.iter().map(|(rule, &value)| Sample { of: Some(("rule", rule.clone())), value: value as f64 });
+            counts.failed.iter().map(|(rule, &value)| Sample { of: vec![("rule", rule.clone())], value: value as f64 });
         write(("failed", None, "Changes for which a rule could not be evaluated", Counter), failed.collect())?;
         let sinks = |value: fn(&steadfast_notify::SinkCounts) -> f64| {
             let sinks = counts.sinks.iter();
             sinks
-                .map(|(name, sink)| Sample { of: Some(("sink", name.clone())), value: value(sink) })
+                .map(|(name, sink)| Sample { of: vec![("sink", name.clone())], value: value(sink) })
                 .collect::<Vec<_>>()
         };
         write(("delivered", None, "Messages that were delivered", Counter), sinks(|sink| sink.delivered as f64))?;
@@ -64,7 +66,7 @@ impl Collector for Figures {
         let mirrors = |value: fn(&MirrorStanding) -> f64| {
             let mirrors = mirrors.iter();
             mirrors
-                .map(|(name, mirror)| Sample { of: Some(("mirror", name.clone())), value: value(mirror) })
+                .map(|(name, mirror)| Sample { of: vec![("mirror", name.clone())], value: value(mirror) })
                 .collect::<Vec<_>>()
         };
         let help = "Entries that a mirror has outside";
@@ -77,6 +79,15 @@ impl Collector for Figures {
         write(("mirror_asks", None, help, Gauge), mirrors(|mirror| mirror.asks as f64))?;
         let help = "Whether it cannot be seen, or changed";
         write(("mirror_failing", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.failing.is_some()))))?;
+        let states = self.mirrors.iter().flat_map(|(mirror, standing)| {
+            let is_in = state_name(&standing.state);
+            STATES.map(|state| Sample {
+                of: vec![("mirror", mirror.clone()), ("state", state.to_owned())],
+                value: f64::from(u8::from(state == is_in)),
+            })
+        });
+        let help = "State of a mirror: 1 for the one that it is in";
+        write(("mirror_state", None, help, Gauge), states.collect())?;
         let help = "How long ago it was seen what there is outside; infinite where it never was";
         let seen = mirrors(|mirror| mirror.seen.map_or(f64::INFINITY, |seen| seen.as_secs_f64()));
         write(("mirror_seen_age", Some(Unit::Seconds), help, Gauge), seen)

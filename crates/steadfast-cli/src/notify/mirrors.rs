@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_notify::config::sinks::Sink;
+use steadfast_notify::notice::escaped;
 use steadfast_notify::state::{self, State};
 use steadfast_notify::{Approvals, Ask, How, Keeper, Memory, Openings, Plan, Seen, View, previewed};
 use tokio::time::{Instant, sleep};
@@ -106,7 +107,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
 }
 
 fn told(name: &str, seen: &Seen) -> String {
-    let Seen { steps, words, kept, ask, doubt } = seen;
+    let Seen { steps, words, kept, asks, doubt } = seen;
     let mut text = match steps {
         0 => format!("mirror {name}: nothing is to be done\n"),
         1 => format!("mirror {name}: one step\n"),
@@ -116,60 +117,92 @@ fn told(name: &str, seen: &Seen) -> String {
         let _ = writeln!(text, "  {line}");
     }
     if let Some(why) = doubt {
-        let _ = writeln!(text, "  nothing is taken out, since this is in doubt: {why}");
+        let _ = writeln!(text, "  entries that this concerns are not removed: {}", escaped(why));
     }
     for (entry, why) in kept {
-        let _ = writeln!(text, "  {entry} stays as it is: {why}");
+        let _ = writeln!(text, "  {} stays unchanged: {}", escaped(entry), escaped(why));
     }
-    if let Some(Ask { id, names, of }) = ask {
-        let _ = writeln!(text, "  {} of {of} would be taken out, which asks for an approval ({id})", names.len());
+    for Ask { id, group, names, of } in asks {
+        let _ = writeln!(text, "  removing {} of {of} entries of {group:?} needs approval ({id})", names.len());
     }
     text
 }
 
-/// Approves of what mirrors ask for.
-pub(super) async fn approve(file: &Path, sink: Option<&str>) -> Result<ExitCode, Failure> {
+/// Approves removals of mirrors: all that are pending, those of one mirror, or those with one ID.
+pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     if let Some(sink) = sink.filter(|sink| !plan.sinks.get(*sink).is_some_and(Sink::is_mirror)) {
         let mirrors = plan.sinks.iter().filter(|(_, sink)| sink.is_mirror()).map(|(name, _)| name.as_str());
         let mirrors = mirrors.collect::<Vec<_>>().join(", ");
         return Err(Failure::usage(format!("there is no mirror {sink:?}; there are {mirrors}")));
     }
-    let asks = || state::remembered(&plan.state).map(|memory| memory.asks()).map_err(Failure::run);
-    let mut asked = asks()?;
-    asked.retain(|mirror, _| sink.is_none_or(|sink| sink == mirror));
-    if asked.is_empty() {
-        return Err(Failure::run("nothing waits to be approved of"));
-    }
+    let pending = || state::remembered(&plan.state).map(|memory| memory.all_asks()).map_err(Failure::run);
+    let chosen = chosen(pending()?, sink, id)?;
     let approvals = Approvals::at(&plan.state);
-    for (mirror, Ask { id, names, of }) in &asked {
-        approvals.give(mirror, id).map_err(Failure::run)?;
-        let (count, names) = (names.len(), names.join(", "));
-        aside::say(format_args!("mirror {mirror}: {count} of {of} may be taken out: {names}"));
+    for (mirror, asks) in &chosen {
+        let ids: Vec<String> = asks.iter().map(|ask| ask.id.clone()).collect();
+        approvals.give(mirror, &ids).map_err(Failure::run)?;
+        for Ask { names, of, group, .. } in asks {
+            let (count, names) = (names.len(), escaped(&names.join(", ")));
+            aside::say(format_args!("mirror {mirror}: removing {count} of {of} entries of {group:?}: {names}"));
+        }
     }
     let until = Instant::now() + TAKEN_WITHIN;
-    let mut now = asks()?;
-    // Taken first, and then remembered, which takes a moment.
-    let is_open = |(mirror, ask): (&String, &Ask), now: &BTreeMap<String, Ask>| {
-        approvals.waits(mirror) || now.get(mirror).is_some_and(|now| now.id == ask.id)
+    let mut now = pending()?;
+    // Taken first, and then remembered, which takes an instant.
+    let is_open = |(mirror, asks): (&String, &Vec<Ask>), now: &BTreeMap<String, Vec<Ask>>| {
+        let is_pending = |ask: &Ask| now.get(mirror).is_some_and(|now| now.iter().any(|now| now.id == ask.id));
+        approvals.waits(mirror) || asks.iter().any(is_pending)
     };
-    while asked.iter().any(|one| is_open(one, &now)) && Instant::now() < until {
+    while chosen.iter().any(|one| is_open(one, &now)) && Instant::now() < until {
         sleep(Duration::from_millis(50)).await;
-        now = asks()?;
+        now = pending()?;
     }
     let mut others = Vec::new();
-    for mirror in asked.keys() {
+    for (mirror, asks) in &chosen {
         if approvals.waits(mirror) {
+            let file = file.display();
             aside::say(format_args!(
-                "mirror {mirror}: nobody acts by {} now; it counts when somebody does",
-                file.display()
+                "mirror {mirror}: no process acts by {file} now; the approval counts when one does"
             ));
-        } else if let Some(ask) = now.get(mirror) {
+            continue;
+        }
+        for ask in now.get(mirror).into_iter().flatten().filter(|now| asks.iter().any(|ask| ask.group == now.group)) {
+            let id = &ask.id;
             others.push(format!(
-                "mirror {mirror}: what it asks for has changed meanwhile ({}); look, and approve again",
-                ask.id
+                "mirror {mirror}: other removals are pending by now ({id}); check them, and approve again"
             ));
         }
     }
     if others.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::run(others.join("\n"))) }
+}
+
+/// The shortest part of an ID that is enough for it.
+const SHORTEST_ID: usize = 6;
+
+/// Chooses the pending removals of `sink` that `id` names: an ID or the beginning of one.
+fn chosen(
+    mut pending: BTreeMap<String, Vec<Ask>>,
+    sink: Option<&str>,
+    id: Option<&str>,
+) -> Result<BTreeMap<String, Vec<Ask>>, Failure> {
+    pending.retain(|mirror, _| sink.is_none_or(|sink| sink == mirror));
+    let all: Vec<String> = pending.values().flatten().map(|ask| ask.id.clone()).collect();
+    if let Some(id) = id {
+        let is_named = |ask: &Ask| ask.id == id || id.len() >= SHORTEST_ID && ask.id.starts_with(id);
+        pending.values_mut().for_each(|asks| asks.retain(is_named));
+        pending.retain(|_, asks| !asks.is_empty());
+        if pending.values().map(Vec::len).sum::<usize>() > 1 {
+            return Err(Failure::usage(format!("several removals have an ID that begins with {id}; write more of it")));
+        }
+    }
+    if pending.is_empty() {
+        let why = match (id, &all[..]) {
+            (_, []) => "no removal needs approval".to_owned(),
+            (None, _) => "no removal of this mirror needs approval".to_owned(),
+            (Some(id), all) => format!("no removal with the ID {id} needs approval; pending are {}", all.join(", ")),
+        };
+        return Err(Failure::run(why));
+    }
+    Ok(pending)
 }

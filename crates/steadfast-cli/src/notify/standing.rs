@@ -9,7 +9,8 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use steadfast::metrics::Metrics;
 use steadfast::{Connection, Informer, Lazy};
-use steadfast_notify::{Engine, MirrorStanding};
+use steadfast_notify::notice::escaped;
+use steadfast_notify::{Engine, MirrorStanding, MirrorState};
 
 use super::figures::Figures;
 use super::follow::Followed;
@@ -66,6 +67,20 @@ impl Standing {
     }
 }
 
+/// Names of all states.
+pub(super) const STATES: [&str; 5] = ["synced", "converging", "blocked", "needs approval", "uncertain"];
+
+/// Returns the name of a state, for programs.
+pub(super) fn state_name(state: &MirrorState) -> &'static str {
+    match state {
+        MirrorState::Synced => "synced",
+        MirrorState::Converging => "converging",
+        MirrorState::Blocked(_) => "blocked",
+        MirrorState::NeedsApproval(_) => "needs approval",
+        MirrorState::Uncertain(_) => "uncertain",
+    }
+}
+
 impl Told for Standing {
     fn readiness(&self) -> (StatusCode, String) {
         let known = self.known();
@@ -79,6 +94,12 @@ impl Told for Standing {
         for looking in &known.sources {
             if let Some((state, why)) = looking.doubt() {
                 let _ = writeln!(text, "rule {}: {}: {state}: {why}", looking.rule, looking.of);
+            }
+        }
+        for (name, asking) in &known.mirrors {
+            let standing = asking();
+            if standing.failing.is_some() || standing.seen.is_none() {
+                let _ = writeln!(text, "mirror {name}: {}", escaped(&standing.state.to_string()));
             }
         }
         if text.is_empty() { (StatusCode::OK, "fresh\n".to_owned()) } else { (StatusCode::SERVICE_UNAVAILABLE, text) }
@@ -109,9 +130,12 @@ impl Told for Standing {
             })
         });
         let mirrors = known.mirrors.iter().map(|(name, asking)| {
-            let MirrorStanding { entries, is_settled, kept, asks, failing, seen } = asking();
+            let standing = asking();
+            let MirrorStanding { entries, is_settled, kept, asks, failing, seen, pending, .. } = &standing;
             json!({
-                "mirror": name, "entries": entries, "settled": is_settled, "kept": kept, "asks": asks,
+                "mirror": name, "state": state_name(&standing.state), "why": standing.state.to_string(),
+                "entries": entries, "settled": is_settled, "kept": kept, "asks": asks,
+                "left_alone": standing.left_alone, "pending": pending, "restarts": standing.restarts,
                 "failing": failing.as_deref(), "seen_seconds": seen.map(|seen| seen.as_secs_f64()),
             })
         });

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use steadfast_notify::notice::escaped;
 use steadfast_notify::{Plan, state};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -29,8 +30,7 @@ pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Fail
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(Failure::run(format!("{}: {error}", plan.dead_letters.display()))),
     };
-    let asks = remembered.asks();
-    let asks: serde_json::Map<String, Value> = asks.into_iter().map(|(name, ask)| (name, ask.names.into())).collect();
+    let asks = remembered.all_asks();
     let mut told = json!({"acting": acting.as_ref().map(|(who, _)| who), "dead_letters": letters, "asks": asks});
     if let Some((_, Some(address))) = acting {
         told["now"] = ask(address).await?;
@@ -101,18 +101,24 @@ fn words(told: &Value) -> String {
         );
     }
     for mirror in list(&now["mirrors"]) {
-        let how = match (mirror["failing"].as_str(), mirror["settled"].as_bool()) {
-            (Some(why), _) => format!("failing: {why}"),
-            (None, Some(true)) => "as it is wanted".to_owned(),
-            _ => "not yet as it is wanted".to_owned(),
-        };
         let seen = mirror["seen_seconds"].as_f64().map(|seen| format!(", seen {seen:.1} s ago")).unwrap_or_default();
-        let (entries, kept) = (&mirror["entries"], &mirror["kept"]);
-        let _ = writeln!(text, "mirror {}: {how}{seen}; {entries} entries, {kept} left alone", name(&mirror["mirror"]));
+        let (entries, kept, how) = (&mirror["entries"], &mirror["kept"], escaped(&name(&mirror["why"])));
+        let mirror_name = name(&mirror["mirror"]);
+        let _ = writeln!(text, "mirror {mirror_name}: {how}{seen}; {entries} entries, {kept} left alone");
+        for (entry, why) in mirror["left_alone"].as_object().into_iter().flatten() {
+            let _ = writeln!(text, "  {} is left alone: {}", escaped(entry), escaped(&name(why)));
+        }
     }
-    for (mirror, names) in told["asks"].as_object().into_iter().flatten() {
-        let names = list(names).iter().map(name).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "mirror {mirror} asks whether to take out {names}: `steadfast notify approve`");
+    for (mirror, asks) in told["asks"].as_object().into_iter().flatten() {
+        for ask in list(asks) {
+            let names = list(&ask["names"]).iter().map(name).collect::<Vec<_>>().join(", ");
+            let (id, group, of) = (name(&ask["id"]), name(&ask["group"]), &ask["of"]);
+            let _ = writeln!(
+                text,
+                "mirror {mirror}: removing {} (of {of} entries of {group:?}) needs approval: `steadfast notify approve -c FILE {mirror} {id}`",
+                escaped(&names)
+            );
+        }
     }
     if told["dead_letters"] != 0 {
         let _ = writeln!(text, "{} dead letters: `steadfast notify redrive` tries them again", told["dead_letters"]);

@@ -212,11 +212,14 @@ impl Default for Fields {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Guard {
-    /// The part of all that served: a third unless given.
+    /// Part of the highest number in service within the window that may be missing without approval. Defaults to a third.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub share: Option<f64>,
-    /// So many in any case: 1 unless given.
+    /// Number of entries that may be missing in any case. Defaults to 1.
     pub few: Option<usize>,
-    /// How long what has been taken out counts: five minutes unless given.
+    /// How long the highest number in service counts. Defaults to five minutes.
     pub window: Option<Span>,
+    /// Whether the last entry of the mirror may be removed without approval. Defaults to false.
+    #[serde(default)]
+    pub allow_empty: bool,
 }

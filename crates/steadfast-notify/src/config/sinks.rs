@@ -41,6 +41,9 @@ pub struct Sink {
     /// Of a mirror: how often it is looked whether all is as it is wanted, though nothing has changed; once a minute unless
     /// given.
     pub compare: Option<Span>,
+    /// Of a mirror: whether it only adds and changes entries, and never removes any. Defaults to false.
+    #[serde(default)]
+    pub upsert_only: bool,
     /// How long a message waits for a newer one of the same rule and object, which takes its place.
     pub debounce: Option<Span>,
     /// How much may be sent.

@@ -1,7 +1,7 @@
 //! Approvals on their way from whoever gives them to the program that acts: a file for each mirror, which says what is approved of.
 
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Where approvals wait to be taken.
@@ -16,15 +16,23 @@ impl Approvals {
         Self { folder: folder.to_owned() }
     }
 
-    /// Approves of what the mirror asks for under `id`.
+    /// Approves the removals of `mirror` that are pending under these IDs.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written.
-    pub fn give(&self, mirror: &str, id: &str) -> io::Result<()> {
+    /// If the file cannot be written.
+    pub fn give(&self, mirror: &str, ids: &[String]) -> io::Result<()> {
         let (file, beside) = (self.file(mirror), self.folder.join(format!("approved-{mirror}.new")));
-        // The whole of it or nothing is there for who looks.
-        fs::write(&beside, id).and_then(|()| fs::rename(&beside, &file)).map_err(|error| told(&file, &error))
+        let write = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true);
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            options.open(&beside)?.write_all(ids.join("\n").as_bytes())?;
+            // The whole of it or nothing is there for a reader.
+            fs::rename(&beside, &file)
+        };
+        write().map_err(|error| told(&file, &error))
     }
 
     /// Whether one still waits to be taken.
@@ -32,16 +40,16 @@ impl Approvals {
         self.file(mirror).exists()
     }
 
-    /// Takes what was approved of, if anything was.
-    pub(super) fn take(&self, mirror: &str) -> io::Result<Option<String>> {
+    /// Takes the IDs that were approved.
+    pub(super) fn take(&self, mirror: &str) -> io::Result<Vec<String>> {
         let file = self.file(mirror);
         match fs::read_to_string(&file) {
-            Ok(id) => {
-                // Once: what is taken out by it is counted from then on.
+            Ok(ids) => {
+                // Once: what is removed by it is remembered elsewhere from then on.
                 fs::remove_file(&file).map_err(|error| told(&file, &error))?;
-                Ok(Some(id.trim().to_owned()))
+                Ok(ids.split_whitespace().map(str::to_owned).collect())
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(told(&file, &error)),
         }
     }

@@ -1,54 +1,77 @@
-//! What all rules of a mirror send, put together.
+//! The entries of all rules of a mirror, put together.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Place;
 use std::sync::Arc;
 
-use super::driver::Gathered;
-use super::entry::Entry;
-use super::view::Sent;
+use steadfast_outside::{Doubts, Exists, ObjectId, Origin};
 
-/// What came of putting together what rules send.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Collected {
-    pub(super) gathered: Gathered,
-    /// The keys that several have, with different things to say.
-    pub(super) contested: Vec<String>,
-    /// Why of some object nobody knows what it means: the first reason, and of how many objects that is so.
-    pub(super) unclear: Option<(Arc<str>, usize)>,
+use super::entry::Entry;
+use super::view::{Presence, Sent};
+
+/// Entries that one group may have in a mirror. The entries of further objects of the group are left out and reported.
+const MAX_GROUP_ENTRIES: usize = 20_000;
+
+/// An entry and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Claim {
+    pub(crate) entry: Entry,
+    pub(crate) origin: Arc<Origin>,
 }
 
-/// Puts together what is `sent`, in this order: where two are of one name and differ, the one that is ready comes first, then
-/// the earlier one. With a `doubt`, or where of one object nobody knows what it means, all of it is in doubt.
-pub(super) fn collect<'a>(sent: impl Iterator<Item = &'a Sent>, doubt: Option<String>) -> Collected {
-    let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
-    let (mut contested, mut why, mut unclear) = (Vec::new(), None, 0);
-    for sent in sent {
-        let sent = match sent {
-            Ok(sent) => sent,
-            Err(reason) => {
-                unclear += 1;
-                why = why.or_else(|| Some(Arc::<str>::from(reason.as_str())));
-                continue;
-            }
-        };
-        for entry in sent {
-            match entries.entry(entry.key.clone()) {
-                Place::Vacant(place) => drop(place.insert(entry.clone())),
-                Place::Occupied(place) if place.get() == entry => {}
-                Place::Occupied(mut place) => {
-                    contested.push(entry.key.clone());
-                    if entry.is_ready && !place.get().is_ready {
-                        place.insert(entry.clone());
+/// All entries that rules send to a mirror.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gathered {
+    /// In the order of the rules, and of the names of their objects.
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) doubts: Doubts,
+    /// Reason why all entries may be wrong, if there is one.
+    pub(crate) doubt: Option<Arc<str>>,
+    pub(crate) exists: Option<Exists>,
+}
+
+/// Puts together the entries that were `sent`, in this order.
+///
+/// `clusters` are all that feed the mirror, each with the reason why its objects are not known reliably, if there is one. Only the entries
+/// of such a cluster, and those of an object whose entries are not known, are uncertain.
+pub(super) fn collect<'a>(
+    sent: impl Iterator<Item = &'a Sent>,
+    clusters: &BTreeMap<String, Option<Arc<str>>>,
+    presences: Vec<Presence>,
+) -> Gathered {
+    let mut gathered = Gathered::default();
+    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+    for Sent { object, entries } in sent {
+        match entries {
+            Ok(claims) => {
+                let size = claims.first().map(|claim| sizes.entry(&claim.origin.group).or_default());
+                if let Some(size) = size {
+                    *size += claims.len();
+                    if *size > MAX_GROUP_ENTRIES {
+                        let why = format!("its group has more than {MAX_GROUP_ENTRIES} entries");
+                        gathered.doubts.objects.insert(object.clone(), why.into());
+                        continue;
                     }
                 }
+                gathered.claims.extend(claims.iter().cloned());
             }
+            Err(why) => _ = gathered.doubts.objects.insert(object.clone(), why.as_str().into()),
         }
     }
-    contested.sort();
-    contested.dedup();
-    let doubt = doubt.map(Arc::from).or_else(|| why.clone());
-    Collected { gathered: Gathered { entries, doubt }, contested, unclear: why.map(|why| (why, unclear)) }
+    gathered.doubts.sources = clusters.keys().cloned().collect();
+    let uncertain = |(cluster, why): (&String, &Option<Arc<str>>)| Some((cluster.clone(), why.clone()?));
+    gathered.doubts.clusters = clusters.iter().filter_map(uncertain).collect();
+    if clusters.is_empty() {
+        // Nothing was said: that is not to say that there should be nothing.
+        gathered.doubt = Some("no rule feeds it".into());
+    }
+    gathered.exists = Some(Exists::new(move |origin| presences.iter().find_map(|presence| presence.of(origin))));
+    gathered
+}
+
+/// The objects whose entries are not known, for people: the first reason, and how many there are.
+pub(super) fn unclear(objects: &BTreeMap<ObjectId, Arc<str>>) -> Option<(Arc<str>, usize)> {
+    let (object, why) = objects.iter().next()?;
+    Some((format!("{object}: {why}").into(), objects.len()))
 }
 
 #[cfg(test)]
@@ -59,34 +82,49 @@ mod tests {
     use crate::mirror::entry::entries;
     use crate::shape::SERVER;
 
-    fn sent(entry: [(&str, u16, bool); 1]) -> Sent {
-        let [(key, port, ready)] = entry;
-        entries(&json!({"key": key, "address": "10.0.0.1", "port": port, "ready": ready}), SERVER, &Value::Null)
+    fn object(name: &str) -> ObjectId {
+        ObjectId { cluster: "c".into(), name: name.into(), ..ObjectId::default() }
+    }
+
+    fn sent(name: &str, group: &str, port: u16) -> Sent {
+        let value = json!({"key": name, "address": "10.0.0.1", "port": port});
+        let origin = Arc::new(Origin { group: group.into(), object: object(name), uid: String::new() });
+        let read = entries(&value, SERVER, &Value::Null, name).expect("an entry");
+        let claims = read.into_iter().map(|entry| Claim { entry, origin: origin.clone() }).collect();
+        Sent { object: object(name), entries: Ok(claims) }
+    }
+
+    fn certain() -> BTreeMap<String, Option<Arc<str>>> {
+        [("c".to_owned(), None)].into()
     }
 
     #[test]
-    fn what_several_rules_send_is_one_mirror() {
-        let all = [sent([("a", 1, true)]), sent([("b", 2, true)]), sent([("a", 1, true)])];
-        let Collected { gathered, contested, unclear } = collect(all.iter(), None);
-        assert_eq!(gathered.entries.keys().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!((gathered.doubt, contested, unclear), (None, vec![], None));
+    fn failing_object_makes_only_itself_uncertain() {
+        let failing = Sent { object: object("b"), entries: Err("x".to_owned()) };
+        let all = [sent("a", "g", 1), failing, sent("c", "g", 2)];
+        let gathered = collect(all.iter(), &certain(), Vec::new());
+        assert_eq!(gathered.claims.iter().map(|claim| &*claim.entry.key).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(gathered.doubts.objects.keys().collect::<Vec<_>>(), [&object("b")]);
+        assert!(gathered.doubts.clusters.is_empty() && gathered.doubt.is_none());
     }
 
     #[test]
-    fn of_two_of_one_name_the_one_that_is_ready_comes_first_then_the_earlier_one_and_it_is_told() {
-        let all = [sent([("a", 1, false)]), sent([("a", 2, true)]), sent([("a", 3, true)])];
-        let Collected { gathered, contested, .. } = collect(all.iter(), None);
-        assert_eq!(gathered.entries["a"].address().map(|address| address.port()), Ok(2));
-        assert_eq!((contested, gathered.doubt), (vec!["a".to_owned()], None));
+    fn stale_cluster_makes_only_itself_uncertain() {
+        let clusters = [("c".to_owned(), None), ("d".to_owned(), Some("stale".into()))].into();
+        let gathered = collect([sent("a", "g", 1)].iter(), &clusters, Vec::new());
+        assert_eq!(gathered.doubts.clusters, [("d".to_owned(), "stale".into())].into());
+        assert_eq!(gathered.doubts.sources.len(), 2);
+        assert!(collect([].iter(), &BTreeMap::new(), Vec::new()).doubt.is_some());
     }
 
     #[test]
-    fn one_object_of_which_nobody_knows_what_it_means_puts_all_in_doubt() {
-        let all = [Err("x".to_owned()), sent([("a", 1, true)]), Err("y".to_owned())];
-        let Collected { gathered, unclear, .. } = collect(all.iter(), None);
-        assert_eq!((gathered.doubt, unclear), (Some("x".into()), Some(("x".into(), 2))));
-        assert_eq!(gathered.entries.len(), 1);
-        let Collected { gathered, .. } = collect(all.iter(), Some("stale".to_owned()));
-        assert_eq!(gathered.doubt, Some("stale".into()));
+    fn group_beyond_its_size_leaves_out_its_own_objects() {
+        let mut all: Vec<Sent> =
+            (0..=MAX_GROUP_ENTRIES).map(|number| sent(&format!("{number:06}"), "large", 1)).collect();
+        all.push(sent("z", "small", 1));
+        let gathered = collect(all.iter(), &certain(), Vec::new());
+        assert_eq!(gathered.claims.len(), MAX_GROUP_ENTRIES + 1);
+        assert_eq!(gathered.doubts.objects.len(), 1);
+        assert_eq!(gathered.claims.last().map(|claim| &*claim.entry.key), Some("z"));
     }
 }

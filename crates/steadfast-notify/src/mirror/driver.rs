@@ -1,15 +1,18 @@
 //! A target of one kind behind a door that is the same for all: entries as rules send them, and how things are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use steadfast_outside::{Ask, Kept, Memory, Mirror, Rehearsal, Settings, Status, Target, Value, Wanted, preview};
+use steadfast_outside::{
+    Ask, Kept, Memory, Mirror, ObjectId, Rehearsal, Rival, Settings, State, Status, Target, Value, Wanted, preview,
+};
 use tokio::sync::watch;
 
+use super::collect::{Claim, Gathered};
 use super::entry::Entry;
 
 /// Why a mirror cannot be opened: which part of its sink is wrong, how, and what to do.
@@ -25,14 +28,6 @@ impl Refused {
     }
 }
 
-/// All that is to be there, as rules send it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Gathered {
-    pub(crate) entries: BTreeMap<String, Entry>,
-    /// Why that may not be how things are.
-    pub(crate) doubt: Option<Arc<str>>,
-}
-
 /// What a mirror would do now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -42,28 +37,39 @@ pub struct Seen {
     pub words: Vec<String>,
     /// What would not be as it is wanted, and why.
     pub kept: BTreeMap<String, String>,
-    /// What would have to be approved of.
-    pub ask: Option<Ask>,
+    /// Removals that would need approval.
+    pub asks: Vec<Ask>,
     /// Why nothing would be taken out, where what is wanted is in doubt.
     pub doubt: Option<String>,
 }
 
-/// How a mirror stands, when it was looked at last.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Status of a mirror when it last looked.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorStanding {
-    /// How many entries there are, of its own.
+    /// How the mirror is.
+    pub state: State,
+    /// Number of entries of the mirror in its target.
     pub entries: usize,
-    /// Whether all was as it is wanted, but for what is kept.
+    /// Whether all is as it is wanted, except for entries that are left unchanged.
     pub is_settled: bool,
-    /// How many are not as they are wanted and stay so: what others own, what may not be taken out now.
+    /// Number of entries that are not as they are wanted, and are left unchanged.
     pub kept: usize,
-    /// How many wait for an approval to be taken out.
+    /// The first [`MAX_LISTED`] of these entries, each with the reason.
+    pub left_alone: BTreeMap<String, String>,
+    /// Number of entries whose removal needs approval.
     pub asks: usize,
-    /// Why it could not be seen, or changed.
+    /// Removals that need approval, by group.
+    pub pending: Vec<Ask>,
+    /// Reason why the target cannot be seen or changed, if it cannot.
     pub failing: Option<Arc<str>>,
-    /// How long ago it was seen; none where it never was.
+    /// Time since the target was last seen. `None` before the first time.
     pub seen: Option<Duration>,
+    /// How often the mirror was started again after a panic.
+    pub restarts: u64,
 }
+
+/// Number of entries that a status lists by name.
+pub const MAX_LISTED: usize = 100;
 
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -87,14 +93,14 @@ pub(crate) trait AnyDriver: Send + Sync {
 
 /// A mirror at work.
 pub(crate) trait AnyMirror: Send + Sync {
-    /// From now on it is to be so; answers what of that cannot be, if anything cannot.
-    fn want(&self, gathered: &Gathered) -> Option<String>;
+    /// Sets what is wanted from now on. Returns the entries that cannot be there, with the reason, by the object that gave them.
+    fn want(&self, gathered: &Gathered) -> BTreeMap<ObjectId, Arc<str>>;
 
     /// Has it look now.
     fn nudge(&self);
 
-    /// What waits to be approved of, and why it could not be seen what there is, or not be changed.
-    fn troubles(&self) -> (Option<Ask>, Option<Arc<str>>);
+    /// Returns what needs somebody's attention.
+    fn troubles(&self) -> Troubles;
 
     /// How it stands.
     fn standing(&self) -> MirrorStanding;
@@ -103,36 +109,40 @@ pub(crate) trait AnyMirror: Send + Sync {
     fn stop(&self) -> Later<'_, ()>;
 }
 
-/// A target, and what is to lie there for entries.
+/// What of a mirror needs somebody's attention.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Troubles {
+    pub(crate) asks: Vec<Ask>,
+    pub(crate) failing: Option<Arc<str>>,
+    /// Names for which one group gave several different entries.
+    pub(crate) contested: Vec<String>,
+    /// Entries that are left out or unchanged because of what they are, with the reason.
+    pub(crate) rejected: BTreeMap<String, String>,
+}
+
+/// A target, and the conversion of an entry to what lies there.
 pub(super) struct Driver<T: Target> {
     pub(super) target: T,
     pub(super) values: Values<T::Value>,
 }
 
-/// What is to lie there for entries, by name; and what cannot, if anything cannot.
-pub(super) type Values<V> =
-    Box<dyn Fn(&BTreeMap<String, Entry>) -> (BTreeMap<String, V>, Option<String>) + Send + Sync>;
+/// Converts one entry to a name and a value at the target; `None` for an entry that must not be there now.
+///
+/// An error concerns this entry alone.
+pub(super) type Values<V> = Box<dyn Fn(&Entry) -> Result<Option<(String, V)>, String> + Send + Sync>;
 
-/// What is to lie there where each entry is one of its own, under the name that comes with it. Of two under one name, as when the
-/// address of a pod that has ended is another's by now, the one in traffic counts.
+/// The conversion for targets that hold every entry, in service or not.
 pub(super) fn one_by_one<V: Value>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
 ) -> Values<V> {
-    Box::new(move |entries| {
-        let (mut values, mut wrong) = (BTreeMap::new(), None);
-        for (key, entry) in entries {
-            match value(entry) {
-                Ok((name, value)) => {
-                    let is_served = values.get(&name).is_some_and(|there: &V| there.serves() || !value.serves());
-                    if !is_served {
-                        values.insert(name, value);
-                    }
-                }
-                Err(why) => wrong = wrong.or_else(|| Some(format!("the entry {key:?} cannot be there: {why}"))),
-            }
-        }
-        (values, wrong)
-    })
+    Box::new(move |entry| value(entry).map(Some))
+}
+
+/// The conversion for targets that hold only entries that are ready.
+pub(super) fn ready<V: Value>(
+    value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
+) -> Values<V> {
+    Box::new(move |entry| if entry.is_ready { value(entry).map(Some) } else { Ok(None) })
 }
 
 impl<T: Target> AnyDriver for Driver<T> {
@@ -153,20 +163,44 @@ impl<T: Target> AnyDriver for Driver<T> {
         memory: &'a Memory,
         gathered: &'a Gathered,
     ) -> Later<'a, Result<Seen, Arc<str>>> {
-        let (wanted, _) = wanted(gathered, &self.values);
+        let (wanted, invalid) = wanted(gathered, &self.values);
         Box::pin(async move {
             let seen = preview(name, &self.target, settings, memory, &wanted).await?;
-            let doubt = wanted.doubt.map(|why| why.to_string());
-            Ok(Seen { steps: seen.steps.len(), words: seen.words, kept: told(&seen.kept), ask: seen.ask, doubt })
+            let doubts = wanted.doubts.clusters.values().chain(wanted.doubts.objects.values());
+            let doubt = wanted.doubt.iter().chain(doubts).next().map(|why| why.to_string());
+            let mut kept = told(&seen.kept);
+            kept.extend(invalid.into_iter().map(|(object, why)| (object.to_string(), why.to_string())));
+            Ok(Seen { steps: seen.steps.len(), words: seen.words, kept, asks: seen.asks, doubt })
         })
     }
 }
 
-/// What was gathered, as what lies there. What cannot be is left out, and nothing is taken out while that is so.
-fn wanted<V>(gathered: &Gathered, values: &Values<V>) -> (Wanted<V>, Option<String>) {
-    let (entries, wrong) = values(&gathered.entries);
-    let doubt = gathered.doubt.clone().or_else(|| wrong.as_deref().map(Arc::from));
-    (Wanted { entries, doubt }, wrong)
+/// Converts what was gathered. Entries that cannot be there are returned by their objects, whose other entries stay as they are.
+fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (Wanted<V>, BTreeMap<ObjectId, Arc<str>>) {
+    let Gathered { claims, doubts, doubt, exists } = gathered;
+    let mut wanted = Wanted { doubt: doubt.clone(), exists: exists.clone(), ..Wanted::default() };
+    let mut invalid = BTreeMap::new();
+    for Claim { entry, origin } in claims {
+        match values(entry) {
+            Ok(None) => {}
+            Ok(Some((name, value))) => match wanted.entries.entry(name.clone()) {
+                btree_map::Entry::Vacant(place) => {
+                    place.insert(value);
+                    wanted.origins.insert(name, origin.clone());
+                }
+                btree_map::Entry::Occupied(_) => {
+                    wanted.rivals.push(Rival { name, value, origin: origin.clone() });
+                }
+            },
+            Err(why) => {
+                let why = format!("the entry {:?} cannot be there: {why}", entry.key);
+                invalid.entry(origin.object.clone()).or_insert_with(|| Arc::from(why));
+            }
+        }
+    }
+    wanted.doubts = doubts.clone();
+    wanted.doubts.objects.extend(invalid.clone());
+    (wanted, invalid)
 }
 
 fn told(kept: &BTreeMap<String, Kept>) -> BTreeMap<String, String> {
@@ -180,12 +214,12 @@ struct Running<V> {
 }
 
 impl<V: Value> AnyMirror for Running<V> {
-    fn want(&self, gathered: &Gathered) -> Option<String> {
-        let (wanted, wrong) = wanted(gathered, &self.values);
+    fn want(&self, gathered: &Gathered) -> BTreeMap<ObjectId, Arc<str>> {
+        let (wanted, invalid) = wanted(gathered, &self.values);
         if let Some(mirror) = &*self.mirror.lock().unwrap_or_else(PoisonError::into_inner) {
             mirror.want(wanted);
         }
-        wrong
+        invalid
     }
 
     fn nudge(&self) {
@@ -194,20 +228,33 @@ impl<V: Value> AnyMirror for Running<V> {
         }
     }
 
-    fn troubles(&self) -> (Option<Ask>, Option<Arc<str>>) {
+    fn troubles(&self) -> Troubles {
         let status = self.status.borrow();
-        (status.ask.clone(), status.failing.clone())
+        let of_entry =
+            |why: &Kept| matches!(why, Kept::Conflict(_) | Kept::Invalid(_) | Kept::Others | Kept::OtherProcess);
+        let rejected = status.kept.iter().filter(|(_, why)| of_entry(why));
+        Troubles {
+            asks: status.asks.clone(),
+            failing: status.failing.clone(),
+            contested: status.contested.clone(),
+            rejected: rejected.map(|(name, why)| (name.clone(), why.to_string())).collect(),
+        }
     }
 
     fn standing(&self) -> MirrorStanding {
         let status = self.status.borrow();
+        let left_alone = status.kept.iter().take(MAX_LISTED).map(|(name, why)| (name.clone(), why.to_string()));
         MirrorStanding {
+            state: status.state(),
             entries: status.entries,
             is_settled: status.settled,
             kept: status.kept.len(),
-            asks: status.ask.as_ref().map_or(0, |ask| ask.names.len()),
+            left_alone: left_alone.collect(),
+            asks: status.asks.iter().map(|ask| ask.names.len()).sum(),
+            pending: status.asks.clone(),
             failing: status.failing.clone(),
             seen: status.seen.map(|seen| seen.elapsed()),
+            restarts: status.restarts,
         }
     }
 
@@ -224,28 +271,33 @@ impl<V: Value> AnyMirror for Running<V> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use steadfast_outside::Origin;
     use steadfast_outside::haproxy::Server;
 
     use super::*;
     use crate::mirror::entry::entries;
     use crate::shape::SERVER;
 
+    fn origin(name: &str) -> Arc<Origin> {
+        let object = ObjectId { cluster: "c".into(), name: name.into(), ..ObjectId::default() };
+        Arc::new(Origin { group: "c/shop".into(), object, uid: String::new() })
+    }
+
     #[test]
-    fn an_address_that_a_pod_left_behind_is_that_of_whoever_is_ready_there() {
-        let values = one_by_one(|entry| {
-            let server = Server { address: entry.address()?, weight: entry.weight()? };
-            Ok((server.address.to_string(), server))
+    fn invalid_entry_makes_only_its_object_uncertain() {
+        let claims = [("good", json!(80)), ("bad", json!(0))].map(|(key, port)| {
+            let value = json!({"key": key, "address": "10.0.0.1", "port": port});
+            let read = entries(&value, SERVER, &serde_json::Value::Null, key).expect("an entry");
+            Claim { entry: read[0].clone(), origin: origin(key) }
         });
-        let weights = |all: [(&str, bool); 2]| {
-            let pods = all.map(|(key, ready)| json!({"key": key, "address": "10.0.0.1", "port": 80, "ready": ready}));
-            let read = entries(&json!(pods), SERVER, &serde_json::Value::Null).expect("they are entries");
-            let read = read.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
-            let (there, wrong) = values(&read);
-            assert_eq!(wrong, None);
-            there.into_values().map(|server| server.weight).collect::<Vec<_>>()
-        };
-        assert_eq!(weights([("new", true), ("old", false)]), [1]);
-        assert_eq!(weights([("a-old", false), ("new", true)]), [1]);
-        assert_eq!(weights([("a", false), ("b", false)]), [0]);
+        let values = one_by_one(|entry: &Entry| {
+            Ok((entry.key.clone(), Server { address: entry.address()?, weight: entry.weight()? }))
+        });
+        let gathered = Gathered { claims: claims.into(), ..Gathered::default() };
+        let (wanted, invalid) = wanted(&gathered, &values);
+        assert_eq!(wanted.entries.keys().collect::<Vec<_>>(), ["good"]);
+        assert_eq!(wanted.doubts.objects, invalid);
+        let why = &invalid[&origin("bad").object];
+        assert!(why.contains("\"bad\"") && why.contains("`port`"), "{why}");
     }
 }

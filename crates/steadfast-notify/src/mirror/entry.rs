@@ -10,7 +10,7 @@ use crate::shape::{FieldKind, KEY, READY, Shape, names};
 /// One entry, as a rule sends it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// What it is called.
+    /// The key, as the rule gives it, or else the identity of its object: unique in the mirror.
     pub(crate) key: String,
     /// Whether it is in traffic.
     pub(crate) is_ready: bool,
@@ -50,6 +50,19 @@ impl Entry {
         Ok(SocketAddr::new(address, self.number("port", 0, 1..=u16::MAX)?))
     }
 
+    /// Returns what tells this entry from others of its object: address and port of a server, type and data of a record.
+    ///
+    /// The first character occurs in no name of Kubernetes, so that no other object has the same key.
+    fn suffix(&self) -> String {
+        match (self.address(), self.text("type"), self.text("data")) {
+            (Ok(SocketAddr::V4(address)), _, _) => format!("_{}_{}", address.ip(), address.port()),
+            // Written out, since not every target takes a colon.
+            (Ok(SocketAddr::V6(address)), _, _) => format!("_{:032x}_{}", address.ip().to_bits(), address.port()),
+            (Err(_), Some(kind), Some(data)) => format!("_{kind}_{}_{data}", self.text("name").unwrap_or_default()),
+            _ => String::new(),
+        }
+    }
+
     /// How much of what comes it is given: its `weight`, 1 unless it says so, and nothing while it is not ready.
     pub(crate) fn weight(&self) -> Result<u16, String> {
         let weight = self.number("weight", 1, 0..=256)?;
@@ -64,21 +77,41 @@ fn whole(value: &Value) -> Option<u64> {
     (number.fract() == 0.0 && (0.0..=65_535.0).contains(&number)).then_some(number as u64)
 }
 
-/// The entries that `value` is: a map is one, a list several, and nothing none. Where an entry does not say whether it is
-/// ready, the `object` does, of which it is.
-pub(crate) fn entries(value: &Value, shape: Shape, object: &Value) -> Result<Vec<Entry>, String> {
-    match value {
-        Value::Null => Ok(Vec::new()),
-        Value::Object(fields) => Ok(vec![entry(fields, shape, object)?]),
+/// Reads the entries in `value`: a map is one entry, a list several, and null none.
+///
+/// An entry without `ready` is ready if its `object` is. An entry without `key` gets the key of its object (`identity`); if the
+/// object gives several entries, their fields are appended.
+///
+/// # Errors
+///
+/// If an entry does not have the shape, or two entries without a key cannot be told apart.
+pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &str) -> Result<Vec<Entry>, String> {
+    let (items, is_list) = match value {
+        Value::Null => return Ok(Vec::new()),
+        Value::Object(fields) => (vec![fields], false),
         Value::Array(items) => {
-            let entries = items.iter().map(|item| match item {
-                Value::Object(fields) => entry(fields, shape, object),
-                _ => Err("an item of its list is no map".to_owned()),
-            });
-            entries.collect()
+            let maps = items.iter().map(|item| item.as_object().ok_or("an item of its list is no map".to_owned()));
+            (maps.collect::<Result<Vec<_>, _>>()?, true)
         }
-        _ => Err("it comes to neither a map nor a list of maps".to_owned()),
+        _ => return Err("it is neither a map nor a list of maps".to_owned()),
+    };
+    let mut entries = Vec::with_capacity(items.len());
+    for fields in &items {
+        let mut entry = entry(fields, shape, object)?;
+        if entry.key.is_empty() {
+            identity.clone_into(&mut entry.key);
+            if is_list && items.len() > 1 {
+                entry.key.push_str(&entry.suffix());
+            }
+        }
+        entries.push(entry);
     }
+    let mut keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+    keys.sort_unstable();
+    if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1] && pair[0].starts_with(identity)) {
+        return Err(format!("two of its entries have the key {:?}: give each a `key` of its own", twice[0]));
+    }
+    Ok(entries)
 }
 
 fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<Entry, String> {
@@ -100,7 +133,7 @@ fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<En
         return Err(format!("an entry has no `{}`", missing.name));
     }
     let key = fields.get(KEY.name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    if key.is_empty() {
+    if key.is_empty() && fields.contains_key(KEY.name) {
         return Err("`key` of an entry is empty".to_owned());
     }
     let is_ready = fields.get(READY.name).and_then(Value::as_bool).unwrap_or_else(|| is_ready(object));
@@ -110,7 +143,12 @@ fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<En
     Ok(Entry { key, is_ready, fields })
 }
 
-/// Whether an object is ready where nobody says so: it is not being deleted, and does not say itself that it is not.
+/// Whether an object has ended for good: it is a pod that does not run any more, and its address may be another pod's by now.
+pub(crate) fn has_ended(object: &Value) -> bool {
+    object["kind"] == "Pod" && matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// Whether an object is ready if the rule does not specify it: it is not being deleted, and its condition `Ready`, if there is one, is true.
 fn is_ready(object: &Value) -> bool {
     if !object["metadata"]["deletionTimestamp"].is_null() {
         return false;
@@ -130,7 +168,7 @@ mod tests {
     use crate::shape::SERVER;
 
     fn read(value: &Value, object: &Value) -> Result<Vec<Entry>, String> {
-        entries(value, SERVER, object)
+        entries(value, SERVER, object, "default.shop.web-0")
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! One mirror and what feeds it: gathers what its rules send, tells what is wrong, takes approvals.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_outside::{Ask, Memory};
+use steadfast_outside::Memory;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::approvals::Approvals;
-use super::collect::{Collected, collect};
-use super::driver::{AnyMirror, MirrorStanding, Seen};
+use super::collect::{Gathered, collect, unclear};
+use super::driver::{AnyMirror, MirrorStanding, Seen, Troubles};
 use super::open::{Opening, Openings};
 use super::view::View;
 use crate::notice::{Notice, Tell};
@@ -111,26 +111,38 @@ pub async fn previewed(
         for view in &views {
             view.until_fresh(until.saturating_duration_since(Instant::now())).await;
         }
-        let (_, doubt) = caught_up(&mut views, shape).await;
-        let Collected { gathered, .. } = collect(views.iter().flat_map(View::sent), doubt);
-        let seen = driver.preview(name, settings, memory, &gathered).await;
+        let (_, clusters) = caught_up(&mut views, shape).await;
+        let seen = driver.preview(name, settings, memory, &gathered(&views, &clusters)).await;
         previewed.insert(name.clone(), seen);
     }
     previewed
 }
 
-/// Has all views send what there is now. Whether anything of that has changed, and why it may not be how things are.
-async fn caught_up(views: &mut [View], shape: Shape) -> (bool, Option<String>) {
+/// The clusters that feed a mirror, each with the reason why its objects are not known reliably, if there is one.
+type Clusters = BTreeMap<String, Option<Arc<str>>>;
+
+/// Has all views evaluate what has changed. Returns whether anything has, and the clusters.
+async fn caught_up(views: &mut [View], shape: Shape) -> (bool, Clusters) {
     views.iter_mut().for_each(View::confirm);
-    // Before and after: what was read in between was read of a cache that was in no doubt.
-    let before = views.iter().find_map(View::doubt);
+    let mut clusters = Clusters::new();
+    // Before and after: what was read in between was read of a cache that was certain.
+    let mut note = |views: &[View]| {
+        for view in views {
+            let doubt = clusters.entry(view.cluster().to_owned()).or_default();
+            *doubt = doubt.take().or_else(|| view.doubt().map(Arc::from));
+        }
+    };
+    note(views);
     let mut is_news = false;
     for view in &mut *views {
         is_news |= view.catch_up(shape).await;
     }
-    let doubt = before.or_else(|| views.iter().find_map(View::doubt));
-    // Nobody has said anything: that is not to say that there is to be nothing.
-    (is_news, doubt.or_else(|| views.is_empty().then(|| "no rule feeds it".to_owned())))
+    note(views);
+    (is_news, clusters)
+}
+
+fn gathered(views: &[View], clusters: &Clusters) -> Gathered {
+    collect(views.iter().flat_map(View::sent), clusters, views.iter().filter_map(View::presence).collect())
 }
 
 struct Work {
@@ -142,13 +154,11 @@ struct Work {
     told: Told,
 }
 
-/// What was told, and is so still.
+/// What was reported, and is still so.
 #[derive(Default)]
 struct Told {
     unclear: Option<Arc<str>>,
-    contested: BTreeSet<String>,
-    ask: Option<Ask>,
-    failing: Option<Arc<str>>,
+    troubles: Troubles,
 }
 
 impl Work {
@@ -164,75 +174,82 @@ impl Work {
                 }
             });
         }
-        // None before it was said for the first time what is wanted.
+        // None before the first time.
         let mut said = None;
         loop {
             let begun = Instant::now();
-            let (is_news, doubt) = caught_up(&mut self.views, self.shape).await;
-            if is_news || said.as_ref() != Some(&doubt) {
-                let mut collected = collect(self.views.iter().flat_map(View::sent), doubt.clone());
-                let wrong = self.mirror.want(&collected.gathered);
-                collected.unclear = collected.unclear.or_else(|| wrong.map(|why| (why.into(), 1)));
-                self.tell_of_entries(&collected);
-                said = Some(doubt);
+            let (is_news, clusters) = caught_up(&mut self.views, self.shape).await;
+            if is_news || said.as_ref() != Some(&clusters) {
+                let mut gathered = gathered(&self.views, &clusters);
+                let invalid = self.mirror.want(&gathered);
+                gathered.doubts.objects.extend(invalid);
+                self.tell_of_objects(&gathered);
+                said = Some(clusters);
             }
             self.tell_of_the_mirror();
-            self.take_approval();
+            self.take_approvals();
             sleep((begun.elapsed() * 10).clamp(TOGETHER, TOGETHER_AT_MOST)).await;
             // Looked at all the same when that is over.
             let _ = timeout(LOOK_EVERY, news.notified()).await;
         }
     }
 
-    fn tell_of_entries(&mut self, collected: &Collected) {
+    fn tell_of_objects(&mut self, gathered: &Gathered) {
         let mirror = || self.name.clone();
-        let unclear = collected.unclear.as_ref().map(|(why, _)| why.clone());
-        if self.told.unclear != unclear {
-            if let Some((why, objects)) = collected.unclear.clone() {
-                (self.how.tell)(Notice::Unclear { mirror: mirror(), why: why.to_string(), objects });
-            } else {
-                (self.how.tell)(Notice::Clear { mirror: mirror() });
-            }
-            self.told.unclear = unclear;
+        let unclear = unclear(&gathered.doubts.objects);
+        let why = unclear.as_ref().map(|(why, _)| why.clone());
+        if self.told.unclear != why {
+            (self.how.tell)(match unclear {
+                Some((why, objects)) => Notice::Unclear { mirror: mirror(), why: why.to_string(), objects },
+                None => Notice::Clear { mirror: mirror() },
+            });
+            self.told.unclear = why;
         }
-        let contested: BTreeSet<String> = collected.contested.iter().cloned().collect();
-        if contested.difference(&self.told.contested).next().is_some() {
-            let keys = collected.contested.clone();
-            (self.how.tell)(Notice::Contested { mirror: mirror(), keys });
-        }
-        self.told.contested = contested;
     }
 
     fn tell_of_the_mirror(&mut self) {
-        let (ask, failing) = self.mirror.troubles();
-        if self.told.ask != ask {
-            if let Some(ask) = &ask {
-                (self.how.tell)(Notice::Asks { mirror: self.name.clone(), ask: ask.clone() });
-            }
-            self.told.ask = ask;
+        let troubles = self.mirror.troubles();
+        if self.told.troubles == troubles {
+            return;
         }
-        if self.told.failing != failing {
-            let mirror = self.name.clone();
-            (self.how.tell)(match &failing {
-                Some(why) => Notice::Failing { mirror, why: why.to_string() },
-                None => Notice::Works { mirror },
+        let before = std::mem::replace(&mut self.told.troubles, troubles);
+        let (now, mirror) = (&self.told.troubles, || self.name.clone());
+        for ask in now.asks.iter().filter(|ask| !before.asks.contains(ask)) {
+            (self.how.tell)(Notice::Asks { mirror: mirror(), ask: ask.clone() });
+        }
+        if now.contested.iter().any(|key| !before.contested.contains(key)) {
+            (self.how.tell)(Notice::Contested { mirror: mirror(), keys: now.contested.clone() });
+        }
+        let mut rejected = now.rejected.iter().filter(|(name, why)| before.rejected.get(*name) != Some(*why));
+        if let Some((entry, why)) = rejected.next() {
+            let others = rejected.count();
+            let (entry, why) = (entry.clone(), why.clone());
+            (self.how.tell)(Notice::LeftAlone { mirror: mirror(), entry, why, others });
+        }
+        if now.failing != before.failing {
+            (self.how.tell)(match &now.failing {
+                Some(why) => Notice::Failing { mirror: mirror(), why: why.to_string() },
+                None => Notice::Works { mirror: mirror() },
             });
-            self.told.failing = failing;
         }
     }
 
-    fn take_approval(&self) {
+    fn take_approvals(&self) {
         let Some(approvals) = &self.how.approvals else { return };
-        let taken = match approvals.take(&self.name) {
-            Ok(None) => return,
-            Ok(Some(id)) => self.how.memory.approve(&self.name, &id),
-            Err(error) => Err(error),
+        let ids = match approvals.take(&self.name) {
+            Ok(ids) if ids.is_empty() => return,
+            Ok(ids) => ids,
+            Err(why) => {
+                return (self.how.tell)(Notice::NotApproved { mirror: self.name.clone(), why: why.to_string() });
+            }
         };
-        let mirror = self.name.clone();
-        (self.how.tell)(match taken {
-            Ok(ask) => Notice::Approved { mirror, ask },
-            Err(why) => Notice::NotApproved { mirror, why: why.to_string() },
-        });
+        for id in ids {
+            let mirror = self.name.clone();
+            (self.how.tell)(match self.how.memory.approve(&self.name, &id) {
+                Ok(ask) => Notice::Approved { mirror, ask },
+                Err(why) => Notice::NotApproved { mirror, why: why.to_string() },
+            });
+        }
         self.mirror.nudge();
     }
 }

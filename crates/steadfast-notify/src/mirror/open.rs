@@ -7,7 +7,8 @@ use std::time::Duration;
 use steadfast_outside::{Limits, Memory, Settings};
 use tokio::time::timeout;
 
-use super::driver::{AnyDriver, Gathered};
+use super::collect::Gathered;
+use super::driver::AnyDriver;
 use super::drivers;
 use crate::config::sinks::Sink;
 use crate::plan::Plan;
@@ -81,5 +82,6 @@ fn settings(sink: &Sink) -> Settings {
     };
     let drain = sink.drain.map_or(unless.drain, |span| span.0);
     let compare = sink.compare.map_or(unless.compare, |span| span.0);
-    Settings { limits, drain, compare, ..unless }
+    let allow_empty = guard.allow_empty;
+    Settings { limits, drain, compare, allow_empty, upsert_only: sink.upsert_only, ..unless }
 }

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use steadfast::{Entry as Cached, Informer, Lazy, Object, ObjectKey, Snapshot};
+use serde_json::Value;
+use steadfast::{Entry as Cached, Informer, Lazy, Lookup, Object, ObjectKey, Snapshot};
+use steadfast_outside::{ObjectId, Origin};
 use tokio::sync::watch;
 
-use super::entry::{Entry, entries};
-use crate::change::{Change, State};
+use super::collect::Claim;
+use super::entry::{Entry, entries, has_ended};
+use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
@@ -19,8 +22,46 @@ use crate::source::{Lookout, Source, subject, whole};
 /// After so many objects others have their turn.
 const AT_ONCE: usize = 256;
 
-/// What a rule sends of an object, or why nobody knows.
-pub(super) type Sent = Result<Vec<Entry>, String>;
+/// The entries that a rule sends of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sent {
+    pub(super) object: ObjectId,
+    /// The entries, or the reason why they are not known.
+    pub(super) entries: Result<Vec<Claim>, String>,
+}
+
+/// A state of a cache, to tell whether an object of an entry still exists.
+pub(super) struct Presence {
+    cluster: String,
+    selection: String,
+    snapshot: Arc<Snapshot<Lazy<DynamicObject>>>,
+}
+
+impl Presence {
+    /// Whether the object of `origin` exists and is not about to end; `None` for an object that this cache does not select.
+    pub(super) fn of(&self, origin: &Origin) -> Option<bool> {
+        let ObjectId { cluster, selection, namespace, name, .. } = &origin.object;
+        if (cluster, selection) != (&self.cluster, &self.selection) {
+            return None;
+        }
+        let namespace = (!namespace.is_empty()).then_some(namespace.as_str());
+        Some(match self.snapshot.get(namespace, name) {
+            Lookup::Absent => false,
+            // Whatever it is, it is there.
+            Lookup::Unknown { .. } => true,
+            Lookup::Found(object) => {
+                let is_same = *object.identity().uid == *origin.uid;
+                is_same
+                    && object.decoded().is_ok_and(|object| {
+                        let ends = object.metadata.deletion_timestamp.is_some();
+                        let phase = object.data["status"]["phase"].as_str();
+                        let is_pod = object.types.as_ref().is_none_or(|types| types.kind == "Pod");
+                        !ends && !(is_pod && matches!(phase, Some("Succeeded" | "Failed")))
+                    })
+            }
+        })
+    }
+}
 
 /// A rule that feeds a mirror, and what it looks at in one place.
 pub struct View {
@@ -109,24 +150,62 @@ impl View {
         true
     }
 
+    /// The cluster that it looks at.
+    pub(super) fn cluster(&self) -> &str {
+        &self.source.cluster
+    }
+
+    /// The state of the cache that the entries are of.
+    pub(super) fn presence(&self) -> Option<Presence> {
+        let snapshot = self.seen.clone()?;
+        Some(Presence { cluster: self.source.cluster.clone(), selection: self.selection(), snapshot })
+    }
+
+    fn selection(&self) -> String {
+        format!("{} {}", self.source.resource_name(), self.source.scope)
+    }
+
     /// What the rule sends of each object, in the order of their names.
     pub(super) fn sent(&self) -> impl Iterator<Item = &Sent> {
         self.sent.values()
     }
 
     fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> Sent {
-        let Some(Ok(object)) = entry.object().map(Object::decoded) else {
-            return Err(format!("{} {} cannot be decoded", self.source.resource_name(), entry.key()));
+        let rule = &self.rule.config.name;
+        let mut object = ObjectId {
+            rule: rule.clone(),
+            cluster: self.source.cluster.clone(),
+            selection: self.selection(),
+            namespace: entry.key().namespace().unwrap_or_default().to_owned(),
+            name: entry.key().name().to_owned(),
         };
-        let subject = subject(&self.source, &self.source.resource_name(), &object);
+        let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
+            let why = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
+            return Sent { object, entries: Err(why) };
+        };
+        let subject = subject(&self.source, &self.source.resource_name(), &decoded);
+        let origin = Arc::new(Origin { group: group(&subject), object: object.clone(), uid: subject.uid.clone() });
+        let entries = self.entries(&whole(&decoded, &self.source.resource), &subject, shape);
+        object = origin.object.clone();
+        let claims = |entries: Vec<Entry>| {
+            entries.into_iter().map(|entry| Claim { entry, origin: origin.clone() }).collect::<Vec<_>>()
+        };
+        Sent { object, entries: entries.map(claims) }
+    }
+
+    /// Evaluates the rule for an object.
+    fn entries(&self, object: &Value, subject: &Subject, shape: Shape) -> Result<Vec<Entry>, String> {
+        if has_ended(object) {
+            return Ok(Vec::new());
+        }
         let told = subject.told();
-        let state = State::new(whole(&object, &self.source.resource));
+        let state = State::new(object.clone());
         let change = Arc::new(Change {
             id: String::new(),
             kind: EventKind::Added,
             initial: true,
             again: false,
-            subject,
+            subject: subject.clone(),
             old: None,
             new: Some(state.clone()),
             certainty: None,
@@ -136,7 +215,7 @@ impl View {
         let rule = &self.rule.config.name;
         match self.rule.project(&change) {
             Verdict::Fires(value) => {
-                let read = entries(&value, shape, state.shown());
+                let read = entries(&value, shape, state.shown(), &identity(subject));
                 read.map_err(|why| format!("what the rule {rule} sends of {told}: {why}"))
             }
             Verdict::Failed { expression, why } => {
@@ -145,4 +224,14 @@ impl View {
             Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold => Ok(Vec::new()),
         }
     }
+}
+
+/// The owner of the entries of an object: removals are counted for each owner alone, and a place belongs to one of them.
+fn group(Subject { cluster, namespace, .. }: &Subject) -> String {
+    if namespace.is_empty() { cluster.clone() } else { format!("{cluster}/{namespace}") }
+}
+
+/// The key of an object's entry: no other object of any cluster has the same, since neither clusters nor namespaces have dots.
+fn identity(Subject { cluster, namespace, name, .. }: &Subject) -> String {
+    if namespace.is_empty() { format!("{cluster}..{name}") } else { format!("{cluster}.{namespace}.{name}") }
 }

@@ -140,7 +140,7 @@ impl<'a> Checks<'a> {
                 "streams, and a mirror is made equal to what there is",
             )
         } else {
-            (["guard", "drain", "compare"].as_slice(), "mirrors, and this is a stream")
+            (["guard", "drain", "compare", "upsert_only"].as_slice(), "mirrors, and this is a stream")
         };
         for field in others.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
             self.wrong(&format!("{path}.{field}"), format!("`{field}` is for {of}"), "take it out");

@@ -1,87 +1,167 @@
 use super::*;
 
-const LIMITS: Limits = Limits { share: 0.34, few: 1, window: Duration::from_mins(5) };
+const RULES: Rules =
+    Rules { limits: Limits { share: 0.34, few: 1, window: Duration::from_mins(5) }, allow_empty: false };
 
-fn names(range: std::ops::Range<usize>) -> BTreeSet<String> {
-    range.map(|number| format!("{number:03}")).collect()
+fn names(range: std::ops::Range<usize>) -> BTreeMap<String, String> {
+    range.map(|number| (format!("{number:03}"), "out".to_owned())).collect()
+}
+
+fn set(names: &BTreeMap<String, String>) -> BTreeSet<String> {
+    names.keys().cloned().collect()
+}
+
+/// Judges one group that has `serving` in service and would lose `outs`.
+fn judge(guard: &mut Guard, serving: usize, outs: std::ops::Range<usize>, now: u64) -> (BTreeSet<String>, Option<Ask>) {
+    let flow = Flow { serving, outs: names(outs), ..Flow::default() };
+    let verdict = guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), now);
+    (verdict.granted, guard.asks().next().cloned())
 }
 
 #[test]
-fn a_third_may_go_and_more_is_asked_for() {
-    let mut record = Record::default();
-    let verdict = record.judge(&LIMITS, &names(0..34), &names(0..100), 0);
-    assert_eq!((verdict.granted, verdict.ask), (names(0..34), None));
-
-    let mut record = Record::default();
-    let verdict = record.judge(&LIMITS, &names(0..35), &names(0..100), 0);
-    assert!(verdict.granted.is_empty(), "none of what is asked for: {verdict:?}");
-    let ask = verdict.ask.expect("more than a third");
-    assert_eq!((ask.names.len(), ask.of), (35, 100));
+fn share_may_go_and_more_needs_approval() {
+    assert_eq!(judge(&mut Guard::default(), 100, 0..34, 0), (set(&names(0..34)), None));
+    let (granted, ask) = judge(&mut Guard::default(), 100, 0..35, 0);
+    let ask = ask.expect("more than a third");
+    assert!(granted.is_empty());
+    assert_eq!((ask.names.len(), ask.of, &*ask.group), (35, 100, "g"));
 }
 
 #[test]
-fn small_takings_add_up_until_the_window_is_over() {
-    let mut record = Record::default();
-    assert_eq!(record.judge(&LIMITS, &names(0..20), &names(0..100), 0).granted.len(), 20);
-    assert_eq!(record.judge(&LIMITS, &names(20..34), &names(20..100), 60).granted.len(), 14);
-    assert!(record.judge(&LIMITS, &names(34..36), &names(34..100), 120).ask.is_some());
-    // The first twenty no longer count.
-    assert_eq!(record.judge(&LIMITS, &names(34..36), &names(34..100), 301).granted.len(), 2);
+fn small_losses_add_up_within_the_window() {
+    let mut guard = Guard::default();
+    assert_eq!(judge(&mut guard, 100, 0..20, 0).0.len(), 20);
+    assert_eq!(judge(&mut guard, 80, 20..34, 60).0.len(), 14);
+    assert!(judge(&mut guard, 66, 34..36, 120).1.is_some());
+    // A hundred were in service more than five minutes ago.
+    assert_eq!(judge(&mut guard, 66, 34..36, 301).0.len(), 2);
 }
 
 #[test]
-fn what_is_tried_again_counts_once() {
-    let mut record = Record::default();
-    for second in 0..100 {
-        let verdict = record.judge(&LIMITS, &names(0..30), &names(0..100), second);
-        assert_eq!(verdict.granted.len(), 30, "in second {second}");
+fn repeated_attempt_is_decided_alike() {
+    let mut guard = Guard::default();
+    for second in 0..400 {
+        assert_eq!(judge(&mut guard, 100, 0..30, second).0.len(), 30, "in second {second}");
     }
 }
 
 #[test]
-fn the_last_one_of_few_may_go() {
-    let mut record = Record::default();
-    assert_eq!(record.judge(&LIMITS, &names(0..1), &names(0..1), 0).granted, names(0..1));
-    assert!(Record::default().judge(&LIMITS, &names(0..2), &names(0..2), 0).ask.is_some());
+fn few_may_go_whatever_the_share() {
+    let other = |guard: &mut Guard, serving: usize| {
+        let flow = Flow { serving, outs: names(0..serving), ..Flow::default() };
+        let others = Flow { serving: 10, ..Flow::default() };
+        guard.judge(RULES, &[("g".to_owned(), flow), ("h".to_owned(), others)].into(), &BTreeSet::new(), 0).granted
+    };
+    assert_eq!(other(&mut Guard::default(), 1).len(), 1);
+    assert!(other(&mut Guard::default(), 2).is_empty());
 }
 
 #[test]
-fn what_was_approved_of_goes_and_nothing_else() {
-    let mut record = Record::default();
-    let ask = record.judge(&LIMITS, &names(0..50), &names(0..100), 0).ask.expect("half of them");
-    let wrong = record.approve("00000000").expect_err("another one");
-    assert_eq!(wrong.to_string(), format!("nothing waits for the approval 00000000: what waits is {}", ask.id));
-    assert_eq!(record.approve(&ask.id), Ok(ask.clone()));
+fn approval_covers_what_it_names_only() {
+    let mut guard = Guard::default();
+    let ask = judge(&mut guard, 100, 0..50, 0).1.expect("half of them");
+    let wrong = guard.approve("00000000").expect_err("another one");
+    assert!(wrong.to_string().contains(&ask.id), "{wrong}");
+    assert_eq!(guard.approve(&ask.id), Ok(ask.clone()));
 
-    let verdict = record.judge(&LIMITS, &names(0..90), &names(0..100), 1);
-    assert_eq!(verdict.granted, names(0..50));
-    let other = verdict.ask.expect("forty more");
+    let (granted, other) = judge(&mut guard, 100, 0..90, 1);
+    assert_eq!(granted, set(&names(0..50)));
+    let other = other.expect("forty more");
     assert_eq!(other.names.len(), 40);
     assert_ne!(other.id, ask.id);
-    // Once it is no longer to go, the approval is over.
-    assert!(record.judge(&LIMITS, &names(0..0), &names(0..100), 2).granted.is_empty());
-    assert!(record.judge(&LIMITS, &names(0..50), &names(0..100), 3).granted.is_empty());
+    // An entry that is wanted again needs another approval.
+    assert!(judge(&mut guard, 100, 0..0, 2).0.is_empty());
+    assert!(judge(&mut guard, 100, 0..50, 3).0.is_empty());
 }
 
 #[test]
-fn a_restart_forgets_neither_what_waits_nor_what_went_nor_what_was_approved_of() {
-    let mut record = Record::default();
-    assert_eq!(record.judge(&LIMITS, &names(0..30), &names(0..100), 0).granted.len(), 30);
-    let ask = record.judge(&LIMITS, &names(30..60), &names(30..100), 1).ask.expect("sixty of a hundred");
-    let again = |record: &Record| -> Record {
-        serde_json::from_str(&serde_json::to_string(record).expect("it can be written")).expect("it can be read")
+fn approval_ends_when_something_else_would_happen() {
+    let mut guard = Guard::default();
+    let ask = judge(&mut guard, 10, 0..5, 0).1.expect("half of them");
+    guard.approve(&ask.id).expect("it is pending");
+    let mut flow = Flow { serving: 10, outs: names(0..5), ..Flow::default() };
+    flow.outs.extend((0..3).map(|number| (format!("{number:03}"), "another address".to_owned())));
+    let verdict = guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
+    assert_eq!(verdict.granted, set(&names(3..5)));
+    assert_eq!(guard.asks().next().map(|ask| ask.names.clone()), Some(names(0..3).into_keys().collect()));
+}
+
+#[test]
+fn replacement_counts_once_it_is_seen() {
+    let mut guard = Guard::default();
+    let flow = |serving, coming, outs| {
+        [("g".to_owned(), Flow { serving, coming, outs: names(0..outs), ..Flow::default() })].into()
+    };
+    let held = BTreeSet::new();
+    // Five come and five go: nothing is asked, and nothing goes before the five have come.
+    let verdict = guard.judge(RULES, &flow(5, 5, 5), &held, 0);
+    assert_eq!((verdict.granted.len(), guard.asks().count()), (0, 0));
+    // As long as they do not come, nothing goes.
+    let verdict = guard.judge(RULES, &flow(5, 5, 5), &held, 400);
+    assert_eq!((verdict.granted.len(), verdict.replaced.len(), guard.asks().count()), (0, 5, 0));
+    let verdict = guard.judge(RULES, &flow(10, 0, 5), &held, 401);
+    assert_eq!((verdict.granted.len(), guard.asks().count()), (5, 0));
+    let mut guard = Guard::default();
+    let flow = Flow { serving: 10, gone: names(0..5), ..Flow::default() };
+    assert_eq!(guard.judge(RULES, &[("g".to_owned(), flow)].into(), &held, 1).granted.len(), 5);
+}
+
+#[test]
+fn uncertainty_keeps_pending_and_given_approvals() {
+    let mut guard = Guard::default();
+    let ask = judge(&mut guard, 100, 0..50, 0).1.expect("half of them");
+    let held = set(&names(0..50));
+    let flow = || [("g".to_owned(), Flow { serving: 100, ..Flow::default() })].into();
+    guard.judge(RULES, &flow(), &held, 1);
+    assert_eq!(guard.asks().next(), Some(&ask));
+    guard.approve(&ask.id).expect("it is still pending");
+    guard.judge(RULES, &flow(), &held, 2);
+    assert_eq!(judge(&mut guard, 100, 0..50, 3).0.len(), 50);
+}
+
+#[test]
+fn memory_survives_a_restart() {
+    let mut guard = Guard::default();
+    assert_eq!(judge(&mut guard, 100, 0..30, 0).0.len(), 30);
+    let ask = judge(&mut guard, 70, 30..60, 1).1.expect("sixty of a hundred");
+    let again = |guard: &Guard| -> Guard {
+        serde_json::from_str(&serde_json::to_string(guard).expect("it can be written")).expect("it can be read")
     };
 
-    let mut record = again(&record);
-    assert_eq!(record.ask(), Some(&ask));
-    assert_eq!(record.judge(&LIMITS, &names(30..60), &names(30..100), 2).ask, Some(ask.clone()));
-    assert!(record.approve(&ask.id).is_ok());
-    assert_eq!(again(&record).judge(&LIMITS, &names(30..60), &names(30..100), 3).granted, names(30..60));
+    let mut guard = again(&guard);
+    assert_eq!(guard.asks().next(), Some(&ask));
+    assert_eq!(judge(&mut guard, 70, 30..60, 2).1, Some(ask.clone()));
+    assert!(guard.approve(&ask.id).is_ok());
+    assert_eq!(judge(&mut again(&guard), 70, 30..60, 3).0, set(&names(30..60)));
 }
 
 #[test]
-fn a_clock_that_is_set_back_does_not_keep_what_went_for_ever() {
-    let mut record = Record::default();
-    assert_eq!(record.judge(&LIMITS, &names(0..30), &names(0..100), 1_000_000).granted.len(), 30);
-    assert_eq!(record.judge(&LIMITS, &names(30..50), &names(30..100), 1_000).granted.len(), 20);
+fn clock_set_back_does_not_hold_losses_for_ever() {
+    let mut guard = Guard::default();
+    assert_eq!(judge(&mut guard, 100, 0..30, 1_000_000).0.len(), 30);
+    assert_eq!(judge(&mut guard, 70, 30..50, 1_000).0.len(), 20);
+}
+
+#[test]
+fn memory_of_changing_numbers_is_bounded() {
+    let mut guard = Guard::default();
+    for count in (0..5000).rev() {
+        let flow = Flow { serving: count, ..Flow::default() };
+        guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 0);
+    }
+    assert!(guard.levels["g"].len() <= MAX_LEVELS);
+    assert_eq!(guard.levels["g"][0].1, 4999);
+    // A group that has as many as ever is not written.
+    let flow = Flow { serving: 5000, ..Flow::default() };
+    guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
+    assert_eq!(guard.lasting(), Guard::default());
+}
+
+#[test]
+fn id_tells_different_removals_apart() {
+    let ids: BTreeSet<String> = [("g", "a", "1"), ("g", "a", "2"), ("g", "a1", ""), ("ga", "1", ""), ("", "ga", "1")]
+        .map(|(group, name, text)| id_of(group, &[(name.to_owned(), text.to_owned())].into()))
+        .into();
+    assert_eq!(ids.len(), 5);
+    assert!(ids.iter().all(|id| id.len() == 32));
 }

@@ -6,6 +6,7 @@ use proptest::collection::btree_map;
 use proptest::prelude::*;
 
 use super::*;
+use crate::guard::Limits;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Backend {
@@ -57,24 +58,42 @@ fn after(found: &Found<Backend>, steps: &[Step<Backend>]) -> Found<Backend> {
     found
 }
 
+fn terms(share: f64, allow_empty: bool) -> Terms {
+    let limits = Limits { share, ..Limits::default() };
+    Terms { rules: Rules { limits, allow_empty }, drain: PATIENCE, upsert_only: false, is_shared: false }
+}
+
+fn accept_all<V>(_: &mut BTreeMap<String, V>) -> BTreeMap<String, String> {
+    BTreeMap::new()
+}
+
+/// Plans as a mirror does that starts now.
+fn planned<V: Value>(wanted: &Wanted<V>, found: &Found<V>, terms: &Terms) -> Plan<V> {
+    let (mut record, mut draining) = (Record::default(), Draining::default());
+    let now = Now { unix: 1000, instant: Instant::now() };
+    plan(wanted, found, &accept_all, terms, (&mut record, &mut draining), now)
+}
+
+fn steps<V: Clone>(plan: &Plan<V>) -> Vec<Step<V>> {
+    plan.more.iter().chain(&plan.less).cloned().collect()
+}
+
 fn serving(found: &Found<Backend>) -> usize {
     found.own.values().filter(|value| value.serves()).count()
 }
 
 proptest! {
     #[test]
-    fn nothing_of_others_is_touched_and_nothing_that_serves_is_removed(
+    fn plan_respects_others_and_drains_first(
         entries in entries(), found in found(), share in 0.0..=1.0_f64, doubt in any::<bool>(),
     ) {
         let doubt = doubt.then(|| Arc::from("stale"));
-        let limits = Limits { share, ..Limits::default() };
-        let (mut record, mut draining) = (Record::default(), Draining::default());
-        let now = Now { unix: 1000, instant: Instant::now() };
-        let wanted = Wanted { entries, doubt };
-        let plan = plan(&wanted, &found, (&mut record, &limits), (&mut draining, PATIENCE), now);
+        let wanted = Wanted { entries, doubt, ..Wanted::default() };
+        let plan = planned(&wanted, &found, &terms(share, true));
+        let steps = steps(&plan);
 
         let mut fewer = 0;
-        for step in &plan.steps {
+        for step in &steps {
             prop_assert!(!found.others.contains(step.name()), "{step:?} is about another's");
             let there = found.own.get(step.name());
             match step {
@@ -91,9 +110,12 @@ proptest! {
                 }
             }
         }
-        prop_assert!(fewer <= 1 || fewer as f64 <= serving(&found) as f64 * share, "{fewer} of {} go", serving(&found));
+        let left = serving(&after(&found, &steps));
+        let lost = serving(&found).saturating_sub(left);
+        prop_assert!(lost <= 1 || lost as f64 <= serving(&found) as f64 * share, "{lost} of {} go", serving(&found));
+        prop_assert!(fewer <= serving(&found));
         // What is not as it is wanted and is not about to be is told, each with why.
-        let then = after(&found, &plan.steps);
+        let then = after(&found, &steps);
         for name in wanted.entries.keys().chain(found.own.keys()) {
             let is_right = then.own.get(name) == wanted.entries.get(name);
             let is_leaving = !wanted.entries.contains_key(name) && then.own.get(name).is_some_and(|left| !left.serves());
@@ -102,30 +124,27 @@ proptest! {
     }
 
     #[test]
-    fn at_no_step_serves_less_than_before_and_after(entries in entries(), found in found()) {
-        let limits = Limits { share: 1.0, ..Limits::default() };
-        let (mut record, mut draining) = (Record::default(), Draining::default());
-        let now = Now { unix: 1000, instant: Instant::now() };
+    fn capacity_never_dips_between_steps(entries in entries(), found in found()) {
         let wanted = Wanted::certain(entries);
-        let plan = plan(&wanted, &found, (&mut record, &limits), (&mut draining, PATIENCE), now);
-        let least = serving(&found).min(serving(&after(&found, &plan.steps)));
-        for done in 0..=plan.steps.len() {
-            let there = serving(&after(&found, &plan.steps[..done]));
-            prop_assert!(there >= least, "{there} serve after {done} of {:?}", plan.steps);
+        let steps = steps(&planned(&wanted, &found, &terms(1.0, true)));
+        let least = serving(&found).min(serving(&after(&found, &steps)));
+        for done in 0..=steps.len() {
+            let there = serving(&after(&found, &steps[..done]));
+            prop_assert!(there >= least, "{there} serve after {done} of {steps:?}");
         }
     }
 
     #[test]
-    fn where_everything_is_granted_it_comes_to_what_is_wanted(entries in entries(), mut found in found()) {
-        let limits = Limits { share: 1.0, ..Limits::default() };
+    fn granted_plan_reaches_wanted_entries(entries in entries(), mut found in found()) {
+        let terms = terms(1.0, true);
         let (mut record, mut draining) = (Record::default(), Draining::default());
         let wanted = Wanted::certain(entries);
         let begun = Instant::now();
         // Drained, waited for, removed.
         for look in 0..3 {
             let now = Now { unix: 1000, instant: begun + PATIENCE * look };
-            let plan = plan(&wanted, &found, (&mut record, &limits), (&mut draining, PATIENCE), now);
-            found = after(&found, &plan.steps);
+            let plan = plan(&wanted, &found, &accept_all, &terms, (&mut record, &mut draining), now);
+            found = after(&found, &steps(&plan));
         }
         let expected: BTreeMap<_, _> =
             wanted.entries.iter().filter(|(name, _)| !found.others.contains(*name)).collect();
@@ -144,13 +163,12 @@ impl Value for Placed {
 }
 
 #[test]
-fn what_others_have_is_a_place_and_not_the_name_of_an_entry() {
+fn place_of_others_is_not_taken() {
     let entries = [("a 1", "a"), ("a 2", "a"), ("b 1", "b")].map(|(name, place)| (name.to_owned(), Placed(place)));
     let found = Found { own: BTreeMap::new(), others: BTreeSet::from(["a".to_owned()]), busy: BTreeSet::new() };
-    let (mut record, mut draining) = (Record::default(), Draining::default());
-    let now = Now { unix: 0, instant: Instant::now() };
-    let judged = (&mut record, &Limits::default());
-    let plan = plan(&Wanted::certain(entries.into()), &found, judged, (&mut draining, PATIENCE), now);
-    assert_eq!(plan.steps.iter().map(Step::name).collect::<Vec<_>>(), ["b 1"]);
+    let plan = planned(&Wanted::certain(entries.into()), &found, &terms(0.5, false));
+    assert_eq!(plan.more.iter().map(Step::name).collect::<Vec<_>>(), ["b 1"]);
     assert_eq!(plan.kept, BTreeMap::from(["a 1", "a 2"].map(|name| (name.to_owned(), Kept::Others))));
 }
+
+mod groups;

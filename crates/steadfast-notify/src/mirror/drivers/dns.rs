@@ -1,12 +1,11 @@
 //! The names of a DNS zone.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use steadfast_outside::dns::{Data, DnsError, Key, Record, Zone, entries};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused};
+use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
 use crate::shape::{FieldKind, KEY, READY, Shape, needed, optional};
@@ -33,16 +32,12 @@ pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDr
         Refused::at(field, error, "write it as zone files do, and in full")
     })?;
     let (zone, ttl) = (config.zone.clone(), config.ttl);
-    let values = move |all: &BTreeMap<String, Entry>| {
-        // What is not ready has no name.
-        let ready = all.values().filter(|entry| entry.is_ready);
-        let records: Result<Vec<Record>, String> = ready.map(|entry| record(entry, ttl)).collect();
-        match records.and_then(|records| entries(&zone, records).map_err(|error| error.to_string())) {
-            Ok(records) => (records, None),
-            Err(why) => (BTreeMap::new(), Some(why)),
-        }
-    };
-    Ok(Box::new(Driver { target, values: Box::new(values) }))
+    // An entry that is not ready has no name.
+    let values = ready(move |entry| {
+        let one = entries(&zone, [record(entry, ttl)?]).map_err(|error| error.to_string())?;
+        one.into_iter().next().ok_or_else(|| "it gives no record".to_owned())
+    });
+    Ok(Box::new(Driver { target, values }))
 }
 
 fn record(entry: &Entry, unless: u32) -> Result<Record, String> {

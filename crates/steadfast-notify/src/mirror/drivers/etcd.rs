@@ -1,14 +1,12 @@
 //! Keys of etcd.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use steadfast_outside::Settings;
 use steadfast_outside::etcd::{Etcd, EtcdError, Text};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused};
-use crate::mirror::entry::Entry;
+use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
 use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
 pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Text), READY];
@@ -28,11 +26,7 @@ pub(super) fn open(config: &mirrors::Etcd, compare: Option<Duration>) -> Result<
         let what = "the lease could end between two looks, which keep it alive";
         return Err(Refused::at("etcd.lease", what, "have it last at least twice as long as `compare` says"));
     }
-    // What is not ready is not registered.
-    let values = Box::new(|all: &BTreeMap<String, Entry>| {
-        let ready = all.values().filter(|entry| entry.is_ready);
-        let text = |entry: &Entry| Text(entry.text("value").unwrap_or_default().to_owned());
-        (ready.map(|entry| (entry.key.clone(), text(entry))).collect(), None)
-    });
+    // An entry that is not ready is not registered.
+    let values = ready(|entry| Ok((entry.key.clone(), Text(entry.text("value").unwrap_or_default().to_owned()))));
     Ok(Box::new(Driver { target, values }))
 }

@@ -1,6 +1,5 @@
 //! Items of a registry by HTTP.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use http::{HeaderMap, Request, Response};
@@ -10,8 +9,7 @@ use kube::client::Body;
 use steadfast_outside::registry::{Item, Layout, Registry, RegistryError, Requests};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused};
-use crate::mirror::entry::Entry;
+use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
 use crate::server::{Asked, Server};
 use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
@@ -43,11 +41,8 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
     })?;
     let requests = Connected { client: connection.client(), headers };
     let target = Registry::new(requests, layout).map_err(|error| Refused::at("registry", error, "correct it"))?;
-    // What is not ready is not registered.
-    let values = Box::new(|all: &BTreeMap<String, Entry>| {
-        let ready = all.values().filter(|entry| entry.is_ready);
-        (ready.map(|entry| (entry.key.clone(), Item(entry.value("value")))).collect(), None)
-    });
+    // An entry that is not ready is not registered.
+    let values = ready(|entry| Ok((entry.key.clone(), Item(entry.value("value")))));
     Ok(Box::new(Driver { target, values }))
 }
 

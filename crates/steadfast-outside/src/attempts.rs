@@ -1,0 +1,111 @@
+//! Backoff of single entries: a step that came to nothing is retried less and less often, and delays no other step.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::entry::Step;
+
+/// Steps that were attempted, by the name of their entry.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    tried: HashMap<String, Tried>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tried {
+    /// Hash of the step: another step of this name is a first attempt.
+    step: u64,
+    times: u32,
+    next: Instant,
+}
+
+impl Attempts {
+    /// Returns the steps that are due, and when the next of the others is.
+    ///
+    /// Each returned step counts as attempted. Steps of earlier calls that are not among `steps` have succeeded or become pointless, and
+    /// are forgotten. The delay after an attempt starts at `first` and doubles up to `longest`.
+    pub(crate) fn due<V: Debug>(
+        &mut self,
+        steps: Vec<Step<V>>,
+        now: Instant,
+        (first, longest): (Duration, Duration),
+    ) -> (Vec<Step<V>>, Option<Instant>) {
+        let (mut tried, mut due, mut next) = (HashMap::with_capacity(steps.len()), Vec::new(), None);
+        for step in steps {
+            let hash = hash(&step);
+            let before = self.tried.get(step.name()).filter(|before| before.step == hash);
+            match before {
+                Some(before) if before.next > now => {
+                    next = Some(next.map_or(before.next, |next: Instant| next.min(before.next)));
+                    tried.insert(step.name().to_owned(), *before);
+                }
+                before => {
+                    let times = before.map_or(0, |before| before.times + 1);
+                    let delay = first.saturating_mul(1 << times.min(16)).min(longest);
+                    tried.insert(step.name().to_owned(), Tried { step: hash, times, next: now + delay });
+                    due.push(step);
+                }
+            }
+        }
+        self.tried = tried;
+        (due, next)
+    }
+
+    /// Makes all steps due.
+    pub(crate) fn reset(&mut self) {
+        self.tried.clear();
+    }
+}
+
+fn hash<V: Debug>(step: &Step<V>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{step:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+
+    fn add(name: &str, value: u8) -> Step<u8> {
+        Step::Add { name: name.into(), value }
+    }
+
+    fn names(due: &(Vec<Step<u8>>, Option<Instant>)) -> Vec<&str> {
+        due.0.iter().map(Step::name).collect()
+    }
+
+    #[test]
+    fn repeated_step_waits_twice_as_long_each_time() {
+        let (mut attempts, mut now) = (Attempts::default(), Instant::now());
+        let mut delays = Vec::new();
+        for _ in 0..12 {
+            assert_eq!(names(&attempts.due(vec![add("a", 1)], now, DELAYS)), ["a"]);
+            let (due, next) = attempts.due(vec![add("a", 1)], now, DELAYS);
+            assert!(due.is_empty());
+            let next = next.expect("it is withheld");
+            delays.push((next - now).as_millis());
+            now = next;
+        }
+        assert_eq!(delays[..4], [100, 200, 400, 800]);
+        assert_eq!(delays[11], 60_000);
+    }
+
+    #[test]
+    fn other_and_changed_steps_do_not_wait() {
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        attempts.due(vec![add("a", 1)], now, DELAYS);
+        let due = attempts.due(vec![add("a", 1), add("b", 1)], now, DELAYS);
+        assert_eq!(names(&due), ["b"]);
+        assert_eq!(names(&attempts.due(vec![add("a", 2)], now, DELAYS)), ["a"]);
+        // The step was not needed for a while: it is a first attempt again.
+        attempts.due(Vec::<Step<u8>>::new(), now, DELAYS);
+        assert_eq!(names(&attempts.due(vec![add("a", 2)], now, DELAYS)), ["a"]);
+    }
+}

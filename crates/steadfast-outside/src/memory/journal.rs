@@ -1,0 +1,160 @@
+//! A file of lines, of which later ones replace earlier ones: appended to, and now and then written anew.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::guard::Guard;
+use crate::record::Held;
+
+/// First line of a file.
+const HEADER: &str = r#"{"format":"steadfast-mirrors","version":2}"#;
+
+/// Lines that a file may have beyond four times as many as it needs.
+const SPARE_LINES: usize = 1000;
+
+/// One change.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Line {
+    /// An entry that a mirror holds, or no longer holds.
+    Entry {
+        mirror: String,
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<Held>,
+    },
+    /// The state of a mirror's guard.
+    Guard { mirror: String, guard: Guard },
+}
+
+/// The file of a memory.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    /// Bytes of whole lines. What lies behind was cut off when a write failed.
+    length: u64,
+    lines: usize,
+    /// Lines after the file was written anew.
+    needed: usize,
+    /// Whether the next write replaces the file: it has an older format, or none.
+    is_old: bool,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, and returns its lines.
+    pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<Line>)> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(named(path, &error)),
+        };
+        let mut journal = Self { path: path.to_owned(), length: 0, lines: 0, needed: 0, is_old: true };
+        if text.is_empty() {
+            return Ok((journal, Vec::new()));
+        }
+        let damaged = |line: usize, why: &dyn std::fmt::Display| {
+            let path = path.display();
+            let why = format!(
+                "{path} is not a memory of mirrors (line {line}: {why}): remove it, and approve pending removals again"
+            );
+            io::Error::new(ErrorKind::InvalidData, why)
+        };
+        let mut lines = Vec::new();
+        let mut rest = text.split_inclusive(|byte| *byte == b'\n').enumerate();
+        let first = rest.next().map(|(_, line)| line).unwrap_or_default();
+        if first.trim_ascii() != HEADER.as_bytes() {
+            // The first release kept nothing but what waited for approval, which is found again by the next look.
+            serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&text)
+                .map_err(|error| damaged(1, &error))?;
+            return Ok((journal, Vec::new()));
+        }
+        journal.is_old = false;
+        journal.length = first.len() as u64;
+        for (number, line) in rest {
+            // The last line was being written when the machine stopped: it has not happened.
+            if !line.ends_with(b"\n") {
+                break;
+            }
+            lines.push(serde_json::from_slice(line).map_err(|error| damaged(number + 1, &error))?);
+            journal.length += line.len() as u64;
+        }
+        (journal.lines, journal.needed) = (lines.len(), lines.len() / 4);
+        Ok((journal, lines))
+    }
+
+    /// Appends `lines`, and returns when the disk has them.
+    pub(super) fn append(&mut self, lines: &[Line]) -> io::Result<()> {
+        if self.is_old {
+            return self.replace(lines);
+        }
+        let text = text(lines)?;
+        let written = (|| {
+            let mut file = private(&self.path, false)?;
+            // What a failed write has left of a line is no line.
+            if file.metadata()?.len() != self.length {
+                file.set_len(self.length)?;
+            }
+            file.write_all(&text)?;
+            file.sync_data()
+        })();
+        written.map_err(|error| named(&self.path, &error))?;
+        self.length += text.len() as u64;
+        self.lines += lines.len();
+        Ok(())
+    }
+
+    /// Whether most of the file was replaced by later lines.
+    pub(super) fn is_oversized(&self) -> bool {
+        self.lines > self.needed.saturating_mul(4) + SPARE_LINES
+    }
+
+    /// Writes the whole file anew, next to the old one first.
+    pub(super) fn replace(&mut self, lines: &[Line]) -> io::Result<()> {
+        let mut content = HEADER.as_bytes().to_vec();
+        content.push(b'\n');
+        content.extend(text(lines)?);
+        let mut new = self.path.as_os_str().to_owned();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        let written = (|| {
+            let mut file = private(&new, true)?;
+            file.write_all(&content)?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)
+        })();
+        written.map_err(|error| named(&self.path, &error))?;
+        (self.length, self.lines, self.needed) = (content.len() as u64, lines.len(), lines.len());
+        self.is_old = false;
+        Ok(())
+    }
+}
+
+fn text(lines: &[Line]) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for line in lines {
+        serde_json::to_writer(&mut text, line)?;
+        text.push(b'\n');
+    }
+    Ok(text)
+}
+
+/// Opens a file that only its owner can read.
+fn private(path: &Path, is_new: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true);
+    if is_new {
+        options.write(true).truncate(true)
+    } else {
+        options.append(true)
+    };
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+}

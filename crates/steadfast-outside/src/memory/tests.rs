@@ -1,0 +1,128 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::*;
+use crate::guard::{Flow, Limits, Rules};
+use crate::origin::Origin;
+use crate::record::Held;
+
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("steadfast-memory-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.0.join("memory")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn held(group: &str) -> Held {
+    Held { origin: Arc::new(Origin { group: group.into(), ..Origin::default() }), places: vec![], state: "1".into() }
+}
+
+fn names(memory: &Memory) -> Vec<(String, String)> {
+    memory.record("m").entries().map(|(name, held)| (name.clone(), held.origin.group.clone())).collect()
+}
+
+#[test]
+fn reopened_memory_has_what_was_flushed() {
+    let folder = Folder::new("reopen");
+    let memory = Memory::open(&folder.file()).expect("a memory");
+    memory.flush("m").expect("nothing to write");
+    assert!(!folder.file().exists());
+    for number in 0..50 {
+        memory.update("m", |record| record.hold(&format!("{number:02}"), held("a")));
+    }
+    memory.update("m", |record| {
+        let mut flow = Flow { serving: 4, ..Flow::default() };
+        flow.outs.extend((0..4).map(|number| (format!("{number:02}"), String::new())));
+        let rules = Rules { limits: Limits::default(), allow_empty: false };
+        record.guard.judge(rules, &[("a".to_owned(), flow)].into(), &BTreeSet::new(), 0)
+    });
+    memory.flush("m").expect("written");
+    memory.update("m", |record| record.retain(|name, _| name >= "48"));
+    memory.update("m", |record| record.hold("49", held("b")));
+    memory.flush("m").expect("written");
+    memory.update("m", |record| record.hold("50", held("never flushed")));
+
+    let again = Memory::open(&folder.file()).expect("a memory");
+    assert_eq!(names(&again), [("48", "a"), ("49", "b")].map(|(name, group)| (name.into(), group.into())));
+    assert_eq!(again.asks(), memory.asks());
+    assert_eq!(again.asks()["m"].names.len(), 4);
+}
+
+#[test]
+fn torn_last_line_is_dropped_and_overwritten() {
+    let folder = Folder::new("torn");
+    let memory = Memory::open(&folder.file()).expect("a memory");
+    memory.update("m", |record| record.hold("a", held("g")));
+    memory.flush("m").expect("written");
+    let mut text = std::fs::read(folder.file()).expect("a file");
+    text.extend(br#"{"entry":{"mirror":"m","na"#);
+    std::fs::write(folder.file(), text).expect("written");
+    let memory = Memory::open(&folder.file()).expect("a memory");
+    assert_eq!(names(&memory).len(), 1);
+    memory.update("m", |record| record.hold("b", held("g")));
+    memory.flush("m").expect("written");
+    assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 2);
+}
+
+#[test]
+fn damaged_file_is_an_error_with_its_line() {
+    let folder = Folder::new("damaged");
+    let memory = Memory::open(&folder.file()).expect("a memory");
+    memory.update("m", |record| record.hold("a", held("g")));
+    memory.flush("m").expect("written");
+    let text = std::fs::read_to_string(folder.file()).expect("a file").replace("\"m\"", "m");
+    std::fs::write(folder.file(), text).expect("written");
+    let error = Memory::open(&folder.file()).expect_err("damaged").to_string();
+    assert!(error.contains("line 2") && error.contains("remove it"), "{error}");
+}
+
+#[test]
+fn file_of_first_release_is_replaced() {
+    let folder = Folder::new("old");
+    std::fs::write(folder.file(), r#"{"m":{"gone":[],"approved":[],"ask":null}}"#).expect("written");
+    let memory = Memory::open(&folder.file()).expect("a memory");
+    memory.update("m", |record| record.hold("a", held("g")));
+    memory.flush("m").expect("written");
+    assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 1);
+}
+
+#[test]
+fn file_stays_in_proportion_to_what_it_holds() {
+    let folder = Folder::new("size");
+    let memory = Memory::open(&folder.file()).expect("a memory");
+    for round in 0..3000 {
+        memory.update("m", |record| record.hold("a", Held { state: round.to_string(), ..held("g") }));
+        memory.flush("m").expect("written");
+    }
+    let lines = std::fs::read_to_string(folder.file()).expect("a file").lines().count();
+    assert!(lines < 1100, "{lines} lines");
+    assert_eq!(Memory::open(&folder.file()).expect("a memory").record("m").get("a").expect("it").state, "2999");
+}
+
+#[test]
+fn failed_flush_is_repeated_whole() {
+    let folder = Folder::new("failed");
+    let memory = Memory::open(&folder.file()).expect("a memory");
+    memory.update("m", |record| record.hold("a", held("g")));
+    // A folder in place of the file that is written first.
+    std::fs::create_dir(folder.0.join("memory.new")).expect("a folder");
+    let error = memory.flush("m").expect_err("it cannot be written").to_string();
+    assert!(error.contains("cannot write"), "{error}");
+    memory.update("m", |record| record.hold("b", held("g")));
+    std::fs::remove_dir(folder.0.join("memory.new")).expect("removed");
+    memory.flush("m").expect("written");
+    assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 2);
+}

@@ -1,0 +1,125 @@
+//! Where an entry comes from: the object, the rule and the group that own it, and what is uncertain about them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// An object that gave entries, as one rule sees it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ObjectId {
+    /// Name of the rule.
+    pub rule: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Resource and selection of the object, as one text.
+    pub selection: String,
+    /// Namespace of the object. Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, cluster, namespace, name, .. } = self;
+        let separator = if namespace.is_empty() { "" } else { "/" };
+        // Names of objects are DNS labels; a cluster and a rule are names from the configuration.
+        write!(f, "{namespace}{separator}{name} of {cluster} (rule {rule})")
+    }
+}
+
+/// Origin of an entry.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Origin {
+    /// The owner: removals are counted per group, and a place belongs to one group.
+    pub group: String,
+    /// The object that gave the entry.
+    pub object: ObjectId,
+    /// UID of the object.
+    pub uid: String,
+}
+
+/// What is uncertain about the wanted entries. Only entries that an uncertainty concerns are kept from removal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doubts {
+    /// Every cluster that feeds the mirror, certain or not.
+    pub sources: BTreeSet<String>,
+    /// Clusters whose objects are not known reliably now, and the reason.
+    pub clusters: BTreeMap<String, Arc<str>>,
+    /// Objects whose entries are not known, and the reason.
+    pub objects: BTreeMap<ObjectId, Arc<str>>,
+}
+
+impl Doubts {
+    /// Whether nothing is uncertain.
+    pub fn is_empty(&self) -> bool {
+        self.clusters.is_empty() && self.objects.is_empty()
+    }
+
+    /// Returns the reason why an entry of `origin` must not be removed now, if there is one.
+    ///
+    /// An entry of unknown origin, or of a cluster that does not feed the mirror any more (it may have been renamed), could belong to
+    /// whatever is uncertain: it is kept while anything is.
+    pub fn about(&self, origin: Option<&Origin>) -> Option<&Arc<str>> {
+        match origin {
+            Some(origin) if self.sources.contains(&origin.object.cluster) => {
+                self.clusters.get(&origin.object.cluster).or_else(|| self.objects.get(&origin.object))
+            }
+            _ => self.clusters.values().chain(self.objects.values()).next(),
+        }
+    }
+}
+
+/// Tells whether the object of an origin still exists: `None` if that is not known.
+#[derive(Clone)]
+pub struct Exists(Arc<dyn Fn(&Origin) -> Option<bool> + Send + Sync>);
+
+impl Exists {
+    /// Wraps a lookup, such as one in the snapshots of informers' caches.
+    pub fn new(lookup: impl Fn(&Origin) -> Option<bool> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(lookup))
+    }
+
+    pub(crate) fn ask(&self, origin: &Origin) -> Option<bool> {
+        (self.0)(origin)
+    }
+}
+
+impl fmt::Debug for Exists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exists(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(cluster: &str, name: &str) -> Origin {
+        let object = ObjectId { cluster: cluster.into(), name: name.into(), ..ObjectId::default() };
+        Origin { object, ..Origin::default() }
+    }
+
+    #[test]
+    fn doubt_concerns_its_cluster_and_object_only() {
+        let mut doubts = Doubts { sources: ["a", "b"].map(str::to_owned).into(), ..Doubts::default() };
+        assert_eq!(doubts.about(None), None);
+        doubts.clusters.insert("a".into(), "stale".into());
+        doubts.objects.insert(origin("b", "bad").object, "fails".into());
+        let about = |origin: Origin| doubts.about(Some(&origin)).map(|why| why.to_string());
+        assert_eq!(about(origin("a", "x")).as_deref(), Some("stale"));
+        assert_eq!(about(origin("b", "bad")).as_deref(), Some("fails"));
+        assert_eq!(about(origin("b", "good")), None);
+    }
+
+    #[test]
+    fn entry_of_unknown_origin_is_held_by_any_doubt() {
+        let mut doubts = Doubts { sources: ["a".to_owned()].into(), ..Doubts::default() };
+        doubts.objects.insert(origin("a", "bad").object, "fails".into());
+        assert!(doubts.about(None).is_some());
+        assert!(doubts.about(Some(&origin("renamed", "x"))).is_some());
+        assert!(doubts.about(Some(&origin("a", "x"))).is_none());
+    }
+}

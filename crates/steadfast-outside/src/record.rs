@@ -1,0 +1,81 @@
+//! What a mirror remembers across restarts: the origin of each entry, and the state of the guard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::guard::Guard;
+use crate::origin::Origin;
+
+/// An entry that a mirror has put into its target, or is about to.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Held {
+    pub(crate) origin: Arc<Origin>,
+    /// Places of the entry next to its name.
+    #[serde(default)]
+    pub(crate) places: Vec<String>,
+    /// The last wanted value, as text for people.
+    pub(crate) state: String,
+}
+
+/// The memory of one mirror.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    entries: BTreeMap<String, Held>,
+    pub(crate) guard: Guard,
+    /// Names that differ from what the file has.
+    changed: Vec<String>,
+}
+
+impl Record {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&String, &Held)> {
+        self.entries.iter()
+    }
+
+    pub(crate) fn origin(&self, name: &str) -> Option<&Arc<Origin>> {
+        self.entries.get(name).map(|held| &held.origin)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Held> {
+        self.entries.get(name)
+    }
+
+    /// Remembers an entry.
+    pub(crate) fn hold(&mut self, name: &str, held: Held) {
+        if self.entries.get(name) != Some(&held) {
+            self.entries.insert(name.to_owned(), held);
+            self.changed.push(name.to_owned());
+        }
+    }
+
+    /// Forgets all entries but those that `keep` chooses.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str, &Held) -> bool) {
+        let changed = &mut self.changed;
+        self.entries.retain(|name, held| {
+            let is_kept = keep(name, held);
+            if !is_kept {
+                changed.push(name.clone());
+            }
+            is_kept
+        });
+    }
+
+    /// Takes the names of the entries that differ from what the file has.
+    pub(crate) fn take_changed(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Says that these entries still differ from what the file has.
+    pub(crate) fn put_back(&mut self, changed: Vec<String>) {
+        self.changed.extend(changed);
+    }
+
+    /// Reads an entry from the file.
+    pub(crate) fn restore(&mut self, name: String, held: Option<Held>) {
+        match held {
+            Some(held) => drop(self.entries.insert(name, held)),
+            None => drop(self.entries.remove(&name)),
+        }
+    }
+}
