@@ -1,0 +1,132 @@
+//! Equality and order of values.
+
+use std::cmp::Ordering;
+
+use crate::error::Fault;
+use crate::meter::Meter;
+use crate::time::flips_after;
+use crate::value::Value;
+
+/// Maximum nesting of values that are compared or converted.
+pub(crate) const MAX_VALUE_DEPTH: usize = 256;
+
+/// Whether two values are equal. Values of different types are not, numbers excepted.
+pub(crate) fn equal<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter) -> Result<bool, Fault> {
+    equal_within(one, other, meter, MAX_VALUE_DEPTH)
+}
+
+fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth: usize) -> Result<bool, Fault> {
+    let Some(depth) = depth.checked_sub(1) else { return Err(Fault::TooDeep(MAX_VALUE_DEPTH)) };
+    meter.charge(1)?;
+    Ok(match (one, other) {
+        (Value::Null, Value::Null) => true,
+        (Value::Bool(one), Value::Bool(other)) => one == other,
+        (Value::String(one), Value::String(other)) => {
+            if one.len() != other.len() {
+                return Ok(false);
+            }
+            meter.charge_bytes(one.len())?;
+            **one == **other
+        }
+        (Value::Bytes(one), Value::Bytes(other)) => {
+            meter.charge_bytes(one.len().min(other.len()))?;
+            one == other
+        }
+        (Value::Type(one), Value::Type(other)) => one == other,
+        (Value::Timestamp(_), Value::Timestamp(_)) | (Value::Duration(_), Value::Duration(_)) => {
+            ordered(one, other, meter, Ordering::is_eq)?.unwrap_or(false)
+        }
+        (Value::List(one), Value::List(other)) => {
+            if one.len() != other.len() {
+                return Ok(false);
+            }
+            for (one, other) in one.iter().zip(other.iter()) {
+                if !equal_within(&one, &other, meter, depth)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        (Value::Map(one), Value::Map(other)) => {
+            meter.charge((one.max_len() + other.max_len()) as u64)?;
+            if one.len() != other.len() {
+                return Ok(false);
+            }
+            for (key, value) in one.entries() {
+                let Some(counterpart) = other.get(&key) else { return Ok(false) };
+                if !equal_within(&value, &counterpart, meter, depth)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        (Value::Optional(one), Value::Optional(other)) => match (one, other) {
+            (None, None) => true,
+            (Some(one), Some(other)) => equal_within(one, other, meter, depth)?,
+            _ => false,
+        },
+        _ => numbers(one, other).flatten() == Some(Ordering::Equal),
+    })
+}
+
+/// Whether `holds` is true of the order of two values. None for types without an order between them.
+pub(crate) fn ordered<'a>(
+    one: &Value<'a>,
+    other: &Value<'a>,
+    meter: &mut Meter,
+    holds: fn(Ordering) -> bool,
+) -> Result<Option<bool>, Fault> {
+    let order = match (one, other) {
+        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
+        (Value::String(one), Value::String(other)) => {
+            meter.charge_bytes(one.len().min(other.len()))?;
+            // UTF-8 orders as code points do.
+            (**one).cmp(&**other)
+        }
+        (Value::Bytes(one), Value::Bytes(other)) => {
+            meter.charge_bytes(one.len().min(other.len()))?;
+            one.cmp(other)
+        }
+        (Value::Timestamp(one), Value::Timestamp(other)) => {
+            let difference = one.at.as_nanosecond() - other.at.as_nanosecond();
+            meter.recheck_after(flips_after(difference, one.rate.saturating_sub(other.rate), holds));
+            difference.cmp(&0)
+        }
+        (Value::Duration(one), Value::Duration(other)) => {
+            let difference = one.length.as_nanos() - other.length.as_nanos();
+            meter.recheck_after(flips_after(difference, one.rate.saturating_sub(other.rate), holds));
+            difference.cmp(&0)
+        }
+        // Nothing holds of a number that is not a number.
+        _ => return Ok(numbers(one, other).map(|order| order.is_some_and(holds))),
+    };
+    Ok(Some(holds(order)))
+}
+
+/// Order of two numbers of any types by their values. The outer None: not both are numbers; the inner: not comparable.
+#[expect(clippy::option_option, reason = "two reasons without an order")]
+fn numbers(one: &Value, other: &Value) -> Option<Option<Ordering>> {
+    Some(match (one, other) {
+        (Value::Int(one), Value::Int(other)) => Some(one.cmp(other)),
+        (Value::Uint(one), Value::Uint(other)) => Some(one.cmp(other)),
+        (Value::Double(one), Value::Double(other)) => one.partial_cmp(other),
+        (Value::Int(one), Value::Uint(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
+        (Value::Uint(one), Value::Int(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
+        (Value::Int(one), Value::Double(other)) => to_double(i128::from(*one), *other),
+        (Value::Uint(one), Value::Double(other)) => to_double(i128::from(*one), *other),
+        (Value::Double(one), Value::Int(other)) => to_double(i128::from(*other), *one).map(Ordering::reverse),
+        (Value::Double(one), Value::Uint(other)) => to_double(i128::from(*other), *one).map(Ordering::reverse),
+        _ => return None,
+    })
+}
+
+/// Exact order of an integer of 64 bits and a double.
+fn to_double(integer: i128, double: f64) -> Option<Ordering> {
+    if double.is_nan() {
+        return None;
+    }
+    // The conversion saturates, far outside of the integer's range.
+    let whole = double.trunc() as i128;
+    let fraction = double - double.trunc();
+    Some(integer.cmp(&whole).then_with(|| 0.0.partial_cmp(&fraction).unwrap_or(Ordering::Equal)))
+}

@@ -1,0 +1,67 @@
+//! Names that are bound for one evaluation.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::error::Fault;
+use crate::meter::Meter;
+use crate::time::Moment;
+use crate::value::Value;
+
+/// A function that the caller defines. Receives the target of a member call as the first argument.
+type Function<'a> = dyn Fn(&[Value<'a>], &mut Meter) -> Result<Value<'a>, Fault> + Send + Sync + 'a;
+
+/// Variables and functions of an evaluation, by name.
+#[derive(Default)]
+pub struct Context<'a> {
+    variables: BTreeMap<&'a str, Value<'a>>,
+    functions: BTreeMap<&'a str, Box<Function<'a>>>,
+    now: Option<Timestamp>,
+}
+
+impl<'a> Context<'a> {
+    /// A context without names. The standard functions of CEL need no binding.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Binds a variable.
+    pub fn variable(&mut self, name: &'a str, value: Value<'a>) {
+        self.variables.insert(name, value);
+    }
+
+    /// Binds a function; the standard functions take precedence. A function must charge its own cost to the [`Meter`]
+    /// if the cost depends on the arguments.
+    pub fn function(
+        &mut self,
+        name: &'a str,
+        function: impl Fn(&[Value<'a>], &mut Meter) -> Result<Value<'a>, Fault> + Send + Sync + 'a,
+    ) {
+        self.functions.insert(name, Box::new(function));
+    }
+
+    /// Binds the variable `now`. Comparisons with values derived from the variable determine
+    /// [`Outcome::recheck_at`](crate::Outcome::recheck_at).
+    pub fn now(&mut self, at: Timestamp) {
+        self.now = Some(at);
+        self.variables.insert("now", Value::Timestamp(Moment { at, rate: 1 }));
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Value<'a>> {
+        self.variables.get(name)
+    }
+
+    pub(crate) fn call(
+        &self,
+        name: &str,
+        arguments: &[Value<'a>],
+        meter: &mut Meter,
+    ) -> Option<Result<Value<'a>, Fault>> {
+        self.functions.get(name).map(|function| function(arguments, meter))
+    }
+
+    pub(crate) fn instant(&self) -> Option<Timestamp> {
+        self.now
+    }
+}

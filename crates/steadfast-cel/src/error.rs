@@ -1,0 +1,137 @@
+//! Errors of the parser and the evaluator. None of them contains a value, since values may be secrets.
+
+use std::fmt;
+
+/// Error in the text of an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// Byte offset of the error in the text.
+    pub at: usize,
+    /// Description without a full stop.
+    pub message: String,
+}
+
+impl SyntaxError {
+    pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
+        Self { at, message: message.into() }
+    }
+}
+
+impl fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SyntaxError {}
+
+/// Failed evaluation: the fault, and the part of the expression that caused the fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// Byte offset in the text of the expression.
+    pub at: usize,
+    /// Cause.
+    pub fault: Fault,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fault.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Cause of a failed evaluation.
+///
+/// Names come from the text of the expression, never from a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A field that a map does not have, selected by this name in the expression.
+    NoSuchField(String),
+    /// A computed key that a map does not have.
+    NoSuchKey,
+    /// A list index out of range.
+    IndexOutOfRange,
+    /// An operator or a function without a definition for these types.
+    NoSuchOverload {
+        /// Operator or function, operators as in `_+_`.
+        function: String,
+        /// Names of the argument types.
+        types: Vec<&'static str>,
+    },
+    /// An unbound variable.
+    UnknownName(String),
+    /// A function that neither CEL nor the context defines.
+    UnknownFunction(String),
+    /// A value that a function does not accept.
+    InvalidArgument {
+        /// Name of the function.
+        function: String,
+        /// What the function requires.
+        why: &'static str,
+    },
+    /// Division or modulo by zero.
+    DivisionByZero,
+    /// A number, timestamp or duration beyond the range of its type.
+    Overflow,
+    /// A map literal with the same key twice.
+    DuplicateKey,
+    /// A map key of a type other than bool, int, uint and string.
+    UnsupportedKey,
+    /// The value of an empty optional.
+    NoValue,
+    /// A value nested deeper than this number of levels.
+    TooDeep(usize),
+    /// More cost than this limit.
+    BudgetExceeded(u64),
+    /// A result larger than this number of bytes of JSON.
+    ResultTooLarge(usize),
+    /// A result that JSON cannot represent.
+    NotJson(&'static str),
+}
+
+impl Fault {
+    /// Attaches the position of the expression that failed.
+    pub(crate) fn at(self, at: u32) -> Error {
+        Error { at: at as usize, fault: self }
+    }
+
+    /// Whether `&&`, `||` and the macros `all` and `exists` may absorb the fault. Exhausted limits end an evaluation.
+    pub(crate) fn is_absorbable(&self) -> bool {
+        !matches!(self, Self::BudgetExceeded(_) | Self::TooDeep(_) | Self::ResultTooLarge(_))
+    }
+
+    pub(crate) fn argument(function: &str, why: &'static str) -> Self {
+        Self::InvalidArgument { function: function.to_owned(), why }
+    }
+
+    pub(crate) fn overload(function: &str, types: Vec<&'static str>) -> Self {
+        Self::NoSuchOverload { function: function.to_owned(), types }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchField(name) | Self::UnknownName(name) => write!(f, "there is no `{name}`"),
+            Self::NoSuchKey => f.write_str("a map does not have this key"),
+            Self::IndexOutOfRange => f.write_str("a list has no item of this number"),
+            Self::NoSuchOverload { function, types } => write!(f, "`{function}` does not take {}", types.join(", ")),
+            Self::UnknownFunction(name) => write!(f, "there is no function `{name}`"),
+            Self::InvalidArgument { function, why } => write!(f, "`{function}` does not take this value: {why}"),
+            Self::DivisionByZero => f.write_str("division by zero"),
+            Self::Overflow => f.write_str("a number, time or duration exceeds the range of its type"),
+            Self::DuplicateKey => f.write_str("a map has a key twice"),
+            Self::UnsupportedKey => f.write_str("a map key must be a string, a bool or an integer"),
+            Self::NoValue => f.write_str("an optional value is empty"),
+            Self::TooDeep(levels) => write!(f, "a value is nested more than {levels} levels deep"),
+            Self::BudgetExceeded(limit) => write!(f, "cost budget of {limit} exceeded"),
+            Self::ResultTooLarge(limit) => write!(f, "the result exceeds {limit} bytes"),
+            Self::NotJson(what) => write!(f, "the result contains {what}, which JSON cannot represent"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

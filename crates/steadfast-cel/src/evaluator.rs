@@ -1,0 +1,447 @@
+//! Evaluation of a syntax tree.
+//!
+//! Each kind of node has a function of its own, so that a level of nesting takes little stack.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Item, Link, Literal};
+use crate::context::Context;
+use crate::error::{Error, Fault};
+use crate::functions;
+use crate::key::Key;
+use crate::meter::Meter;
+use crate::operators;
+use crate::text::Text;
+use crate::value::{List, Map, Type, Value};
+
+pub(crate) struct Evaluator<'e, 'a, 'm, 'b> {
+    context: &'e Context<'a>,
+    meter: &'m mut Meter<'b>,
+    /// Variables of macros, innermost last.
+    locals: Vec<(&'e str, Value<'a>)>,
+}
+
+/// Decision of a predicate that `&&`, `||`, `all` and `exists` combine.
+enum Combined {
+    /// The result is known.
+    Decided,
+    /// Further operands decide.
+    Open,
+}
+
+impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
+    pub(crate) fn new(context: &'e Context<'a>, meter: &'m mut Meter<'b>) -> Self {
+        Self { context, meter, locals: Vec::new() }
+    }
+
+    /// Value of a node.
+    pub(crate) fn evaluate(&mut self, expr: &'e Expr) -> Result<Value<'a>, Error> {
+        self.meter.charge(1).map_err(|fault| fault.at(expr.at))?;
+        match &expr.kind {
+            ExprKind::Literal(literal) => Ok(constant(literal)),
+            ExprKind::Name(name) => self.name(name).map_err(|fault| fault.at(expr.at)),
+            ExprKind::Select { of, field, optional } => self.select(expr.at, of, field, *optional),
+            ExprKind::Has { of, field } => self.has(expr.at, of, field),
+            ExprKind::Index { of, index, optional } => self.index(expr.at, of, index, *optional),
+            ExprKind::Call { target, name, arguments } => self.call(expr.at, target.as_deref(), name, arguments),
+            ExprKind::List(items) => self.list(expr.at, items),
+            ExprKind::Map(entries) => self.map(entries),
+            ExprKind::Message { name } => Err(Fault::UnknownName(name.clone()).at(expr.at)),
+            ExprKind::Not(of) => self.not(expr.at, of),
+            ExprKind::Negate(of) => {
+                let value = self.evaluate(of)?;
+                operators::negate(value).map_err(|fault| fault.at(expr.at))
+            }
+            ExprKind::Chain { first, rest } => self.chain(first, rest),
+            ExprKind::And(operands) => self.logical(expr.at, operands, false),
+            ExprKind::Or(operands) => self.logical(expr.at, operands, true),
+            ExprKind::Conditional { condition, yes, no } => self.conditional(expr.at, condition, yes, no),
+            ExprKind::Comprehension(of) => self.comprehension(expr.at, of),
+            ExprKind::Bind { name, value, body } => {
+                let value = self.evaluate(value)?;
+                self.with(name, value, body)
+            }
+            ExprKind::OptionalMap { of, name, body, flat } => self.optional_map(expr.at, of, name, body, *flat),
+        }
+    }
+
+    fn name(&self, name: &str) -> Result<Value<'a>, Fault> {
+        let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, value)| value);
+        if let Some(value) = local.or_else(|| self.context.get(name)) {
+            return Ok(value.clone());
+        }
+        Type::named(name).map(Value::Type).ok_or_else(|| Fault::UnknownName(name.to_owned()))
+    }
+
+    fn with(&mut self, name: &'e str, value: Value<'a>, body: &'e Expr) -> Result<Value<'a>, Error> {
+        self.locals.push((name, value));
+        let result = self.evaluate(body);
+        self.locals.pop();
+        result
+    }
+
+    fn select(&mut self, at: u32, of: &'e Expr, field: &str, optional: bool) -> Result<Value<'a>, Error> {
+        let of = self.evaluate(of)?;
+        select(of, field, optional).map_err(|fault| fault.at(at))
+    }
+
+    fn has(&mut self, at: u32, of: &'e Expr, field: &str) -> Result<Value<'a>, Error> {
+        let value = match self.evaluate(of)? {
+            Value::Optional(None) => return Ok(Value::Bool(false)),
+            Value::Optional(Some(value)) => Value::clone(&value),
+            value => value,
+        };
+        match value {
+            Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
+            other => Err(Fault::overload("has", vec![other.type_of().name()]).at(at)),
+        }
+    }
+
+    fn index(&mut self, at: u32, of: &'e Expr, index: &'e Expr, optional: bool) -> Result<Value<'a>, Error> {
+        let of = self.evaluate(of)?;
+        // A name from the text of the expression may be part of an error; a computed key may be a secret.
+        let literal = match &index.kind {
+            ExprKind::Literal(Literal::String(name)) => Some(name),
+            _ => None,
+        };
+        let index = self.evaluate(index)?;
+        let found = match of {
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(value)) => {
+                return lookup(&value, &index).map(optional_of).map_err(|fault| fault.at(at));
+            }
+            Value::Null if optional => return Ok(Value::Optional(None)),
+            of => lookup(&of, &index).map(|found| (found, matches!(of, Value::List(_)))),
+        };
+        match found.map_err(|fault| fault.at(at))? {
+            (found, _) if optional => Ok(optional_of(found)),
+            (Some(value), _) => Ok(value),
+            (None, true) => Err(Fault::IndexOutOfRange.at(at)),
+            (None, false) => Err(literal.map_or(Fault::NoSuchKey, |name| Fault::NoSuchField(name.to_string())).at(at)),
+        }
+    }
+
+    fn call(&mut self, at: u32, target: Option<&'e Expr>, name: &str, of: &'e [Expr]) -> Result<Value<'a>, Error> {
+        if let (Some(target), "or" | "orValue", [other]) = (target, name, of) {
+            return self.alternative(at, target, name, other);
+        }
+        let mut arguments = Vec::with_capacity(of.len() + 1);
+        for argument in target.into_iter().chain(of) {
+            arguments.push(self.evaluate(argument)?);
+        }
+        let result = functions::call(name, target.is_some(), &arguments, self.meter)
+            .or_else(|| self.context.call(name, &arguments, self.meter));
+        result.unwrap_or_else(|| Err(Fault::UnknownFunction(name.to_owned()))).map_err(|fault| fault.at(at))
+    }
+
+    /// `a.or(b)` and `a.orValue(b)` evaluate `b` only if `a` is empty.
+    fn alternative(&mut self, at: u32, of: &'e Expr, name: &str, other: &'e Expr) -> Result<Value<'a>, Error> {
+        match self.evaluate(of)? {
+            Value::Optional(Some(value)) if name == "orValue" => Ok(Value::clone(&value)),
+            Value::Optional(Some(value)) => Ok(Value::Optional(Some(value))),
+            Value::Optional(None) => {
+                let value = self.evaluate(other)?;
+                if name == "or" && !matches!(value, Value::Optional(_)) {
+                    return Err(Fault::overload(name, vec![Type::Optional.name(), value.type_of().name()]).at(at));
+                }
+                Ok(value)
+            }
+            value => Err(Fault::overload(name, vec![value.type_of().name()]).at(at)),
+        }
+    }
+
+    fn list(&mut self, at: u32, items: &'e [Item]) -> Result<Value<'a>, Error> {
+        let mut built = Vec::with_capacity(items.len());
+        for item in items {
+            let value = self.evaluate(&item.value)?;
+            match (item.optional, value) {
+                (false, value) => built.push(value),
+                (true, Value::Optional(value)) => built.extend(value.as_deref().cloned()),
+                (true, other) => return Err(Fault::overload("[?_]", vec![other.type_of().name()]).at(at)),
+            }
+        }
+        Ok(built.into())
+    }
+
+    fn map(&mut self, entries: &'e [Entry]) -> Result<Value<'a>, Error> {
+        let mut built = BTreeMap::new();
+        for entry in entries {
+            let at = entry.key.at;
+            let key = self.evaluate(&entry.key)?;
+            let key = key.key().ok_or_else(|| Fault::UnsupportedKey.at(at))?;
+            let value = match (entry.optional, self.evaluate(&entry.value)?) {
+                (false, value) => value,
+                (true, Value::Optional(Some(value))) => Value::clone(&value),
+                (true, Value::Optional(None)) => continue,
+                (true, other) => return Err(Fault::overload("{?_:_}", vec![other.type_of().name()]).at(at)),
+            };
+            self.insert(&mut built, key, value).map_err(|fault| fault.at(at))?;
+        }
+        Ok(Value::map(built))
+    }
+
+    fn insert(&mut self, map: &mut BTreeMap<Key<'a>, Value<'a>>, key: Key<'a>, value: Value<'a>) -> Result<(), Fault> {
+        self.meter.charge(1)?;
+        match map.insert(key, value) {
+            None => Ok(()),
+            Some(_) => Err(Fault::DuplicateKey),
+        }
+    }
+
+    fn not(&mut self, at: u32, of: &'e Expr) -> Result<Value<'a>, Error> {
+        match self.evaluate(of)? {
+            Value::Bool(value) => Ok(Value::Bool(!value)),
+            other => Err(Fault::overload("!_", vec![other.type_of().name()]).at(at)),
+        }
+    }
+
+    fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Result<Value<'a>, Error> {
+        let mut value = self.evaluate(first)?;
+        for Link { operator, at, right } in rest {
+            let right = self.evaluate(right)?;
+            value = operators::binary(*operator, &value, &right, self.meter).map_err(|fault| fault.at(*at))?;
+        }
+        Ok(value)
+    }
+
+    /// `&&` and `||`: an operand equal to `decisive` decides, whatever other operands fail.
+    fn logical(&mut self, at: u32, operands: &'e [Expr], decisive: bool) -> Result<Value<'a>, Error> {
+        let function = if decisive { "_||_" } else { "_&&_" };
+        let mut failed = None;
+        for operand in operands {
+            let result = self.evaluate(operand);
+            if matches!(combine(result, decisive, function, at, &mut failed)?, Combined::Decided) {
+                return Ok(Value::Bool(decisive));
+            }
+        }
+        failed.map_or(Ok(Value::Bool(!decisive)), Err)
+    }
+
+    fn conditional(&mut self, at: u32, of: &'e Expr, yes: &'e Expr, no: &'e Expr) -> Result<Value<'a>, Error> {
+        match self.evaluate(of)? {
+            Value::Bool(true) => self.evaluate(yes),
+            Value::Bool(false) => self.evaluate(no),
+            other => Err(Fault::overload("_?_:_", vec![other.type_of().name()]).at(at)),
+        }
+    }
+
+    fn optional_map(
+        &mut self,
+        at: u32,
+        of: &'e Expr,
+        name: &'e str,
+        body: &'e Expr,
+        flat: bool,
+    ) -> Result<Value<'a>, Error> {
+        let function = if flat { "optFlatMap" } else { "optMap" };
+        let value = match self.evaluate(of)? {
+            Value::Optional(Some(value)) => Value::clone(&value),
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            other => return Err(Fault::overload(function, vec![other.type_of().name()]).at(at)),
+        };
+        match self.with(name, value, body)? {
+            value if !flat => Ok(Value::some(value)),
+            value @ Value::Optional(_) => Ok(value),
+            other => Err(Fault::overload(function, vec![Type::Optional.name(), other.type_of().name()]).at(at)),
+        }
+    }
+
+    fn comprehension(&mut self, at: u32, of: &'e Comprehension) -> Result<Value<'a>, Error> {
+        let range = self.evaluate(&of.range)?;
+        match range {
+            Value::List(list) => {
+                let entries = list_entries(list, of.second.is_some());
+                self.loop_over(at, of, entries)
+            }
+            Value::Map(map) => {
+                self.meter.charge(1).map_err(|fault| fault.at(at))?;
+                if map.json().is_none() {
+                    // The entries of a computed map are copied.
+                    self.meter.charge(map.max_len() as u64).map_err(|fault| fault.at(at))?;
+                }
+                let with_values = of.second.is_some();
+                let entries = map.entries().map(move |(key, value)| (Value::from(key), with_values.then_some(value)));
+                self.loop_over(at, of, entries)
+            }
+            other => Err(Fault::overload("comprehension", vec![other.type_of().name()]).at(at)),
+        }
+    }
+
+    /// Evaluates a macro for each entry: an item; or with two variables, an index or key and its value.
+    fn loop_over(
+        &mut self,
+        at: u32,
+        of: &'e Comprehension,
+        entries: impl Iterator<Item = (Value<'a>, Option<Value<'a>>)>,
+    ) -> Result<Value<'a>, Error> {
+        let before = self.locals.len();
+        let result = self.accumulate(at, of, entries);
+        self.locals.truncate(before);
+        result
+    }
+
+    fn accumulate(
+        &mut self,
+        at: u32,
+        of: &'e Comprehension,
+        entries: impl Iterator<Item = (Value<'a>, Option<Value<'a>>)>,
+    ) -> Result<Value<'a>, Error> {
+        let before = self.locals.len();
+        let mut failed = None;
+        let mut found = 0_u64;
+        let mut list = Vec::new();
+        let mut map = BTreeMap::new();
+        for (first, second) in entries {
+            self.meter.charge(1).map_err(|fault| fault.at(at))?;
+            self.locals.truncate(before);
+            self.locals.push((&of.name, first.clone()));
+            if let (Some(name), Some(value)) = (&of.second, &second) {
+                self.locals.push((name, value.clone()));
+            }
+            if let Some(condition) = &of.condition
+                && !self.holds(condition)?
+            {
+                continue;
+            }
+            match of.kind {
+                ComprehensionKind::All | ComprehensionKind::Exists => {
+                    let Some(body) = &of.body else { continue };
+                    let decisive = of.kind == ComprehensionKind::Exists;
+                    let result = self.evaluate(body);
+                    let function = if decisive { "exists" } else { "all" };
+                    if matches!(combine(result, decisive, function, at, &mut failed)?, Combined::Decided) {
+                        return Ok(Value::Bool(decisive));
+                    }
+                }
+                ComprehensionKind::ExistsOne => {
+                    let Some(body) = &of.body else { continue };
+                    found += u64::from(self.holds(body)?);
+                }
+                ComprehensionKind::List => {
+                    let item = match &of.body {
+                        Some(body) => self.evaluate(body)?,
+                        None => first,
+                    };
+                    list.push(item);
+                }
+                ComprehensionKind::Map => {
+                    let Some(body) = &of.body else { continue };
+                    let value = self.evaluate(body)?;
+                    let key = first.key().ok_or_else(|| Fault::UnsupportedKey.at(at))?;
+                    self.insert(&mut map, key, value).map_err(|fault| fault.at(at))?;
+                }
+                ComprehensionKind::Entries => {
+                    let Some(body) = &of.body else { continue };
+                    let Value::Map(entries) = self.evaluate(body)? else {
+                        return Err(Fault::argument("transformMapEntry", "the entry must be a map").at(at));
+                    };
+                    for (key, value) in entries.entries() {
+                        self.insert(&mut map, key, value).map_err(|fault| fault.at(at))?;
+                    }
+                }
+            }
+        }
+        match of.kind {
+            ComprehensionKind::All => failed.map_or(Ok(Value::Bool(true)), Err),
+            ComprehensionKind::Exists => failed.map_or(Ok(Value::Bool(false)), Err),
+            ComprehensionKind::ExistsOne => Ok(Value::Bool(found == 1)),
+            ComprehensionKind::List => Ok(list.into()),
+            ComprehensionKind::Map | ComprehensionKind::Entries => Ok(Value::map(map)),
+        }
+    }
+
+    /// Value of a predicate, which must be a bool.
+    fn holds(&mut self, predicate: &'e Expr) -> Result<bool, Error> {
+        match self.evaluate(predicate)? {
+            Value::Bool(value) => Ok(value),
+            other => Err(Fault::overload("_?_:_", vec![other.type_of().name()]).at(predicate.at)),
+        }
+    }
+}
+
+/// Adds the result of one operand to a combination in which `decisive` decides. Keeps the first error in `failed`.
+fn combine(
+    result: Result<Value, Error>,
+    decisive: bool,
+    function: &str,
+    at: u32,
+    failed: &mut Option<Error>,
+) -> Result<Combined, Error> {
+    let error = match result {
+        Ok(Value::Bool(value)) => return Ok(if value == decisive { Combined::Decided } else { Combined::Open }),
+        Ok(other) => Fault::overload(function, vec![other.type_of().name()]).at(at),
+        Err(error) if error.fault.is_absorbable() => error,
+        Err(error) => return Err(error),
+    };
+    failed.get_or_insert(error);
+    Ok(Combined::Open)
+}
+
+fn list_entries(list: List<'_>, is_numbered: bool) -> impl Iterator<Item = (Value<'_>, Option<Value<'_>>)> {
+    (0..list.len()).filter_map(move |index| {
+        let item = list.get(index)?;
+        let number = i64::try_from(index).ok()?;
+        Some(if is_numbered { (Value::Int(number), Some(item)) } else { (item, None) })
+    })
+}
+
+fn constant<'a>(literal: &Literal) -> Value<'a> {
+    match literal {
+        Literal::Null => Value::Null,
+        Literal::Bool(value) => Value::Bool(*value),
+        Literal::Int(value) => Value::Int(*value),
+        Literal::Uint(value) => Value::Uint(*value),
+        Literal::Double(value) => Value::Double(*value),
+        Literal::String(text) => Value::String(Text::Shared(text.clone())),
+        Literal::Bytes(bytes) => Value::Bytes(bytes.clone()),
+        Literal::Type(named) => Value::Type(*named),
+    }
+}
+
+fn optional_of(value: Option<Value>) -> Value {
+    Value::Optional(value.map(Arc::new))
+}
+
+/// Field of a map. A selection on an optional value is optional itself; `.?` on null is empty.
+fn select<'a>(of: Value<'a>, field: &str, optional: bool) -> Result<Value<'a>, Fault> {
+    match of {
+        Value::Map(map) if optional => Ok(optional_of(map.field(field))),
+        Value::Map(map) => map.field(field).ok_or_else(|| Fault::NoSuchField(field.to_owned())),
+        Value::Optional(None) => Ok(Value::Optional(None)),
+        Value::Optional(Some(value)) => match &*value {
+            Value::Map(map) => Ok(optional_of(map.field(field))),
+            other => Err(no_field(other)),
+        },
+        Value::Null if optional => Ok(Value::Optional(None)),
+        other => Err(no_field(&other)),
+    }
+}
+
+fn no_field(value: &Value) -> Fault {
+    Fault::overload("_._", vec![value.type_of().name()])
+}
+
+/// Item of a list or entry of a map, if present.
+fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
+    let whole = match index {
+        Value::Double(number) => operators::whole(*number).map(Value::Int),
+        _ => None,
+    };
+    let index = whole.as_ref().unwrap_or(index);
+    match (of, index) {
+        (Value::List(list), Value::Int(index)) => Ok(usize::try_from(*index).ok().and_then(|index| list.get(index))),
+        (Value::List(list), Value::Uint(index)) => Ok(usize::try_from(*index).ok().and_then(|index| list.get(index))),
+        (Value::Map(map), index) => lookup_key(map, index),
+        _ => Err(Fault::overload("_[_]", vec![of.type_of().name(), index.type_of().name()])),
+    }
+}
+
+fn lookup_key<'a>(map: &Map<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
+    match key.key() {
+        Some(key) => Ok(map.get(&key)),
+        // No map has a key that is not a whole number.
+        None if matches!(key, Value::Double(_)) => Ok(None),
+        None => Err(Fault::UnsupportedKey),
+    }
+}

@@ -1,0 +1,20 @@
+//! Numbers as text.
+
+/// The shortest text of a double that is read back as the same number, as other implementations of CEL write numbers.
+pub(super) fn double(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    // Whole numbers up to 21 digits are written out.
+    if !(-4..21).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{digits}e{sign}{:02}", exponent.abs());
+    }
+    number.to_string()
+}

@@ -1,0 +1,244 @@
+//! Functions of strings, and `size`.
+//!
+//! Positions count code points, as CEL requires.
+
+use std::sync::Arc;
+
+use crate::error::Fault;
+use crate::meter::Meter;
+use crate::text::Text;
+use crate::value::Value;
+
+type Found<'a> = Result<Option<Value<'a>>, Fault>;
+
+pub(super) fn size<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let size = match arguments {
+        [Value::String(text)] => {
+            meter.charge_bytes(text.len())?;
+            text.chars().count()
+        }
+        [Value::Bytes(bytes)] => bytes.len(),
+        [Value::List(list)] => list.len(),
+        [Value::Map(map)] => {
+            meter.charge((map.max_len() / 10) as u64)?;
+            map.len()
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(number(size)))
+}
+
+fn number<'a>(size: usize) -> Value<'a> {
+    Value::Int(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
+pub(super) fn matches<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let [Value::String(text), Value::String(pattern)] = arguments else { return Ok(None) };
+    meter.matches(text, pattern).map(|matches| Some(Value::Bool(matches)))
+}
+
+/// `strings.quote`: a literal of the string.
+pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let [Value::String(text)] = arguments else { return Ok(None) };
+    meter.charge_bytes(2 * text.len() + 2)?;
+    let mut built = String::with_capacity(text.len() + 2);
+    built.push('"');
+    for letter in text.chars() {
+        match letter {
+            '\x07' => built.push_str("\\a"),
+            '\x08' => built.push_str("\\b"),
+            '\x0b' => built.push_str("\\v"),
+            '\x0c' => built.push_str("\\f"),
+            '\n' => built.push_str("\\n"),
+            '\r' => built.push_str("\\r"),
+            '\t' => built.push_str("\\t"),
+            '\\' => built.push_str("\\\\"),
+            '"' => built.push_str("\\\""),
+            other => built.push(other),
+        }
+    }
+    built.push('"');
+    Ok(Some(built.into()))
+}
+
+/// Member function of a name. The outer None: no such function; the inner: not for these types.
+pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Option<Found<'a>> {
+    Some(match name {
+        "contains" | "endsWith" | "startsWith" => test(name, arguments, meter),
+        "charAt" => char_at(arguments, meter),
+        "indexOf" | "lastIndexOf" => index_of(name == "lastIndexOf", arguments, meter),
+        "join" => join(arguments, meter),
+        "lowerAscii" | "reverse" | "trim" | "upperAscii" => change(name, arguments, meter),
+        "replace" => replace(arguments, meter),
+        "split" => split(arguments, meter),
+        "substring" => substring(arguments, meter),
+        _ => return None,
+    })
+}
+
+fn test<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let [Value::String(text), Value::String(part)] = arguments else { return Ok(None) };
+    let read = if name == "contains" { text.len() + part.len() } else { part.len().min(text.len()) };
+    meter.charge_bytes(read)?;
+    Ok(Some(Value::Bool(match name {
+        "contains" => text.contains(&**part),
+        "endsWith" => text.ends_with(&**part),
+        _ => text.starts_with(&**part),
+    })))
+}
+
+fn char_at<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let [Value::String(text), Value::Int(position)] = arguments else { return Ok(None) };
+    meter.charge_bytes(text.len())?;
+    let offset = byte_offset(text, *position).ok_or_else(|| out_of_range("charAt"))?;
+    let letter = text[offset..].chars().next();
+    Ok(Some(letter.map(String::from).unwrap_or_default().into()))
+}
+
+fn out_of_range(name: &str) -> Fault {
+    Fault::argument(name, "the position must be within the string")
+}
+
+/// Byte offset of a code point; of the end for the number of code points.
+fn byte_offset(text: &str, position: i64) -> Option<usize> {
+    let position = usize::try_from(position).ok()?;
+    text.char_indices().map(|(offset, _)| offset).chain([text.len()]).nth(position)
+}
+
+fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let name = if is_last { "lastIndexOf" } else { "indexOf" };
+    let (text, part, position) = match arguments {
+        [Value::String(text), Value::String(part)] => (text, part, None),
+        [Value::String(text), Value::String(part), Value::Int(position)] => (text, part, Some(*position)),
+        _ => return Ok(None),
+    };
+    meter.charge_bytes(2 * text.len() + part.len())?;
+    let offset = position.map(|position| byte_offset(text, position).ok_or_else(|| out_of_range(name))).transpose()?;
+    let found = match (is_last, offset) {
+        (false, offset) => {
+            let offset = offset.unwrap_or(0);
+            text[offset..].find(&**part).map(|found| offset + found)
+        }
+        (true, None) => text.rfind(&**part),
+        // The match may start at the position and reach beyond.
+        (true, Some(offset)) => {
+            let mut end = (offset + part.len()).min(text.len());
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text[..end].rfind(&**part)
+        }
+    };
+    Ok(Some(found.map_or(Value::Int(-1), |found| number(text[..found].chars().count()))))
+}
+
+fn join<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let (list, separator) = match arguments {
+        [Value::List(list)] => (list, ""),
+        [Value::List(list), Value::String(separator)] => (list, &**separator),
+        _ => return Ok(None),
+    };
+    let mut built = String::new();
+    for (index, item) in list.iter().enumerate() {
+        let Value::String(item) = item else { return Ok(None) };
+        let separator = if index > 0 { separator } else { "" };
+        meter.charge_bytes(item.len() + separator.len())?;
+        built.push_str(separator);
+        built.push_str(&item);
+    }
+    Ok(Some(built.into()))
+}
+
+fn change<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let [Value::String(text)] = arguments else { return Ok(None) };
+    meter.charge_bytes(text.len())?;
+    Ok(Some(
+        match name {
+            "lowerAscii" => text.to_ascii_lowercase(),
+            "upperAscii" => text.to_ascii_uppercase(),
+            "reverse" => text.chars().rev().collect(),
+            _ => text.trim().to_owned(),
+        }
+        .into(),
+    ))
+}
+
+/// The number of pieces or replacements that a limit allows. Negative: any number.
+fn limit(limit: i64) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let (text, old, new, limited) = match arguments {
+        [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, usize::MAX),
+        [Value::String(text), Value::String(old), Value::String(new), Value::Int(most)] => {
+            (text, old, new, limit(*most))
+        }
+        _ => return Ok(None),
+    };
+    meter.charge_bytes(text.len() + old.len())?;
+    // The size of the result is known before memory is taken.
+    let count = text.matches(&**old).take(limited).count();
+    meter.charge_bytes(text.len().saturating_add(count.saturating_mul(new.len())))?;
+    Ok(Some(text.replacen(&**old, new, count).into()))
+}
+
+fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let (text, separator, most) = match arguments {
+        [Value::String(text), Value::String(separator)] => (text, separator, usize::MAX),
+        [Value::String(text), Value::String(separator), Value::Int(most)] => (text, separator, limit(*most)),
+        _ => return Ok(None),
+    };
+    meter.charge_bytes(text.len() + separator.len())?;
+    let mut pieces = Vec::new();
+    if most == 0 {
+        return Ok(Some(pieces.into()));
+    }
+    let mut rest = &**text;
+    loop {
+        let end = if separator.is_empty() {
+            // Each code point is a piece; an empty string has none.
+            let next = rest.chars().next();
+            match next {
+                None => break,
+                Some(letter) => Some(letter.len_utf8()).filter(|end| *end < rest.len()),
+            }
+        } else {
+            rest.find(&**separator)
+        };
+        let end = end.filter(|_| pieces.len() + 1 < most);
+        let piece = end.map_or(rest, |end| &rest[..end]);
+        meter.charge(1)?;
+        meter.charge_bytes(piece.len())?;
+        pieces.push(piece_of(text, piece));
+        match end {
+            Some(end) => rest = &rest[end + separator.len()..],
+            None => break,
+        }
+    }
+    Ok(Some(pieces.into()))
+}
+
+/// A part of a string, borrowed where the whole is.
+fn piece_of<'a>(whole: &Text<'a>, piece: &str) -> Value<'a> {
+    if let Text::Borrowed(whole) = whole {
+        let start = piece.as_ptr() as usize - whole.as_ptr() as usize;
+        return Value::String(Text::Borrowed(&whole[start..start + piece.len()]));
+    }
+    Value::String(Text::Shared(Arc::from(piece)))
+}
+
+fn substring<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let (text, start, end) = match arguments {
+        [Value::String(text), Value::Int(start)] => (text, *start, None),
+        [Value::String(text), Value::Int(start), Value::Int(end)] => (text, *start, Some(*end)),
+        _ => return Ok(None),
+    };
+    meter.charge_bytes(2 * text.len())?;
+    let place = |position| byte_offset(text, position).ok_or_else(|| out_of_range("substring"));
+    let (start, end) = (place(start)?, end.map_or(Ok(text.len()), place)?);
+    if start > end {
+        return Err(Fault::argument("substring", "the end must not be before the start"));
+    }
+    Ok(Some(text[start..end].to_owned().into()))
+}

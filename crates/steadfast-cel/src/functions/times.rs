@@ -1,0 +1,63 @@
+//! Parts of timestamps and durations.
+
+use crate::error::Fault;
+use crate::meter::Meter;
+use crate::time::{Moment, Span};
+use crate::value::Value;
+
+const MILLISECOND: i128 = 1_000_000;
+const SECOND: i128 = 1_000_000_000;
+const MINUTE: i128 = 60 * SECOND;
+const HOUR: i128 = 60 * MINUTE;
+
+/// Part of a timestamp or duration.
+pub(super) fn part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
+    let part = match arguments {
+        [Value::Timestamp(moment)] => of_moment(name, *moment, "UTC", meter)?,
+        [Value::Timestamp(moment), Value::String(zone)] => of_moment(name, *moment, zone, meter)?,
+        [Value::Duration(span)] => of_span(name, *span, meter),
+        _ => None,
+    };
+    Ok(part.map(Value::Int))
+}
+
+fn of_moment(name: &str, moment: Moment, zone: &str, meter: &mut Meter) -> Result<Option<i64>, Fault> {
+    let why = "a time zone must be `UTC` or an offset such as `+02:00`";
+    let local = moment.in_zone(zone).ok_or_else(|| Fault::argument(name, why))?;
+    let (part, unit) = match name {
+        "getFullYear" => (i64::from(local.year()), HOUR),
+        "getMonth" => (i64::from(local.month()) - 1, HOUR),
+        "getDayOfYear" => (i64::from(local.day_of_year()) - 1, HOUR),
+        "getDayOfMonth" => (i64::from(local.day()) - 1, HOUR),
+        "getDate" => (i64::from(local.day()), HOUR),
+        "getDayOfWeek" => (i64::from(local.weekday().to_sunday_zero_offset()), HOUR),
+        "getHours" => (i64::from(local.hour()), MINUTE),
+        "getMinutes" => (i64::from(local.minute()), MINUTE),
+        "getSeconds" => (i64::from(local.second()), SECOND),
+        "getMilliseconds" => (i64::from(local.millisecond()), MILLISECOND),
+        _ => return Ok(None),
+    };
+    if moment.rate != 0 {
+        // Offsets are whole minutes: the part cannot change before the next unit of UTC. Half hours need the minute.
+        let unit = if unit == HOUR { MINUTE } else { unit };
+        meter.recheck_after(Some(unit - moment.at.as_nanosecond().rem_euclid(unit)));
+    }
+    Ok(Some(part))
+}
+
+fn of_span(name: &str, span: Span, meter: &mut Meter) -> Option<i64> {
+    let nanos = span.length.as_nanos();
+    let (part, unit) = match name {
+        "getHours" => (nanos / HOUR, HOUR),
+        "getMinutes" => (nanos / MINUTE, MINUTE),
+        "getSeconds" => (nanos / SECOND, SECOND),
+        "getMilliseconds" => (nanos % SECOND / MILLISECOND, MILLISECOND),
+        _ => return None,
+    };
+    let speed = i128::from(span.rate.unsigned_abs());
+    if speed != 0 {
+        let within = if span.rate > 0 { unit - nanos.rem_euclid(unit) } else { nanos.rem_euclid(unit) + 1 };
+        meter.recheck_after(Some((within + speed - 1) / speed));
+    }
+    i64::try_from(part).ok()
+}

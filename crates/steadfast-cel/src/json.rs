@@ -1,0 +1,111 @@
+//! Conversion of values to JSON.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Number, Value as Json};
+
+use crate::budget::Budget;
+use crate::compare::MAX_VALUE_DEPTH;
+use crate::error::Fault;
+use crate::key::Key;
+use crate::meter::Meter;
+use crate::value::Value;
+
+/// Converts `value` to JSON of at most `max_bytes` bytes, at the expense of `budget`.
+///
+/// Timestamps are text in RFC 3339, durations text in seconds, bytes text in Base64, types their names; keys of maps are
+/// text.
+///
+/// # Errors
+///
+/// [`Fault::ResultTooLarge`], [`Fault::BudgetExceeded`], [`Fault::TooDeep`], and [`Fault::NotJson`] for values that JSON
+/// does not have: NaN, infinity and optional values.
+pub fn to_json(value: &Value, budget: &mut Budget, max_bytes: usize) -> Result<Json, Fault> {
+    let constants = BTreeMap::new();
+    let mut conversion = Conversion { meter: Meter::new(budget, &constants, None), left: max_bytes, max_bytes };
+    conversion.value(value, MAX_VALUE_DEPTH)
+}
+
+struct Conversion<'m> {
+    meter: Meter<'m>,
+    left: usize,
+    max_bytes: usize,
+}
+
+impl Conversion<'_> {
+    /// Takes `bytes` from the size of the result.
+    fn take(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.left = self.left.checked_sub(bytes).ok_or(Fault::ResultTooLarge(self.max_bytes))?;
+        self.meter.charge_bytes(bytes)
+    }
+
+    fn text(&mut self, text: &str) -> Result<Json, Fault> {
+        self.take(text.len() + 2)?;
+        Ok(Json::String(text.to_owned()))
+    }
+
+    fn value(&mut self, value: &Value, depth: usize) -> Result<Json, Fault> {
+        let depth = depth.checked_sub(1).ok_or(Fault::TooDeep(MAX_VALUE_DEPTH))?;
+        match value {
+            Value::String(text) => return self.text(text),
+            Value::Bytes(bytes) => return self.text(&STANDARD.encode(bytes)),
+            Value::Timestamp(moment) => return self.text(&moment.at.to_string()),
+            Value::Duration(span) => return self.text(&span.text()),
+            Value::Type(named) => return self.text(named.name()),
+            Value::List(list) => {
+                self.take(2)?;
+                let mut items = Vec::new();
+                for item in list.iter() {
+                    self.take(1)?;
+                    items.push(self.value(&item, depth)?);
+                }
+                return Ok(Json::Array(items));
+            }
+            Value::Map(map) => {
+                self.take(2)?;
+                return match map.json() {
+                    Some(fields) => self.fields(fields, depth),
+                    None => self.entries(map, depth),
+                };
+            }
+            _ => self.take(5)?,
+        }
+        Ok(match value {
+            Value::Null => Json::Null,
+            Value::Bool(value) => Json::Bool(*value),
+            Value::Int(number) => (*number).into(),
+            Value::Uint(number) => (*number).into(),
+            Value::Double(number) => {
+                Json::Number(Number::from_f64(*number).ok_or(Fault::NotJson("a number that is not finite"))?)
+            }
+            _ => return Err(Fault::NotJson("an optional value")),
+        })
+    }
+
+    /// A JSON object verbatim: its null fields are part of the result.
+    fn fields(&mut self, fields: &Map<String, Json>, depth: usize) -> Result<Json, Fault> {
+        let mut built = Map::new();
+        for (name, value) in fields {
+            self.take(name.len() + 4)?;
+            built.insert(name.clone(), self.value(&Value::from(value), depth)?);
+        }
+        Ok(Json::Object(built))
+    }
+
+    fn entries(&mut self, map: &crate::value::Map, depth: usize) -> Result<Json, Fault> {
+        let mut built = Map::new();
+        for (key, value) in map.entries() {
+            let name = match key {
+                Key::Bool(value) => value.to_string(),
+                Key::Int(value) => value.to_string(),
+                Key::Uint(value) => value.to_string(),
+                Key::String(text) => text.to_string(),
+            };
+            self.take(name.len() + 4)?;
+            built.insert(name, self.value(&value, depth)?);
+        }
+        Ok(Json::Object(built))
+    }
+}

@@ -1,0 +1,310 @@
+//! Text to tokens.
+
+use std::sync::Arc;
+
+use crate::error::SyntaxError;
+
+/// Token with its place in the text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Token {
+    /// Byte offset of the first byte.
+    pub(crate) at: usize,
+    pub(crate) kind: TokenKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum TokenKind {
+    Name(String),
+    /// Field name in backticks.
+    Quoted(String),
+    /// Magnitude of an integer without `u`. The sign is a token of its own.
+    Int(u64),
+    Uint(u64),
+    Double(f64),
+    String(Arc<str>),
+    Bytes(Arc<[u8]>),
+    Symbol(&'static str),
+    End,
+}
+
+impl TokenKind {
+    /// Name in error messages. Literals are not quoted: an expression may contain a secret.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Name(name) | Self::Quoted(name) => format!("`{name}`"),
+            Self::Int(_) | Self::Uint(_) | Self::Double(_) => "a number".to_owned(),
+            Self::String(_) => "a string".to_owned(),
+            Self::Bytes(_) => "bytes".to_owned(),
+            Self::Symbol(symbol) => format!("`{symbol}`"),
+            Self::End => "the end of the expression".to_owned(),
+        }
+    }
+}
+
+/// Symbols, longer ones first.
+const SYMBOLS: [&str; 25] = [
+    "&&", "||", "==", "!=", "<=", ">=", ".?", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")",
+    "[", "]", "{", "}",
+];
+
+/// Splits `text` into tokens; the last one is [`TokenKind::End`].
+pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, SyntaxError> {
+    let mut lexer = Lexer { text, at: 0 };
+    let mut tokens = Vec::new();
+    loop {
+        lexer.skip_blanks();
+        let at = lexer.at;
+        let kind = lexer.token()?;
+        let is_end = kind == TokenKind::End;
+        tokens.push(Token { at, kind });
+        if is_end {
+            return Ok(tokens);
+        }
+    }
+}
+
+struct Lexer<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Lexer<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn skip_blanks(&mut self) {
+        loop {
+            let rest = self.rest();
+            let blanks = rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0c']).len();
+            self.at += blanks;
+            if self.rest().starts_with("//") {
+                self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+            } else if blanks == 0 {
+                return;
+            }
+        }
+    }
+
+    fn token(&mut self) -> Result<TokenKind, SyntaxError> {
+        let rest = self.rest();
+        let Some(first) = rest.chars().next() else { return Ok(TokenKind::End) };
+        if let Some(string) = self.string()? {
+            return Ok(string);
+        }
+        if first.is_ascii_alphabetic() || first == '_' {
+            let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(rest.len());
+            self.at += end;
+            return Ok(TokenKind::Name(rest[..end].to_owned()));
+        }
+        let starts_number =
+            first.is_ascii_digit() || (first == '.' && rest[1..].starts_with(|next: char| next.is_ascii_digit()));
+        if starts_number {
+            return self.number();
+        }
+        if first == '`' {
+            let inside = &rest[1..];
+            let end = inside.find('`').ok_or_else(|| SyntaxError::new(self.at, "a backtick is not closed"))?;
+            let is_valid = |letter: char| letter.is_ascii_alphanumeric() || "_.-/ ".contains(letter);
+            if end == 0 || !inside[..end].chars().all(is_valid) {
+                return Err(SyntaxError::new(self.at, "a field name in backticks has letters, digits and `_.-/` only"));
+            }
+            self.at += end + 2;
+            return Ok(TokenKind::Quoted(inside[..end].to_owned()));
+        }
+        if let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
+            self.at += symbol.len();
+            return Ok(TokenKind::Symbol(symbol));
+        }
+        Err(SyntaxError::new(self.at, format!("unexpected character {first:?}")))
+    }
+
+    fn number(&mut self) -> Result<TokenKind, SyntaxError> {
+        let (start, rest) = (self.at, self.rest());
+        let digits = |text: &str| text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        if let Some(hex) = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
+            let end = hex.find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(hex.len());
+            let value = u64::from_str_radix(&hex[..end], 16);
+            self.at += 2 + end;
+            return self.integer(start, value.ok());
+        }
+        let mut end = digits(rest);
+        let mut is_double = false;
+        if rest[end..].starts_with('.') && digits(&rest[end + 1..]) > 0 {
+            is_double = true;
+            end += 1 + digits(&rest[end + 1..]);
+        }
+        if rest[end..].starts_with(['e', 'E']) {
+            let exponent = &rest[end + 1..];
+            let sign = usize::from(exponent.starts_with(['+', '-']));
+            let count = digits(&exponent[sign..]);
+            if count > 0 {
+                is_double = true;
+                end += 1 + sign + count;
+            }
+        }
+        self.at += end;
+        if !is_double {
+            return self.integer(start, rest[..end].parse().ok());
+        }
+        self.no_letter_follows()?;
+        let value: f64 = rest[..end].parse().map_err(|_| SyntaxError::new(start, "an invalid number"))?;
+        if value.is_infinite() {
+            return Err(SyntaxError::new(start, "a number exceeds the range of a double"));
+        }
+        Ok(TokenKind::Double(value))
+    }
+
+    fn integer(&mut self, start: usize, value: Option<u64>) -> Result<TokenKind, SyntaxError> {
+        let value = value.ok_or_else(|| SyntaxError::new(start, "a number exceeds 64 bits"))?;
+        let is_unsigned = self.rest().starts_with(['u', 'U']);
+        self.at += usize::from(is_unsigned);
+        self.no_letter_follows()?;
+        Ok(if is_unsigned { TokenKind::Uint(value) } else { TokenKind::Int(value) })
+    }
+
+    fn no_letter_follows(&self) -> Result<(), SyntaxError> {
+        match self.rest().chars().next() {
+            Some(letter) if letter.is_ascii_alphanumeric() || letter == '_' => {
+                Err(SyntaxError::new(self.at, "a letter follows a number"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A string or bytes, if one starts here.
+    fn string(&mut self) -> Result<Option<TokenKind>, SyntaxError> {
+        let rest = self.rest();
+        // At most two letters stand before the quote: the rest of a long text is not searched.
+        let quote_at = rest.bytes().take(3).position(|byte| byte == b'"' || byte == b'\'');
+        let Some(quote_at) = quote_at else { return Ok(None) };
+        let (is_raw, is_bytes) = match rest[..quote_at].to_ascii_lowercase().as_str() {
+            "" => (false, false),
+            "r" => (true, false),
+            "b" => (false, true),
+            "br" | "rb" => (true, true),
+            _ => return Ok(None),
+        };
+        let start = self.at;
+        let body = &rest[quote_at..];
+        let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| body.starts_with(quote)).unwrap_or("'");
+        self.at += quote_at + quote.len();
+        let mut built = Vec::new();
+        loop {
+            let rest = self.rest();
+            if rest.starts_with(quote) {
+                self.at += quote.len();
+                break;
+            }
+            let Some(letter) = rest.chars().next() else {
+                return Err(SyntaxError::new(start, "a string is not closed"));
+            };
+            if quote.len() == 1 && (letter == '\n' || letter == '\r') {
+                return Err(SyntaxError::new(start, "a string is not closed on its line"));
+            }
+            if letter == '\\' && !is_raw {
+                self.escape(is_bytes, &mut built)?;
+            } else {
+                built.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                self.at += letter.len_utf8();
+            }
+        }
+        if is_bytes {
+            return Ok(Some(TokenKind::Bytes(built.into())));
+        }
+        let text = String::from_utf8(built).map_err(|_| SyntaxError::new(start, "a string is not valid Unicode"))?;
+        Ok(Some(TokenKind::String(text.into())))
+    }
+
+    fn escape(&mut self, is_bytes: bool, built: &mut Vec<u8>) -> Result<(), SyntaxError> {
+        let at = self.at;
+        let invalid = |why: &str| SyntaxError::new(at, format!("an invalid escape in a string: {why}"));
+        let rest = &self.rest()[1..];
+        let letter = rest.chars().next().ok_or_else(|| invalid("the text ends"))?;
+        let simple = match letter {
+            'a' => Some(7),
+            'b' => Some(8),
+            't' => Some(9),
+            'n' => Some(10),
+            'v' => Some(11),
+            'f' => Some(12),
+            'r' => Some(13),
+            '\\' | '?' | '"' | '\'' | '`' => Some(letter as u8),
+            _ => None,
+        };
+        if let Some(byte) = simple {
+            built.push(byte);
+            self.at += 2;
+            return Ok(());
+        }
+        let (prefix, length, radix) = match letter {
+            'x' | 'X' => (1, 2, 16),
+            'u' if !is_bytes => (1, 4, 16),
+            'U' if !is_bytes => (1, 8, 16),
+            '0'..='3' => (0, 3, 8),
+            _ => return Err(invalid("write `\\\\` for a backslash")),
+        };
+        let digits =
+            rest.get(prefix..prefix + length).filter(|digits| digits.chars().all(|digit| digit.is_digit(radix)));
+        let code = digits.and_then(|digits| u32::from_str_radix(digits, radix).ok());
+        let code = code.ok_or_else(|| invalid("digits are missing"))?;
+        if is_bytes {
+            built.push(u8::try_from(code).map_err(|_| invalid("a byte is at most 255"))?);
+        } else {
+            let letter = char::from_u32(code).ok_or_else(|| invalid("no such character"))?;
+            built.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        self.at += 1 + prefix + length;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<TokenKind> {
+        tokens(text).expect("valid tokens").into_iter().map(|token| token.kind).collect()
+    }
+
+    #[test]
+    fn strings_of_all_forms_are_unescaped() {
+        let string = |text: &str| TokenKind::String(text.into());
+        for (text, expected) in [
+            (r#""a\n\x41\u00e9\101""#, "a\nAéA"),
+            (r"r'\d\'", r"\d\"),
+            ("'''a\n'b'''", "a\n'b"),
+            (r#"R"""x"\n""" + 1"#, r#"x"\n"#),
+        ] {
+            assert_eq!(kinds(text)[0], string(expected), "{text}");
+        }
+        assert_eq!(kinds(r"b'\xff\377é'")[0], TokenKind::Bytes(vec![255, 255, 0xc3, 0xa9].into()));
+        assert_eq!(kinds("rb + br").len(), 4);
+    }
+
+    #[test]
+    fn numbers_of_all_forms_are_read() {
+        assert_eq!(
+            kinds("1 2u 0x1F 1.5 .5 1e3 2E-1 1.size")[..8],
+            [
+                TokenKind::Int(1),
+                TokenKind::Uint(2),
+                TokenKind::Int(31),
+                TokenKind::Double(1.5),
+                TokenKind::Double(0.5),
+                TokenKind::Double(1000.0),
+                TokenKind::Double(0.2),
+                TokenKind::Int(1),
+            ]
+        );
+    }
+
+    #[test]
+    fn invalid_tokens_report_their_position() {
+        for (text, at) in
+            [("a + 'b", 4), ("1 + 2x", 5), ("a ; b", 2), (r"'\q'", 1), ("18446744073709551616", 0), ("é", 0)]
+        {
+            assert_eq!(tokens(text).expect_err(text).at, at, "{text}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! CEL, the Common Expression Language, over JSON values and with a cost budget.
+//!
+//! A [`Program`] is a parsed expression. [`Program::evaluate`] evaluates the program over a [`Context`], which binds
+//! variables and functions by name. Variables borrow `serde_json::Value`s; the evaluator converts no object up front.
+//! Every step of an evaluation is charged to a [`Budget`], which bounds time and memory. Parser and evaluator bound
+//! their recursion, so that neither a hostile expression nor a deeply nested object overflows the stack.
+//!
+//! ```
+//! use serde_json::json;
+//! use steadfast_cel::{Budget, Context, Program, Value};
+//!
+//! let program = Program::compile("object.spec.replicas > 2").expect("a valid expression");
+//! let object = json!({"spec": {"replicas": 3}});
+//! let mut context = Context::new();
+//! context.variable("object", Value::from(&object));
+//! let outcome = program.evaluate(&context, &mut Budget::new(1_000)).expect("a value");
+//! assert!(matches!(outcome.value, Value::Bool(true)));
+//! ```
+//!
+//! | module | content |
+//! |---|---|
+//! | [`ast`] | syntax tree, public for checks of a program before its evaluation |
+//! | `lexer`, `parser`, `macros` | text to syntax tree, with the position of the first error |
+//! | `program`, `context`, `evaluator` | a parsed program, the names bound for one evaluation, the evaluation |
+//! | `budget`, `meter` | cost limit, and cost and deadline tracking of one evaluation |
+//! | `value`, `text`, `key`, `time`, `json` | values, their strings, map keys, timestamps and durations, conversion to JSON |
+//! | `operators`, `compare`, `functions` | operators, equality and order, the standard functions |
+//! | `pattern` | regular expressions in RE2 syntax with a size limit |
+//! | [`error`] | errors of parser and evaluator, without any value |
+
+pub mod ast;
+mod budget;
+mod compare;
+mod context;
+pub mod error;
+mod evaluator;
+mod functions;
+mod json;
+mod key;
+mod lexer;
+mod macros;
+mod meter;
+mod operators;
+mod parser;
+mod pattern;
+mod program;
+mod text;
+mod time;
+mod value;
+
+pub use budget::Budget;
+pub use context::Context;
+pub use error::{Error, Fault, SyntaxError};
+pub use json::to_json;
+pub use meter::Meter;
+pub use parser::{MAX_DEPTH, MAX_TEXT_BYTES};
+pub use program::{Outcome, Program};
+pub use text::Text;
+pub use time::{Moment, Span};
+pub use value::{List, Map, Type, Value};

@@ -1,0 +1,94 @@
+//! Tracking of one evaluation: its cost, the patterns it uses, and when its result may change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::budget::Budget;
+use crate::error::Fault;
+use crate::pattern::{MAX_COMPUTED_BYTES, Pattern};
+
+/// Constant patterns of a program, compiled with the program.
+pub(crate) type Patterns = BTreeMap<Arc<str>, Result<Pattern, &'static str>>;
+
+/// Number of bytes of a string that cost one unit.
+const BYTES_PER_UNIT: usize = 10;
+
+/// Cost of compiling a pattern that is not a constant.
+const COMPILE_COST: u64 = 20_000;
+
+/// Maximum number of compiled patterns that an evaluation keeps.
+const MAX_KEPT_PATTERNS: usize = 16;
+
+/// Cost, time and patterns of one evaluation.
+pub struct Meter<'m> {
+    budget: &'m mut Budget,
+    constants: &'m Patterns,
+    computed: BTreeMap<String, Pattern>,
+    now: Option<Timestamp>,
+    recheck_at: Option<Timestamp>,
+}
+
+impl<'m> Meter<'m> {
+    pub(crate) fn new(budget: &'m mut Budget, constants: &'m Patterns, now: Option<Timestamp>) -> Self {
+        Self { budget, constants, computed: BTreeMap::new(), now, recheck_at: None }
+    }
+
+    /// Charges `cost` units.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::BudgetExceeded`] if the budget has fewer units left.
+    pub fn charge(&mut self, cost: u64) -> Result<(), Fault> {
+        if self.budget.spend(cost) { Ok(()) } else { Err(Fault::BudgetExceeded(self.budget.limit())) }
+    }
+
+    /// Charges for reading or building `bytes` bytes of strings.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::BudgetExceeded`] if the budget has fewer units left.
+    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.charge(1 + (bytes / BYTES_PER_UNIT) as u64)
+    }
+
+    /// Whether `text` matches `pattern` somewhere.
+    pub(crate) fn matches(&mut self, text: &str, pattern: &str) -> Result<bool, Fault> {
+        let invalid = |why| Fault::argument("matches", why);
+        if let Some(constant) = self.constants.get(pattern) {
+            let pattern = constant.as_ref().map_err(|why| invalid(why))?;
+            let cost = pattern.cost(text);
+            self.charge(cost)?;
+            return Ok(pattern.is_match(text));
+        }
+        if !self.computed.contains_key(pattern) {
+            self.charge(COMPILE_COST)?;
+            if self.computed.len() >= MAX_KEPT_PATTERNS {
+                self.computed.clear();
+            }
+            let compiled = Pattern::compile(pattern, MAX_COMPUTED_BYTES).map_err(invalid)?;
+            self.computed.insert(pattern.to_owned(), compiled);
+        }
+        let Some(cost) = self.computed.get(pattern).map(|pattern| pattern.cost(text)) else { return Ok(false) };
+        self.charge(cost)?;
+        Ok(self.computed.get(pattern).is_some_and(|pattern| pattern.is_match(text)))
+    }
+
+    /// Notes that the result may change after `nanos` nanoseconds.
+    pub(crate) fn recheck_after(&mut self, nanos: Option<i128>) {
+        let (Some(now), Some(nanos)) = (self.now, nanos) else { return };
+        // Beyond the range of timestamps nothing changes any more.
+        let Ok(seconds) = i64::try_from(nanos / 1_000_000_000) else { return };
+        let after = SignedDuration::new(seconds, (nanos % 1_000_000_000) as i32);
+        let Ok(at) = now.checked_add(after) else { return };
+        if self.recheck_at.is_none_or(|earliest| at < earliest) {
+            self.recheck_at = Some(at);
+        }
+    }
+
+    /// Earliest instant at which the result may change.
+    pub(crate) fn recheck_at(&self) -> Option<Timestamp> {
+        self.recheck_at
+    }
+}

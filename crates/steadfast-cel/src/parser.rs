@@ -1,0 +1,444 @@
+//! Tokens to a syntax tree.
+
+use crate::ast::{Entry, Expr, ExprKind, Item, Link, Literal, Operator};
+use crate::error::SyntaxError;
+use crate::lexer::{Token, TokenKind, tokens};
+use crate::macros;
+use crate::value::Type;
+
+/// Maximum number of nested levels of an expression. Chains of operators are one level, however long.
+pub const MAX_DEPTH: usize = 50;
+
+/// Maximum length of an expression.
+pub const MAX_TEXT_BYTES: usize = 100_000;
+
+/// Names that CEL reserves; fields may have them.
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// Precedence levels of the operators in chains, lowest first.
+const LEVELS: [&[(&str, Operator)]; 3] = [
+    &[
+        ("==", Operator::Equal),
+        ("!=", Operator::NotEqual),
+        ("<", Operator::Less),
+        ("<=", Operator::LessOrEqual),
+        (">", Operator::Greater),
+        (">=", Operator::GreaterOrEqual),
+        ("in", Operator::In),
+    ],
+    &[("+", Operator::Add), ("-", Operator::Subtract)],
+    &[("*", Operator::Multiply), ("/", Operator::Divide), ("%", Operator::Modulo)],
+];
+
+/// Parses a whole text.
+pub(crate) fn parse(text: &str) -> Result<Expr, SyntaxError> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(SyntaxError::new(0, format!("the expression exceeds {MAX_TEXT_BYTES} bytes")));
+    }
+    let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
+    let expr = parser.expression()?;
+    match parser.peek() {
+        TokenKind::End => Ok(expr),
+        other => Err(parser.error(format!("unexpected {}", other.describe()))),
+    }
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    next: usize,
+    depth: usize,
+}
+
+impl Parser {
+    fn peek(&self) -> &TokenKind {
+        &self.tokens[self.next].kind
+    }
+
+    fn at(&self) -> usize {
+        self.tokens[self.next].at
+    }
+
+    fn take(&mut self) -> TokenKind {
+        let kind = self.peek().clone();
+        // The end stays the last token.
+        self.next = (self.next + 1).min(self.tokens.len() - 1);
+        kind
+    }
+
+    fn is_symbol(&self, symbol: &str) -> bool {
+        matches!(self.peek(), TokenKind::Symbol(found) if *found == symbol)
+    }
+
+    fn take_symbol(&mut self, symbol: &str) -> bool {
+        let found = self.is_symbol(symbol);
+        if found {
+            self.take();
+        }
+        found
+    }
+
+    fn expect(&mut self, symbol: &str) -> Result<(), SyntaxError> {
+        if self.take_symbol(symbol) {
+            return Ok(());
+        }
+        Err(self.error(format!("unexpected {}, `{symbol}` is missing", self.peek().describe())))
+    }
+
+    fn error(&self, message: String) -> SyntaxError {
+        SyntaxError::new(self.at(), message)
+    }
+
+    /// Counts a level of nesting around `parse`.
+    fn nested(&mut self, parse: fn(&mut Self) -> Result<Expr, SyntaxError>) -> Result<Expr, SyntaxError> {
+        self.deeper(1)?;
+        let expr = parse(self)?;
+        self.depth -= 1;
+        Ok(expr)
+    }
+
+    fn deeper(&mut self, levels: usize) -> Result<(), SyntaxError> {
+        self.depth += levels;
+        if self.depth > MAX_DEPTH {
+            return Err(self.error(format!("the expression is nested more than {MAX_DEPTH} levels deep")));
+        }
+        Ok(())
+    }
+
+    fn expression(&mut self) -> Result<Expr, SyntaxError> {
+        self.nested(Self::conditional)
+    }
+
+    fn conditional(&mut self) -> Result<Expr, SyntaxError> {
+        let condition = self.or()?;
+        let at = self.at();
+        if !self.take_symbol("?") {
+            return Ok(condition);
+        }
+        let yes = self.nested(Self::or)?;
+        self.expect(":")?;
+        let no = self.expression()?;
+        let (condition, yes, no) = (Box::new(condition), Box::new(yes), Box::new(no));
+        Ok(Expr::new(at, ExprKind::Conditional { condition, yes, no }))
+    }
+
+    fn or(&mut self) -> Result<Expr, SyntaxError> {
+        self.logical("||", Self::and, ExprKind::Or)
+    }
+
+    fn and(&mut self) -> Result<Expr, SyntaxError> {
+        self.logical("&&", |parser| parser.chain(0), ExprKind::And)
+    }
+
+    fn logical(
+        &mut self,
+        symbol: &str,
+        operand: fn(&mut Self) -> Result<Expr, SyntaxError>,
+        node: fn(Vec<Expr>) -> ExprKind,
+    ) -> Result<Expr, SyntaxError> {
+        let first = operand(self)?;
+        let at = self.at();
+        if !self.is_symbol(symbol) {
+            return Ok(first);
+        }
+        let mut operands = vec![first];
+        while self.take_symbol(symbol) {
+            operands.push(operand(self)?);
+        }
+        Ok(Expr::new(at, node(operands)))
+    }
+
+    fn chain(&mut self, level: usize) -> Result<Expr, SyntaxError> {
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let first = self.chain(level + 1)?;
+        let start = self.at();
+        let mut rest = Vec::new();
+        while let Some(operator) = self.operator(operators) {
+            let at = self.at() as u32;
+            self.take();
+            rest.push(Link { operator, at, right: self.chain(level + 1)? });
+        }
+        if rest.is_empty() {
+            return Ok(first);
+        }
+        Ok(Expr::new(start, ExprKind::Chain { first: Box::new(first), rest }))
+    }
+
+    fn operator(&self, operators: &[(&str, Operator)]) -> Option<Operator> {
+        let found = match self.peek() {
+            TokenKind::Symbol(symbol) => *symbol,
+            TokenKind::Name(name) if name == "in" => "in",
+            _ => return None,
+        };
+        operators.iter().find(|(symbol, _)| *symbol == found).map(|(_, operator)| *operator)
+    }
+
+    fn unary(&mut self) -> Result<Expr, SyntaxError> {
+        let at = self.at();
+        if self.take_symbol("!") {
+            let of = Box::new(self.nested(Self::unary)?);
+            return Ok(Expr::new(at, ExprKind::Not(of)));
+        }
+        if !self.take_symbol("-") {
+            return self.member();
+        }
+        // The smallest integer has no positive counterpart: the sign belongs to the literal.
+        let negative = match self.peek() {
+            TokenKind::Int(magnitude) => Some(0_i64.checked_sub_unsigned(*magnitude).map(Literal::Int)),
+            TokenKind::Double(value) => Some(Some(Literal::Double(-value))),
+            _ => None,
+        };
+        match negative {
+            Some(Some(literal)) => {
+                self.take();
+                self.members(Expr::new(at, ExprKind::Literal(literal)))
+            }
+            Some(None) => Err(self.error("a number exceeds 64 bits".to_owned())),
+            None => {
+                let of = Box::new(self.nested(Self::unary)?);
+                Ok(Expr::new(at, ExprKind::Negate(of)))
+            }
+        }
+    }
+
+    fn member(&mut self) -> Result<Expr, SyntaxError> {
+        let first = self.primary()?;
+        self.members(first)
+    }
+
+    /// Selections, indexes and calls behind `expr`.
+    fn members(&mut self, mut expr: Expr) -> Result<Expr, SyntaxError> {
+        let before = self.depth;
+        loop {
+            let at = self.at();
+            if self.take_symbol(".") {
+                expr = self.field_or_call(expr)?;
+            } else if self.take_symbol(".?") {
+                let field = self.field()?;
+                expr = Expr::new(at, ExprKind::Select { of: Box::new(expr), field, optional: true });
+            } else if self.take_symbol("[") {
+                let optional = self.take_symbol("?");
+                let index = Box::new(self.expression()?);
+                self.expect("]")?;
+                expr = Expr::new(at, ExprKind::Index { of: Box::new(expr), index, optional });
+            } else if let (true, Some(name)) = (self.is_symbol("{"), dotted(&expr)) {
+                self.message()?;
+                expr = Expr::new(expr.at as usize, ExprKind::Message { name });
+            } else {
+                self.depth = before;
+                return Ok(expr);
+            }
+            self.deeper(1)?;
+        }
+    }
+
+    fn field_or_call(&mut self, of: Expr) -> Result<Expr, SyntaxError> {
+        let at = self.at();
+        let is_quoted = matches!(self.peek(), TokenKind::Quoted(_));
+        let field = self.field()?;
+        if !is_quoted && self.take_symbol("(") {
+            let arguments = self.list(")", Self::expression)?;
+            return Ok(Expr::new(at, macros::call(at, Some(of), field, arguments)?));
+        }
+        if let (Some(of), true) = (dotted(&of), matches!(field.as_str(), "Timestamp" | "Duration"))
+            && of == "google.protobuf"
+        {
+            let named = if field == "Timestamp" { Type::Timestamp } else { Type::Duration };
+            return Ok(Expr::new(at, ExprKind::Literal(Literal::Type(named))));
+        }
+        Ok(Expr::new(at, ExprKind::Select { of: Box::new(of), field, optional: false }))
+    }
+
+    fn field(&mut self) -> Result<String, SyntaxError> {
+        match self.peek() {
+            TokenKind::Name(name) if !matches!(name.as_str(), "in" | "true" | "false" | "null") => {
+                let name = name.clone();
+                self.take();
+                Ok(name)
+            }
+            TokenKind::Quoted(name) => {
+                let name = name.clone();
+                self.take();
+                Ok(name)
+            }
+            other => Err(self.error(format!("unexpected {}, the name of a field is missing", other.describe()))),
+        }
+    }
+
+    /// Elements up to the closing symbol; a comma may follow the last element.
+    fn list<T>(
+        &mut self,
+        close: &str,
+        element: fn(&mut Self) -> Result<T, SyntaxError>,
+    ) -> Result<Vec<T>, SyntaxError> {
+        let mut elements = Vec::new();
+        while !self.take_symbol(close) {
+            elements.push(element(self)?);
+            if !self.take_symbol(",") {
+                self.expect(close)?;
+                break;
+            }
+        }
+        Ok(elements)
+    }
+
+    fn message(&mut self) -> Result<(), SyntaxError> {
+        self.expect("{")?;
+        self.list("}", |parser| {
+            parser.take_symbol("?");
+            parser.field()?;
+            parser.expect(":")?;
+            parser.expression().map(|_| ())
+        })?;
+        Ok(())
+    }
+
+    fn primary(&mut self) -> Result<Expr, SyntaxError> {
+        let at = self.at();
+        // A leading dot makes a name absolute, which plain names are already.
+        let is_absolute = self.take_symbol(".");
+        let token = self.peek().clone();
+        let literal = match token {
+            TokenKind::Name(name) => return self.name(at, name),
+            _ if is_absolute => return Err(self.error(format!("unexpected {}, a name is missing", token.describe()))),
+            TokenKind::Symbol("(") => {
+                self.take();
+                let inner = self.expression()?;
+                self.expect(")")?;
+                return Ok(inner);
+            }
+            TokenKind::Symbol("[") => {
+                self.take();
+                let items = self.list("]", |parser| {
+                    let optional = parser.take_symbol("?");
+                    Ok(Item { optional, value: parser.expression()? })
+                })?;
+                return Ok(Expr::new(at, ExprKind::List(items)));
+            }
+            TokenKind::Symbol("{") => {
+                self.take();
+                let entries = self.list("}", |parser| {
+                    let optional = parser.take_symbol("?");
+                    let key = parser.expression()?;
+                    parser.expect(":")?;
+                    Ok(Entry { optional, key, value: parser.expression()? })
+                })?;
+                return Ok(Expr::new(at, ExprKind::Map(entries)));
+            }
+            TokenKind::Int(value) => {
+                let value = i64::try_from(value);
+                Literal::Int(value.map_err(|_| self.error("a number exceeds 64 bits".to_owned()))?)
+            }
+            TokenKind::Uint(value) => Literal::Uint(value),
+            TokenKind::Double(value) => Literal::Double(value),
+            TokenKind::String(text) => Literal::String(text),
+            TokenKind::Bytes(bytes) => Literal::Bytes(bytes),
+            other @ (TokenKind::Quoted(_) | TokenKind::Symbol(_) | TokenKind::End) => {
+                return Err(self.error(format!("unexpected {}, a value is missing", other.describe())));
+            }
+        };
+        self.take();
+        Ok(Expr::new(at, ExprKind::Literal(literal)))
+    }
+
+    fn name(&mut self, at: usize, name: String) -> Result<Expr, SyntaxError> {
+        let literal = match name.as_str() {
+            "true" => Some(Literal::Bool(true)),
+            "false" => Some(Literal::Bool(false)),
+            "null" => Some(Literal::Null),
+            _ => None,
+        };
+        if let Some(literal) = literal {
+            self.take();
+            return Ok(Expr::new(at, ExprKind::Literal(literal)));
+        }
+        if name == "in" {
+            return Err(self.error("unexpected `in`, a value is missing".to_owned()));
+        }
+        if RESERVED.contains(&name.as_str()) {
+            return Err(self.error(format!("`{name}` is a reserved word")));
+        }
+        self.take();
+        if self.take_symbol("(") {
+            let arguments = self.list(")", Self::expression)?;
+            return Ok(Expr::new(at, macros::call(at, None, name, arguments)?));
+        }
+        Ok(Expr::new(at, ExprKind::Name(name)))
+    }
+}
+
+/// The name that a chain of plain selections spells.
+fn dotted(expr: &Expr) -> Option<String> {
+    match &expr.kind {
+        ExprKind::Name(name) => Some(name.clone()),
+        ExprKind::Select { of, field, optional: false } => Some(format!("{}.{field}", dotted(of)?)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syntax_errors_report_position_and_expectation() {
+        for (text, at, message) in [
+            ("", 0, "unexpected the end of the expression, a value is missing"),
+            ("1 +", 3, "unexpected the end of the expression, a value is missing"),
+            ("a b", 2, "unexpected `b`"),
+            ("f(1", 3, "unexpected the end of the expression, `)` is missing"),
+            ("[1, 2", 5, "unexpected the end of the expression, `]` is missing"),
+            ("{1}", 2, "unexpected `}`, `:` is missing"),
+            ("a ? b", 5, "unexpected the end of the expression, `:` is missing"),
+            ("a.1", 1, "unexpected a number"),
+            ("a.", 2, "unexpected the end of the expression, the name of a field is missing"),
+            ("has(a)", 0, "`has` takes one field: has(object.spec)"),
+            ("a.map(1, 2)", 6, "`map` needs a plain name for its variable"),
+            ("for + 1", 0, "`for` is a reserved word"),
+            ("9223372036854775808", 0, "a number exceeds 64 bits"),
+            ("a && 'secret' 'x'", 14, "unexpected a string"),
+            ("a = b", 2, "unexpected character '='"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert_eq!((error.at, error.message.as_str()), (at, message), "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_beyond_the_limit_is_an_error() {
+        let deep = |open: &str, close: &str, levels| format!("{}1{}", open.repeat(levels), close.repeat(levels));
+        for (open, close) in
+            [("(", ")"), ("[", "]"), ("!", ""), ("- ", ""), ("{1:", "}"), ("f(", ")"), ("a ? b : ", "")]
+        {
+            assert!(parse(&deep(open, close, 24)).is_ok(), "{open}");
+            let error = parse(&deep(open, close, 10_000)).expect_err(open);
+            assert!(error.message.contains("levels deep"), "{open}: {error}");
+        }
+        assert!(parse(&format!("a{}", ".b".repeat(1000))).is_err());
+    }
+
+    #[test]
+    fn long_chains_of_operators_are_one_level() {
+        for operator in [" + ", " && ", " || ", " < ", " * "] {
+            let text = vec!["1"; 10_000].join(operator);
+            assert!(parse(&text).is_ok(), "{operator}");
+        }
+    }
+}

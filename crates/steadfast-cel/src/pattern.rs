@@ -1,0 +1,166 @@
+//! Regular expressions in RE2 syntax.
+//!
+//! The engine takes time in proportion to text and compiled size, so that no pattern takes exponential time. In RE2 the
+//! classes `\w`, `\d`, `\s` and `\b` are ASCII, and a `[` inside a class is a plain character. The engine here treats
+//! both differently, so that a pattern is translated first.
+
+use regex::{Regex, RegexBuilder};
+
+/// Maximum compiled size of a constant pattern.
+pub(crate) const MAX_CONSTANT_BYTES: usize = 512 << 10;
+
+/// Maximum compiled size of a pattern that an evaluation computes.
+pub(crate) const MAX_COMPUTED_BYTES: usize = 64 << 10;
+
+/// Maximum length of a pattern.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// Compiled sizes, and the cost of a byte of text for patterns up to each size.
+const COSTS: [(usize, u64); 3] = [(16 << 10, 1), (64 << 10, 4), (MAX_CONSTANT_BYTES, 32)];
+
+/// Compiled pattern.
+pub(crate) struct Pattern {
+    regex: Regex,
+    cost_per_byte: u64,
+}
+
+impl Pattern {
+    /// Compiles `pattern` within `max_bytes`; the error states the requirement that the pattern does not meet.
+    pub(crate) fn compile(pattern: &str, max_bytes: usize) -> Result<Self, &'static str> {
+        if pattern.len() > MAX_TEXT_BYTES {
+            return Err("the pattern is too long");
+        }
+        let translated = translate(pattern);
+        for (size, cost_per_byte) in COSTS.into_iter().filter(|(size, _)| *size <= max_bytes) {
+            let compiled = RegexBuilder::new(&translated)
+                .size_limit(size)
+                .dfa_size_limit(2 * MAX_COMPUTED_BYTES)
+                .nest_limit(50)
+                .build();
+            match compiled {
+                Ok(regex) => return Ok(Self { regex, cost_per_byte }),
+                Err(regex::Error::CompiledTooBig(_)) => {}
+                Err(_) => return Err("the pattern is not a valid regular expression"),
+            }
+        }
+        Err("the pattern is too large")
+    }
+
+    /// Cost of a search in `text`.
+    pub(crate) fn cost(&self, text: &str) -> u64 {
+        (text.len() as u64 + 1).saturating_mul(self.cost_per_byte)
+    }
+
+    pub(crate) fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
+/// The pattern with the meaning of RE2 for this engine.
+fn translate(pattern: &str) -> String {
+    let mut built = String::with_capacity(pattern.len());
+    let mut letters = pattern.chars().peekable();
+    let mut in_class = false;
+    let mut is_first_in_class = false;
+    while let Some(letter) = letters.next() {
+        let was_first = std::mem::take(&mut is_first_in_class);
+        match letter {
+            '\\' => match letters.next() {
+                Some('w') if in_class => built.push_str("0-9A-Za-z_"),
+                Some('d') if in_class => built.push_str("0-9"),
+                Some('s') if in_class => built.push_str(r"\t\n\f\r "),
+                Some('w') => built.push_str("[0-9A-Za-z_]"),
+                Some('d') => built.push_str("[0-9]"),
+                Some('s') => built.push_str(r"[\t\n\f\r ]"),
+                Some('W') => built.push_str("[^0-9A-Za-z_]"),
+                Some('D') => built.push_str("[^0-9]"),
+                Some('S') => built.push_str(r"[^\t\n\f\r ]"),
+                Some('b') if !in_class => built.push_str(r"(?-u:\b)"),
+                // Between characters: the ASCII form could match inside of one.
+                Some('Q') if !in_class => {
+                    while let Some(quoted) = letters.next() {
+                        if quoted == '\\' && letters.peek() == Some(&'E') {
+                            letters.next();
+                            break;
+                        }
+                        built.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
+                    }
+                }
+                Some(other) => {
+                    built.push('\\');
+                    built.push(other);
+                }
+                None => built.push('\\'),
+            },
+            '[' if !in_class => {
+                in_class = true;
+                is_first_in_class = true;
+                built.push('[');
+                if letters.peek() == Some(&'^') {
+                    letters.next();
+                    built.push('^');
+                }
+            }
+            // A class of POSIX: `[:alpha:]`.
+            '[' if letters.peek() == Some(&':') => {
+                built.push('[');
+                for inside in letters.by_ref() {
+                    built.push(inside);
+                    if inside == ']' {
+                        break;
+                    }
+                }
+            }
+            '[' => built.push_str(r"\["),
+            ']' if in_class && was_first => built.push_str(r"\]"),
+            ']' => {
+                in_class = false;
+                built.push(']');
+            }
+            // Operators on classes of this engine only: `&&`, `--`, `~~`.
+            '&' | '~' if in_class => {
+                built.push('\\');
+                built.push(letter);
+            }
+            other => built.push(other),
+        }
+    }
+    built
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_those_of_re2() {
+        let matches = |pattern: &str, text: &str| {
+            Pattern::compile(pattern, MAX_CONSTANT_BYTES).map(|pattern| pattern.is_match(text)).expect(pattern)
+        };
+        for (pattern, text, expected) in [
+            (r"^\w+$", "abc_1", true),
+            (r"^\w+$", "é", false),
+            (r"^[\w.-]+$", "a.b-c", true),
+            (r"^[^\d]+$", "abc", true),
+            (r"^[[a]+$", "[a", true),
+            (r"^[]a]+$", "]a", true),
+            (r"^[[:alpha:]]+$", "ab", true),
+            (r"^[a&&b]+$", "a&b", true),
+            (r"^\Qa.b\E$", "a.b", true),
+            (r"^\Qa.b\E$", "axb", false),
+            (r"\bab\b", "x ab y", true),
+            (r"^\D[\D]$", "ab", true),
+            (r"^\pL$", "é", true),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn invalid_and_large_patterns_are_rejected() {
+        for pattern in ["[", "(", "a{2", "*", r"\", "(?P<", "a{1000}{1000}", &"(".repeat(2000), &"a".repeat(5000)] {
+            // `a{2` is plain text in RE2 and an error here.
+            assert!(Pattern::compile(pattern, MAX_COMPUTED_BYTES).is_err(), "{pattern}");
+        }
+    }
+}

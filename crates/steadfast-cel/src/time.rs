@@ -1,0 +1,246 @@
+//! Timestamps and durations, and how they move while time passes.
+//!
+//! A timestamp derived from `now` moves with time; so does a duration such as `now - created`. Both remember the rate,
+//! so that a comparison can tell when its result will change.
+
+use jiff::tz::{Offset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
+
+/// Timestamp value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Instant.
+    pub at: Timestamp,
+    /// Seconds by which the value moves in a second: 0 for a constant, 1 for `now`.
+    pub rate: i32,
+}
+
+/// Duration value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Length.
+    pub length: SignedDuration,
+    /// Seconds by which the value moves in a second: 0 for a constant, 1 for `now - constant`.
+    pub rate: i32,
+}
+
+/// Longest duration: 10,000 years.
+const MAX_SECONDS: i64 = 315_576_000_000;
+
+impl Moment {
+    /// A constant timestamp, if CEL's range of the years 1 to 9999 includes the instant.
+    pub fn constant(at: Timestamp) -> Option<Self> {
+        Self::new(at, 0)
+    }
+
+    fn new(at: Timestamp, rate: i32) -> Option<Self> {
+        // 0001-01-01T00:00:00Z; jiff ends with the year 9999 itself.
+        const FIRST_SECOND: i64 = -62_135_596_800;
+        (at.as_second() >= FIRST_SECOND).then_some(Self { at, rate })
+    }
+
+    /// Timestamp of a text in RFC 3339.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        // RFC 3339 alone: jiff accepts more of ISO 8601.
+        let is_plain = bytes.len() >= 20
+            && bytes.len() <= 40
+            && bytes[10].eq_ignore_ascii_case(&b'T')
+            && !text.contains('[')
+            && bytes[4] == b'-'
+            && bytes[13] == b':'
+            && bytes[16] == b':';
+        if !is_plain {
+            return None;
+        }
+        Self::constant(text.parse().ok()?)
+    }
+
+    pub(crate) fn plus(self, span: Span) -> Option<Self> {
+        Self::new(self.at.checked_add(span.length).ok()?, self.rate.saturating_add(span.rate))
+    }
+
+    pub(crate) fn minus(self, span: Span) -> Option<Self> {
+        Self::new(self.at.checked_sub(span.length).ok()?, self.rate.saturating_sub(span.rate))
+    }
+
+    pub(crate) fn since(self, other: Self) -> Option<Span> {
+        Span::new(self.at.duration_since(other.at), self.rate.saturating_sub(other.rate))
+    }
+
+    /// Local date and time at a fixed offset, as `UTC`, `Z`, `+02:00` or `-08:00`.
+    pub(crate) fn in_zone(self, zone: &str) -> Option<jiff::Zoned> {
+        let offset = match zone {
+            "" | "UTC" | "Z" | "Etc/UTC" => Offset::UTC,
+            _ => {
+                let (sign, digits) = match zone.split_at_checked(1)? {
+                    ("-", digits) => (-1, digits),
+                    ("+", digits) => (1, digits),
+                    _ => (1, zone),
+                };
+                let (hours, minutes) = digits.split_once(':')?;
+                let is_number = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+                if !is_number(hours) || !is_number(minutes) {
+                    return None;
+                }
+                let (hours, minutes): (i32, i32) = (hours.parse().ok()?, minutes.parse().ok()?);
+                if hours > 23 || minutes > 59 {
+                    return None;
+                }
+                Offset::from_seconds(sign * (hours * 3600 + minutes * 60)).ok()?
+            }
+        };
+        Some(self.at.to_zoned(TimeZone::fixed(offset)))
+    }
+}
+
+impl Span {
+    /// A constant duration, if CEL's range of 10,000 years includes the length.
+    pub fn constant(length: SignedDuration) -> Option<Self> {
+        Self::new(length, 0)
+    }
+
+    fn new(length: SignedDuration, rate: i32) -> Option<Self> {
+        (length.as_secs().abs() <= MAX_SECONDS).then_some(Self { length, rate })
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Option<Self> {
+        Self::new(self.length.checked_add(other.length)?, self.rate.saturating_add(other.rate))
+    }
+
+    pub(crate) fn minus(self, other: Self) -> Option<Self> {
+        Self::new(self.length.checked_sub(other.length)?, self.rate.saturating_sub(other.rate))
+    }
+
+    pub(crate) fn negated(self) -> Option<Self> {
+        Self::new(self.length.checked_neg()?, self.rate.saturating_neg())
+    }
+
+    /// Duration of a text such as `1h30m`, `-1.5s` or `250ms`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (is_negative, mut rest) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        if rest == "0" {
+            return Self::constant(SignedDuration::ZERO);
+        }
+        if rest.is_empty() || rest.len() > 100 {
+            return None;
+        }
+        let mut nanos: i128 = 0;
+        while !rest.is_empty() {
+            let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+            let (number, behind) = rest.split_at(end);
+            let unit_end = behind.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(behind.len());
+            let (unit, behind) = behind.split_at(unit_end);
+            let unit: i128 = match unit {
+                "h" => 3_600_000_000_000,
+                "m" => 60_000_000_000,
+                "s" => 1_000_000_000,
+                "ms" => 1_000_000,
+                "us" | "µs" | "μs" => 1_000,
+                "ns" => 1,
+                _ => return None,
+            };
+            let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+            if (whole.is_empty() && fraction.is_empty()) || whole.len() > 19 || fraction.contains('.') {
+                return None;
+            }
+            let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+            // Digits below a nanosecond of an hour do not matter.
+            let fraction = &fraction[..fraction.len().min(18)];
+            let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
+            let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+            nanos = nanos.checked_add(whole.checked_mul(unit)?)?.checked_add(part.checked_mul(unit)? / scale)?;
+            rest = behind;
+        }
+        let nanos = if is_negative { -nanos } else { nanos };
+        let seconds = i64::try_from(nanos / 1_000_000_000).ok()?;
+        Self::constant(SignedDuration::new(seconds, (nanos % 1_000_000_000) as i32))
+    }
+
+    /// Text in seconds, as `90s` or `1.5s`.
+    pub(crate) fn text(self) -> String {
+        let nanos = self.length.as_nanos();
+        let sign = if nanos < 0 { "-" } else { "" };
+        let nanos = nanos.unsigned_abs();
+        let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+        if fraction == 0 {
+            return format!("{sign}{seconds}s");
+        }
+        let fraction = format!("{fraction:09}");
+        format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0'))
+    }
+}
+
+/// Nanoseconds until `holds(order)` changes, where `order` is that of a difference to zero and the difference moves by
+/// `rate` nanoseconds in a nanosecond. None if the result never changes.
+pub(crate) fn flips_after(difference: i128, rate: i32, holds: impl Fn(std::cmp::Ordering) -> bool) -> Option<i128> {
+    let rate = i128::from(rate);
+    if rate == 0 {
+        return None;
+    }
+    let now = holds(difference.cmp(&0));
+    let at = |after: i128| holds((difference + rate * after).cmp(&0));
+    // The order changes at the first whole nanosecond at or behind the crossing, and once more behind an exact crossing.
+    let crossing = if difference == 0 {
+        1
+    } else if (difference < 0) == (rate > 0) {
+        let (distance, speed) = (difference.abs(), rate.abs());
+        (distance + speed - 1) / speed
+    } else {
+        return None;
+    };
+    [crossing, crossing + 1].into_iter().find(|after| at(*after) != now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn durations_of_all_units_are_parsed_and_printed() {
+        for (text, printed) in [
+            ("0", "0s"),
+            ("1h30m", "5400s"),
+            ("-1.5s", "-1.5s"),
+            ("250ms", "0.25s"),
+            ("1us2ns", "0.000001002s"),
+            (".5m", "30s"),
+            ("87660000h", "315576000000s"),
+        ] {
+            assert_eq!(Span::parse(text).map(Span::text).as_deref(), Some(printed), "{text}");
+        }
+        for text in ["", "1", "s", "1.2.3s", "1d", "1h m", "-", "99999999999999999999h", "87660001h", "é", "1é"] {
+            assert_eq!(Span::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn timestamps_outside_rfc_3339_are_rejected() {
+        for text in ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456789+02:00", "0001-01-01T00:00:00Z"] {
+            assert!(Moment::parse(text).is_some(), "{text}");
+        }
+        for text in
+            ["", "2026-01-02", "2026-01-02T03:04Z", "20260102T030405Z", "2026-01-02T03:04:05", "0000-01-01T00:00:00Z"]
+        {
+            assert_eq!(Moment::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn flip_is_the_first_instant_with_another_result() {
+        let after = |difference, rate, holds: fn(Ordering) -> bool| flips_after(difference, rate, holds);
+        assert_eq!(after(-10, 1, Ordering::is_lt), Some(10));
+        assert_eq!(after(-10, 1, Ordering::is_le), Some(11));
+        assert_eq!(after(-10, 1, Ordering::is_gt), Some(11));
+        assert_eq!(after(-10, 3, Ordering::is_ge), Some(4));
+        assert_eq!(after(0, 1, Ordering::is_eq), Some(1));
+        assert_eq!(after(10, -1, Ordering::is_eq), Some(10));
+        assert_eq!(after(10, 1, Ordering::is_lt), None);
+        assert_eq!(after(-10, 0, Ordering::is_lt), None);
+    }
+}

@@ -1,0 +1,339 @@
+//! Values of expressions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::key::Key;
+use crate::text::Text;
+use crate::time::{Moment, Span};
+
+/// Value of an expression. Cheap to clone: large parts are borrowed or shared.
+#[derive(Clone, Debug)]
+pub enum Value<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// Signed integer. JSON numbers without a fraction or exponent are of this type if they fit.
+    Int(i64),
+    /// Unsigned integer. JSON numbers beyond the range of a signed integer are of this type.
+    Uint(u64),
+    /// Floating point number.
+    Double(f64),
+    /// String.
+    String(Text<'a>),
+    /// Bytes.
+    Bytes(Arc<[u8]>),
+    /// List.
+    List(List<'a>),
+    /// Map.
+    Map(Map<'a>),
+    /// Timestamp.
+    Timestamp(Moment),
+    /// Duration.
+    Duration(Span),
+    /// Type of a value.
+    Type(Type),
+    /// Value that may be absent.
+    Optional(Option<Arc<Value<'a>>>),
+}
+
+/// Type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `null_type`
+    Null,
+    /// `bool`
+    Bool,
+    /// `int`
+    Int,
+    /// `uint`
+    Uint,
+    /// `double`
+    Double,
+    /// `string`
+    String,
+    /// `bytes`
+    Bytes,
+    /// `list`
+    List,
+    /// `map`
+    Map,
+    /// `google.protobuf.Timestamp`
+    Timestamp,
+    /// `google.protobuf.Duration`
+    Duration,
+    /// `type`
+    Type,
+    /// `optional_type`
+    Optional,
+}
+
+impl Type {
+    /// All types that a plain name denotes.
+    const NAMED: [Self; 11] = [
+        Self::Null,
+        Self::Bool,
+        Self::Int,
+        Self::Uint,
+        Self::Double,
+        Self::String,
+        Self::Bytes,
+        Self::List,
+        Self::Map,
+        Self::Type,
+        Self::Optional,
+    ];
+
+    /// Name in expressions.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null_type",
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::Uint => "uint",
+            Self::Double => "double",
+            Self::String => "string",
+            Self::Bytes => "bytes",
+            Self::List => "list",
+            Self::Map => "map",
+            Self::Timestamp => "google.protobuf.Timestamp",
+            Self::Duration => "google.protobuf.Duration",
+            Self::Type => "type",
+            Self::Optional => "optional_type",
+        }
+    }
+
+    /// Type that a plain name denotes.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMED.into_iter().find(|named| named.name() == name)
+    }
+}
+
+/// List: part of a JSON value, or computed.
+#[derive(Clone, Debug)]
+pub struct List<'a>(Items<'a>);
+
+#[derive(Clone, Debug)]
+enum Items<'a> {
+    Json(&'a [Json], Nulls),
+    Built(Arc<Vec<Value<'a>>>),
+}
+
+/// Map: part of a JSON value, or computed.
+#[derive(Clone, Debug)]
+pub struct Map<'a>(Fields<'a>);
+
+#[derive(Clone, Debug)]
+enum Fields<'a> {
+    Json(&'a serde_json::Map<String, Json>, Nulls),
+    Built(Arc<BTreeMap<Key<'a>, Value<'a>>>),
+}
+
+/// Whether a field of a JSON object that is null is present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nulls {
+    Present,
+    Absent,
+}
+
+impl<'a> From<&'a Json> for Value<'a> {
+    fn from(json: &'a Json) -> Self {
+        Self::of(json, Nulls::Present)
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(text: String) -> Self {
+        Self::String(text.into())
+    }
+}
+
+impl<'a> From<Vec<Value<'a>>> for Value<'a> {
+    fn from(items: Vec<Value<'a>>) -> Self {
+        Self::List(List(Items::Built(Arc::new(items))))
+    }
+}
+
+impl<'a> Value<'a> {
+    /// A JSON value in which fields that are null count as absent, at every depth: for `has`, optional selection, `in`,
+    /// `size` and iteration, and as an error for plain selection. Conversion back to JSON keeps the fields.
+    pub fn without_nulls(json: &'a Json) -> Self {
+        Self::of(json, Nulls::Absent)
+    }
+
+    fn of(json: &'a Json, nulls: Nulls) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(value) => Self::Bool(*value),
+            Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(number), _) => Self::Int(number),
+                (None, Some(number)) => Self::Uint(number),
+                (None, None) => Self::Double(number.as_f64().unwrap_or_default()),
+            },
+            Json::String(text) => Self::String(Text::Borrowed(text)),
+            Json::Array(items) => Self::List(List(Items::Json(items, nulls))),
+            Json::Object(fields) => Self::Map(Map(Fields::Json(fields, nulls))),
+        }
+    }
+
+    /// A present optional value.
+    pub fn some(value: Self) -> Self {
+        Self::Optional(Some(Arc::new(value)))
+    }
+
+    pub(crate) fn map(fields: BTreeMap<Key<'a>, Self>) -> Self {
+        Self::Map(Map(Fields::Built(Arc::new(fields))))
+    }
+
+    /// Type of the value.
+    pub fn type_of(&self) -> Type {
+        match self {
+            Self::Null => Type::Null,
+            Self::Bool(_) => Type::Bool,
+            Self::Int(_) => Type::Int,
+            Self::Uint(_) => Type::Uint,
+            Self::Double(_) => Type::Double,
+            Self::String(_) => Type::String,
+            Self::Bytes(_) => Type::Bytes,
+            Self::List(_) => Type::List,
+            Self::Map(_) => Type::Map,
+            Self::Timestamp(_) => Type::Timestamp,
+            Self::Duration(_) => Type::Duration,
+            Self::Type(_) => Type::Type,
+            Self::Optional(_) => Type::Optional,
+        }
+    }
+
+    /// Whether `optional.ofNonZeroValue` treats the value as absent.
+    pub(crate) fn is_zero(&self) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Bool(value) => !value,
+            Self::Int(value) => *value == 0,
+            Self::Uint(value) => *value == 0,
+            Self::Double(value) => *value == 0.0,
+            Self::String(text) => text.is_empty(),
+            Self::Bytes(bytes) => bytes.is_empty(),
+            Self::List(list) => list.len() == 0,
+            Self::Map(map) => map.is_empty(),
+            Self::Timestamp(_) | Self::Type(_) => false,
+            Self::Duration(span) => span.length.is_zero(),
+            Self::Optional(value) => value.is_none(),
+        }
+    }
+
+    /// The value as a key of a map. Doubles that are whole numbers are keys for lookups.
+    pub(crate) fn key(&self) -> Option<Key<'a>> {
+        Some(match self {
+            Self::Bool(value) => Key::Bool(*value),
+            Self::Int(value) => Key::Int(*value),
+            Self::Uint(value) => Key::Uint(*value),
+            Self::String(text) => Key::String(text.clone()),
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> From<Key<'a>> for Value<'a> {
+    fn from(key: Key<'a>) -> Self {
+        match key {
+            Key::Bool(value) => Self::Bool(value),
+            Key::Int(value) => Self::Int(value),
+            Key::Uint(value) => Self::Uint(value),
+            Key::String(text) => Self::String(text),
+        }
+    }
+}
+
+impl<'a> List<'a> {
+    /// Number of items.
+    #[expect(clippy::len_without_is_empty, reason = "no caller asks for emptiness")]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Items::Json(items, _) => items.len(),
+            Items::Built(items) => items.len(),
+        }
+    }
+
+    /// Item of a number from zero.
+    pub fn get(&self, index: usize) -> Option<Value<'a>> {
+        match &self.0 {
+            Items::Json(items, nulls) => items.get(index).map(|item| Value::of(item, *nulls)),
+            Items::Built(items) => items.get(index).cloned(),
+        }
+    }
+
+    /// Items in order.
+    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+}
+
+impl<'a> Map<'a> {
+    /// Number of entries. Takes time in proportion to the number where null fields count as absent.
+    pub(crate) fn len(&self) -> usize {
+        match &self.0 {
+            Fields::Json(fields, Nulls::Present) => fields.len(),
+            Fields::Json(fields, Nulls::Absent) => fields.values().filter(|value| !value.is_null()).count(),
+            Fields::Built(fields) => fields.len(),
+        }
+    }
+
+    /// Number of entries at most; takes constant time.
+    pub(crate) fn max_len(&self) -> usize {
+        match &self.0 {
+            Fields::Json(fields, _) => fields.len(),
+            Fields::Built(fields) => fields.len(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Value under a name.
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        match &self.0 {
+            Fields::Json(fields, nulls) => {
+                let field = fields.get(name)?;
+                (*nulls == Nulls::Present || !field.is_null()).then(|| Value::of(field, *nulls))
+            }
+            Fields::Built(fields) => fields.get(&Key::String(Text::Shared(name.into()))).cloned(),
+        }
+    }
+
+    /// Value under a key.
+    pub(crate) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
+        match (&self.0, key) {
+            (Fields::Json(..), Key::String(name)) => self.field(name),
+            (Fields::Json(..), _) => None,
+            (Fields::Built(fields), key) => fields.get(key).cloned(),
+        }
+    }
+
+    /// Entries in the order of their keys. Computed maps copy their entries.
+    pub(crate) fn entries(&self) -> Box<dyn Iterator<Item = (Key<'a>, Value<'a>)> + 'a> {
+        match &self.0 {
+            Fields::Json(fields, nulls) => {
+                let nulls = *nulls;
+                let present = fields.iter().filter(move |(_, value)| nulls == Nulls::Present || !value.is_null());
+                Box::new(present.map(move |(name, value)| (Key::String(Text::Borrowed(name)), Value::of(value, nulls))))
+            }
+            Fields::Built(fields) => {
+                let entries: Vec<_> = fields.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+                Box::new(entries.into_iter())
+            }
+        }
+    }
+
+    /// The JSON object behind the map, with its null fields.
+    pub(crate) fn json(&self) -> Option<&'a serde_json::Map<String, Json>> {
+        match &self.0 {
+            Fields::Json(fields, _) => Some(fields),
+            Fields::Built(_) => None,
+        }
+    }
+}

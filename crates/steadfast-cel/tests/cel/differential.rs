@@ -1,0 +1,61 @@
+//! Agreement with the `cel` crate on random expressions over random objects.
+//!
+//! Deliberate differences, which the comparison leaves out:
+//!
+//! - errors: both must fail; the causes may differ;
+//! - the order of the entries of a map, which is random there and sorted here;
+//! - keys and values that JSON cannot represent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cel::objects::{Key, Map};
+use cel::{Context as Theirs, Env, Program as TheirProgram, Value as Cel, extensions};
+use proptest::prelude::*;
+use serde_json::Value as Json;
+
+use crate::json_of;
+use crate::random::{expression, json};
+
+fn cel(value: &Json) -> Cel {
+    match value {
+        Json::Null => Cel::Null,
+        Json::Bool(truth) => Cel::Bool(*truth),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Cel::Int(number),
+            (None, Some(number)) => Cel::UInt(number),
+            (None, None) => Cel::Float(number.as_f64().unwrap_or_default()),
+        },
+        Json::String(text) => Cel::String(Arc::new(text.clone())),
+        Json::Array(items) => Cel::List(Arc::new(items.iter().map(cel).collect())),
+        Json::Object(fields) => {
+            let fields = fields.iter().map(|(key, value)| (Key::String(Arc::new(key.clone())), cel(value)));
+            Cel::Map(Map { map: Arc::new(fields.collect::<HashMap<_, _>>()) })
+        }
+    }
+}
+
+fn theirs(text: &str, object: &Json) -> Result<Json, String> {
+    let mut environment = Env::stdlib();
+    environment.add_extension(extensions::strings).map_err(|error| format!("{error:?}"))?;
+    let environment = Arc::new(environment);
+    let program: TheirProgram = environment.compile(text).map_err(|error| format!("{error:?}"))?;
+    let mut context = Theirs::with_env(environment);
+    context.add_variable_from_value("object", cel(object));
+    let value = program.execute(&context).map_err(|error| format!("{error:?}"))?;
+    value.json().map_err(|error| format!("{error:?}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_expressions_agree_with_another_implementation(text in expression(), object in json()) {
+        let (ours, theirs) = (json_of(&text, &object), theirs(&text, &object));
+        match (&ours, &theirs) {
+            (Ok(ours), Ok(theirs)) => prop_assert_eq!(ours, theirs, "{} over {}", text, object),
+            (Err(_), Err(_)) => {}
+            _ => prop_assert!(false, "{} over {}: {:?}, and there {:?}", text, object, ours, theirs),
+        }
+    }
+}
