@@ -36,7 +36,7 @@ const MAX_PREFIX_BYTES: usize = 96;
 
 const _: () = assert!(MAX_PREFIX_BYTES + MIN_NAME_BYTES <= MAX_NAME_BYTES);
 
-/// Bounds of one run of changes. Runs last at most 8 s together, so that they end within the mirror's own deadline of 10 s. HAProxy
+/// Bounds of one run of changes. Runs last at most 8 s together, so that they end within the mirror's own deadline of 30 s. HAProxy
 /// accepts ten connections at its socket by default (`stats maxconn`), and other tools and mirrors need some of them.
 const LANES: Lanes =
     Lanes { width: 4, attempt: Duration::from_secs(2), start_within: Duration::from_secs(6), failures: 4 };

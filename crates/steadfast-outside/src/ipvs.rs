@@ -5,6 +5,10 @@
 //! of what was put there would say so more exactly, and be wrong after whatever happened without it: a restart, another tool, a
 //! restored disk. Who shares a service with another program must not give it to a mirror.
 //!
+//! Two processes with one service would remove each other's servers. So a mirror claims its service before its first change, by a socket with
+//! an abstract name (`@steadfast-ipvs -t 10.9.0.1:80`) in the network namespace that the service is in: the second process changes nothing and
+//! reports [`IpvsError::Claimed`] until the first one ends. Other programs know nothing of the claim.
+//!
 //! For the same reason an entry is called by what the kernel knows it by, its address and port: `10.0.0.1:8080`, `[fd00::1]:8080`. So after a
 //! restart what is there is known by its name, and a server that moves is another one, which is put there before the old one is drained.
 //!
@@ -13,6 +17,7 @@
 //! A server without weight gets nothing new, and goes when it has no active connections left; of UDP, which ends nowhere, when the kernel has
 //! forgotten all of them. With persistence clients that came before go on coming to it, unless `net.ipv4.vs.expire_quiescent_template` is 1.
 
+mod claim;
 mod error;
 mod messages;
 mod server;
@@ -28,6 +33,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use crate::entry::{Found, Step, Target};
+use claim::Claim;
 pub use error::IpvsError;
 use error::{NOENT, SRCH};
 use messages::{SeenServer, SeenService};
@@ -44,13 +50,14 @@ const FAMILY: &str = "IPVS";
 #[derive(Clone, Debug)]
 pub struct Ipvs {
     service: Service,
+    claim: Claim,
     turn: Arc<Mutex<()>>,
 }
 
 impl Ipvs {
     /// What comes to `service`, from elsewhere or from this machine, is sent on to the entries.
     pub fn new(service: Service) -> Self {
-        Self { service, turn: Arc::default() }
+        Self { service, claim: Claim::default(), turn: Arc::default() }
     }
 
     /// Looks, or has something done, with what it is called as its own tool calls it.
@@ -141,6 +148,7 @@ impl Ipvs {
     }
 
     fn carry_out(&self, steps: &[Step<Server>]) -> Result<(), IpvsError> {
+        self.claim.take(&self.service)?;
         let mut socket = open()?;
         if steps.iter().any(puts) {
             match self.service(&mut socket)? {
@@ -242,6 +250,17 @@ impl Target for Ipvs {
 
     async fn look(&self) -> Result<Found<Server>, IpvsError> {
         self.alone(Self::see).await
+    }
+
+    /// Removes entries that cannot be real servers of this service.
+    fn settle(&self, wanted: &mut BTreeMap<String, Server>) -> BTreeMap<String, String> {
+        let bad = wanted.iter().filter_map(|(name, server)| {
+            let error = self.check(name, Some(server)).err()?;
+            Some((name.clone(), error.to_string()))
+        });
+        let bad: BTreeMap<_, _> = bad.collect();
+        wanted.retain(|name, _| !bad.contains_key(name));
+        bad
     }
 
     async fn act(&self, steps: &[Step<Server>]) -> Result<(), IpvsError> {

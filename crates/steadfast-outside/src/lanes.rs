@@ -17,7 +17,7 @@ pub(crate) struct Lanes {
     pub(crate) width: usize,
     /// Deadline of one step.
     pub(crate) attempt: Duration,
-    /// Duration after which no further step starts. A run lasts at most `start_within + attempt`.
+    /// Duration after which no further step starts; steps of suspects only start within `attempt`. A run lasts at most `start_within + attempt`.
     pub(crate) start_within: Duration,
     /// Number of consecutive failures of unclear extent after which no further step starts: the target itself has failed then.
     pub(crate) failures: usize,
@@ -53,11 +53,13 @@ impl Lanes {
         let begun = Instant::now();
         // Counters of this task alone: no step runs on another thread.
         let failures = Mutex::new(0_usize);
-        let run = |entry: Vec<usize>| {
+        let run = |(is_suspect, entry): (bool, Vec<usize>)| {
             let (carry_out, late, failures) = (&carry_out, &late, &failures);
+            // New changes wait for the end of the run: suspects must not prolong it by much.
+            let start_within = if is_suspect { self.start_within.min(self.attempt) } else { self.start_within };
             async move {
                 for number in entry {
-                    if begun.elapsed() >= self.start_within || *lock(failures) >= self.failures {
+                    if begun.elapsed() >= start_within || *lock(failures) >= self.failures {
                         return None;
                     }
                     let done = timeout(self.attempt, carry_out(number)).await;
@@ -94,8 +96,8 @@ impl Lanes {
         errors
     }
 
-    /// The numbers of the steps of each entry, in the order in which the entries start.
-    fn order<V>(steps: &[Step<V>], suspects: &Suspects) -> Vec<Vec<usize>> {
+    /// Whether each entry is a suspect, and the numbers of its steps, in the order in which the entries start.
+    fn order<V>(steps: &[Step<V>], suspects: &Suspects) -> Vec<(bool, Vec<usize>)> {
         let mut suspects = lock(&suspects.0);
         suspects.retain(|name| steps.iter().any(|step| step.name() == name));
         let mut order = Vec::<Vec<usize>>::new();
@@ -109,16 +111,18 @@ impl Lanes {
             }
         }
         let siblings: BTreeSet<_> = suspects.iter().filter_map(|name| parent(name)).collect();
-        // Stable: the order within a class is that of the steps.
-        order.sort_by_key(|entry| {
+        let class = |entry: &[usize]| {
             let name = steps[entry[0]].name();
             match () {
                 () if suspects.contains(name) => 2,
                 () if parent(name).is_some_and(|parent| siblings.contains(parent)) => 1,
                 () => 0,
             }
-        });
-        order
+        };
+        let mut order: Vec<_> = order.into_iter().map(|entry| (class(&entry), entry)).collect();
+        // Stable: the order within a class is that of the steps.
+        order.sort_by_key(|(class, _)| *class);
+        order.into_iter().map(|(class, entry)| (class == 2, entry)).collect()
     }
 }
 

@@ -26,9 +26,10 @@ pub use error::RegistryError;
 pub use layout::Layout;
 pub use plain::Plain;
 
-/// Bounds of one run of changes. A run lasts at most 9 s, so that it ends within the mirror's own deadline of 10 s.
+/// Bounds of one run of changes. A run lasts at most 19 s, so that it ends within the mirror's own deadline of 30 s; the rest is left for the
+/// next run.
 const LANES: Lanes =
-    Lanes { width: 8, attempt: Duration::from_secs(4), start_within: Duration::from_secs(5), failures: 8 };
+    Lanes { width: 8, attempt: Duration::from_secs(4), start_within: Duration::from_secs(15), failures: 8 };
 
 /// Deadline of the request for the list.
 const LIST_DEADLINE: Duration = Duration::from_secs(9);

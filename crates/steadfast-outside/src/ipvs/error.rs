@@ -43,6 +43,15 @@ pub enum IpvsError {
         /// What it would be behind.
         service: SocketAddr,
     },
+    /// Another process has the service.
+    #[error(
+        "another process manages `{service}` in this network namespace, and each would remove the real servers of the other; stop one of \
+         them, or give each a virtual service of its own"
+    )]
+    Claimed {
+        /// The service, as `ipvsadm` names it.
+        service: String,
+    },
     /// There is no IPVS to speak with.
     #[error("this kernel has no IPVS: `modprobe ip_vs`, which in a container is for its host to do")]
     Absent,

@@ -248,6 +248,16 @@ fn what_cannot_be_is_told_before_the_kernel_is_asked() {
 }
 
 #[test]
+fn settle_removes_entries_that_are_no_real_servers() {
+    let wanted = ["10.8.0.2:80", "web-1", "[fd00::2]:80", "10.8.0.3:0"];
+    let mut wanted: BTreeMap<_, _> = wanted.map(|name| (name.to_owned(), masqueraded(1))).into();
+    let reasons = Ipvs::new(web()).settle(&mut wanted);
+    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["10.8.0.2:80"]);
+    assert_eq!(reasons.len(), 3);
+    assert!(reasons["[fd00::2]:80"].contains("not of the family of 10.9.0.1:80"), "{reasons:?}");
+}
+
+#[test]
 fn what_the_kernel_refuses_is_told_with_what_to_do() {
     let ipvs = Ipvs::new(web().scheduler("mh").expect("a name"));
     let step = add("10.8.0.2:80", masqueraded(1));

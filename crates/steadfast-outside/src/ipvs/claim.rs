@@ -1,0 +1,92 @@
+//! One process for each virtual service: IPVS has no mark that could tell two of them apart.
+
+use std::fs;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::error::IpvsError;
+use super::service::Service;
+
+/// Claim of this process to a virtual service.
+///
+/// The claim is a listening socket with an abstract name. Such names belong to the network namespace, as the services of IPVS do, so that
+/// two containers that share the namespace see each other's claim although they share no files. The kernel releases the
+/// claim when the process ends, in whatever way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Claim(Arc<Mutex<Option<UnixListener>>>);
+
+impl Claim {
+    /// Claims `service`, unless this target has it already.
+    ///
+    /// # Errors
+    ///
+    /// If another process of this user, or of root, holds the claim. Sockets of other users are ignored: any user can take the name, and must
+    /// not stop a mirror by that.
+    pub(super) fn take(&self, service: &Service) -> Result<(), IpvsError> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_some() {
+            return Ok(());
+        }
+        let name = format!("steadfast-ipvs {}", service.words());
+        let address = SocketAddr::from_abstract_name(&name).map_err(IpvsError::Netlink)?;
+        match UnixListener::bind_addr(&address) {
+            Ok(listener) => *held = Some(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                // The holder may have ended in between: then the next attempt gets the name.
+                let holder = UnixStream::connect_addr(&address).and_then(|stream| holder(&stream));
+                if !holder.is_ok_and(|holder| is_foreign(holder, own_user())) {
+                    return Err(IpvsError::Claimed { service: service.words() });
+                }
+            }
+            // A system without such sockets, or a limit of this process: no reason to keep a balancer empty.
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if the user `holder` may not claim a service for `own`.
+fn is_foreign(holder: u32, own: Option<u32>) -> bool {
+    holder != 0 && own != Some(holder)
+}
+
+/// The user that listens at the other end.
+fn holder(stream: &UnixStream) -> io::Result<u32> {
+    Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+}
+
+/// The user of this process.
+fn own_user() -> Option<u32> {
+    fs::metadata("/proc/self").ok().map(|process| process.uid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(port: u16) -> Service {
+        Service::tcp(std::net::SocketAddr::from(([192, 0, 2, 1], port))).expect("a service")
+    }
+
+    #[test]
+    fn second_claim_to_one_service_is_rejected_until_the_first_ends() {
+        let (first, second) = (Claim::default(), Claim::default());
+        let port = u16::try_from(std::process::id() % 60_000).expect("a port") + 1;
+        first.take(&service(port)).expect("free");
+        first.take(&service(port)).expect("held already");
+        let error = second.take(&service(port)).expect_err("claimed");
+        assert!(error.to_string().contains(&format!("another process manages `-t 192.0.2.1:{port}`")), "{error}");
+        second.take(&service(port + 1)).expect("another service");
+        drop(first);
+        Claim::default().take(&service(port)).expect("free again");
+    }
+
+    #[test]
+    fn claims_of_other_users_are_ignored() {
+        assert!(is_foreign(1000, Some(0)) && is_foreign(1000, Some(1001)) && is_foreign(1000, None));
+        assert!(!is_foreign(0, Some(1000)) && !is_foreign(1000, Some(1000)));
+    }
+}
