@@ -23,6 +23,9 @@ pub(crate) struct Lanes {
     pub(crate) failures: usize,
 }
 
+/// Maximum number of [`Suspects`]: beyond it all are forgotten.
+const MAX_SUSPECTS: usize = 10_000;
+
 /// Names of entries whose last step did not complete, remembered from one run to the next.
 ///
 /// They run last, and their siblings (entries with the same text before the last `/`) just before them. Otherwise a namespace
@@ -36,6 +39,18 @@ pub(crate) enum Failure<E> {
     Entry(E),
     /// The reason may concern the whole target: no connection, no response.
     Unclear(E),
+}
+
+impl Suspects {
+    /// Remembers `name` until a step of this entry completes. The mirror retries an entry after a while, so that a run without it
+    /// is no reason to forget its name.
+    fn add(&self, name: &str) {
+        let mut names = lock(&self.0);
+        if names.len() >= MAX_SUSPECTS {
+            names.clear();
+        }
+        names.insert(name.to_owned());
+    }
 }
 
 impl Lanes {
@@ -78,7 +93,7 @@ impl Lanes {
                                 }
                                 Failure::Unclear(error) => {
                                     *lock(failures) += 1;
-                                    lock(&suspects.0).insert(name.to_owned());
+                                    suspects.add(name);
                                     error
                                 }
                             };
@@ -98,8 +113,7 @@ impl Lanes {
 
     /// Whether each entry is a suspect, and the numbers of its steps, in the order in which the entries start.
     fn order<V>(steps: &[Step<V>], suspects: &Suspects) -> Vec<(bool, Vec<usize>)> {
-        let mut suspects = lock(&suspects.0);
-        suspects.retain(|name| steps.iter().any(|step| step.name() == name));
+        let suspects = lock(&suspects.0);
         let mut order = Vec::<Vec<usize>>::new();
         let mut places = BTreeMap::<&str, usize>::new();
         for (number, step) in steps.iter().enumerate() {
@@ -203,6 +217,8 @@ mod tests {
         // Eight failures without a success: the target itself may have failed, and the run ends.
         let (done, errors) = run(&names, &suspects).await;
         assert_eq!((done.len(), errors.len(), begun.elapsed()), (0, 8, LANES.attempt));
+        // A run without them changes nothing about that.
+        run(&["a"], &suspects).await;
         let (done, _) = run(&names, &suspects).await;
         assert_eq!(done, ["other/z"]);
         assert!(begun.elapsed() <= 2 * (LANES.start_within + LANES.attempt));

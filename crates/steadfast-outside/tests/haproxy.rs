@@ -268,6 +268,26 @@ async fn thousand_servers_return_within_two_seconds_of_a_restart() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirror_repairs_a_restarted_haproxy_before_its_next_comparison() -> Result {
+    let Some(program) = program()? else { return Ok(()) };
+    let mut running = Running::start(program, "repaired").await?;
+    let a = backend("a").await?;
+    let mirror = Mirror::start("web", running.target()?, Settings::default(), Memory::volatile());
+    mirror.want(wanted(&[("one", a, 10), ("two", a, 10)]));
+    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    running.restart().await?;
+    let restarted = Instant::now();
+    let mut failed = 0;
+    while running.asked(1).await.contains_key("nobody") {
+        failed += 1;
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(restarted.elapsed() < Duration::from_secs(2), "{failed} requests failed in {:?}", restarted.elapsed());
+    mirror.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checked_server_that_is_dead_costs_no_request() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let running = Running::start(program, "checked").await?;

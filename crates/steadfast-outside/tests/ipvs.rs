@@ -156,7 +156,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
         others[0], others[1]
     ))?;
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, ..Settings::default() };
+    let settings = Settings { limits, allow_empty: true, ..Settings::default() };
     let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
     mirror.want(wanted(&[(A, 1), (B, 1)]));
     settled(&mirror, 2).await?;
@@ -211,7 +211,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
 
     // In doubt nothing goes; without doubt all does.
     let doubt = Some("the view is stale".into());
-    mirror.want(Wanted { entries: BTreeMap::new(), doubt });
+    mirror.want(Wanted { entries: BTreeMap::new(), doubt, ..Wanted::default() });
     until(&mirror, |status| status.kept.len() == 2).await?;
     assert_eq!(listed()?.join("\n"), all(&[a_once, &b(1)]));
     mirror.want(wanted(&[]));
@@ -225,7 +225,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
 async fn whoever_stays_too_long_is_not_waited_for() -> Result {
     let limits = Limits { share: 1.0, ..Limits::default() };
     let drain = Duration::from_secs(1);
-    let settings = Settings { limits, drain, ..Settings::default() };
+    let settings = Settings { limits, allow_empty: true, drain, ..Settings::default() };
     let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
     mirror.want(wanted(&[(A, 1)]));
     settled(&mirror, 1).await?;

@@ -257,7 +257,7 @@ async fn packets_go_where_it_is_wanted_and_connections_stay_where_they_are() -> 
     let (_backends, mut client) = (Copy::start(&networks.0[2], "backends")?, Copy::start(&networks.0[0], "client")?);
     networks.by_hand(&["add", "table", "ip", "somebody_elses"])?;
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, compare: Duration::from_millis(300), ..Settings::default() };
+    let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(300), ..Settings::default() };
     let mirror = Mirror::start("web", networks.target()?, settings, Memory::volatile());
     assert_eq!(client.ask(1)?, times(&[("-", 1)]));
 
@@ -313,7 +313,7 @@ async fn datagrams_reach_backends_of_a_udp_table() -> Result {
     let Some(networks) = Networks::start(2)? else { return Ok(()) };
     let (_backends, mut client) = (Copy::start(&networks.0[2], "backends")?, Copy::start(&networks.0[0], "client")?);
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, compare: Duration::from_millis(300), ..Settings::default() };
+    let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(300), ..Settings::default() };
     let target = networks.target()?.protocol(Protocol::Udp);
     let mirror = Mirror::start("web", target.clone(), settings, Memory::volatile());
     mirror.want(wanted(&[("one", A, 10), ("two", B, 30)]));

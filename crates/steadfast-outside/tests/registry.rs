@@ -23,7 +23,7 @@ fn target(tree: &Tree, mark: &str) -> Result<Registry<Plain>> {
 
 fn begun(tree: &Tree, mark: &str) -> Result<Mirror<Item>> {
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, compare: Duration::from_millis(100), ..Settings::default() };
+    let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(100), ..Settings::default() };
     Ok(Mirror::start(mark, target(tree, mark)?, settings, Memory::volatile()))
 }
 
@@ -67,7 +67,7 @@ async fn items_come_change_and_go_and_those_of_others_are_left_alone() -> Result
     // In doubt what is missing comes, and nothing goes.
     let more = [("b", json!(2))];
     let doubt = Some("the cache is stale".into());
-    let status = want(&mirror, Wanted { entries: entries(&more), doubt }).await?;
+    let status = want(&mirror, Wanted { entries: entries(&more), doubt, ..Wanted::default() }).await?;
     assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), Kept::Doubt)]));
     assert_eq!(tree.now().values(), values(&[&other[..], &more[..], &others[..]].concat()));
 
