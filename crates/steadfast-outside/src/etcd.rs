@@ -1,109 +1,162 @@
-//! Keys under a prefix of etcd, with a lease: a registry of what there is, which ends when nobody keeps it up.
+//! Keys under a prefix of etcd, with a lease: a registry that empties when no process maintains it.
 //!
-//! A key is the mirror's if it has the mirror's lease; all others under the prefix are left alone. The number of the lease follows from the
-//! mirror's mark and the prefix, so that it is the same after a restart, and nothing of it stands in the values, which are as they are wanted to the last byte. Each
-//! change is a transaction which takes that the key has the lease, or that there is no such key: what somebody has put there since it was
-//! looked at stays theirs.
+//! A key belongs to the mirror if it has the mirror's lease; all other keys under the prefix are left alone. The number of the
+//! lease follows from the mirror's mark and the prefix, so that it is the same after a restart, and values need no mark. Each
+//! change is a transaction that requires that the key still has the lease, or does not exist: a key that another client
+//! has written since the last look stays untouched.
 //!
-//! Each look keeps the lease alive. Where nobody has looked for as long as the lease lasts, etcd takes all of it away; the next look
-//! finds that, and it is put there again. So the lease has to last several times as long as it is between two looks.
+//! [`Target::renew`] and each look keep the lease alive. If the lease has expired, etcd has removed all of its keys, and the
+//! mirror adds them again. A watch of the prefix reports this, and every other change of the mirror's keys, at once.
 //!
-//! It is spoken to by its JSON gateway, `/v3`, which etcd 3.4 and newer have.
+//! Requests go to the JSON gateway (`/v3`) of etcd 3.4 and newer: to the endpoint that responded last, each attempt with a deadline of its
+//! own, and reads to the next endpoint after a failure. A write without a response is not sent again: the next look
+//! asks another endpoint whether it was carried out.
 
 mod answers;
+mod error;
 mod gateway;
+mod owner;
+mod plain;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
+use crate::batches::{BatchLimits, BatchSender, Suspects, send_in_batches};
 use crate::entry::{Found, Step, Target, Value};
-use crate::together::{Sender, together};
 use answers::{Kv, bytes};
-pub use gateway::EtcdError;
-use gateway::Gateway;
+pub use error::EtcdError;
+use gateway::{Gateway, Repeat, TOO_LONG, User};
+pub use plain::{Body, Plain, Requests};
+use watch::Seen;
 
-/// What a key has.
+/// Value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text(pub String);
 
 impl Value for Text {}
 
-/// So many keys are read at once.
-const PAGE: usize = 1000;
+/// Number of keys per response. Halved while a response is too large.
+const PAGE_KEYS: usize = 1000;
 
-/// So many keys are changed by one transaction, unless something is wrong with one of them. etcd takes no more than 128.
-const TOGETHER: usize = 64;
+/// Bounds of one transaction, the bytes as JSON. etcd takes 128 operations and 1.5 MiB unless it is configured otherwise.
+const TRANSACTION: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
 
-/// The keys under one prefix that are a mirror's.
+/// Upper bound of a key with its value: what is left of etcd's 1.5 MiB for a request, next to the transaction around them.
+const MAX_ENTRY_BYTES: usize = 1536 * 1024 - 4096;
+
+/// The keys under one prefix that belong to a mirror.
 #[derive(Clone, Debug)]
-pub struct Etcd {
-    gateway: Gateway,
+pub struct Etcd<R = Plain> {
+    gateway: Gateway<R>,
     prefix: String,
+    mark: String,
     lease: i64,
     lasts: Duration,
+    seen: Arc<Mutex<Seen>>,
+    suspects: Suspects,
 }
 
 impl Etcd {
-    /// The keys under `prefix` that are of `mark`, in the etcd whose client URLs are `endpoints`: `http://HOST:PORT` each; the first that
-    /// answers is asked.
+    /// Creates the target for the keys of `mark` under `prefix`, in the etcd with the client URLs `endpoints`: `http://HOST:PORT` each.
     ///
     /// # Errors
     ///
-    /// Where an endpoint is none, or the prefix or the mark is empty: all of etcd is nobody's alone.
+    /// If an endpoint is not such a URL, or the prefix or the mark is empty.
     pub fn new(endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
+        Self::open(Plain, endpoints, &["http"], prefix, mark)
+    }
+}
+
+impl<R: Requests> Etcd<R> {
+    /// Creates the target like [`new`](Etcd::new), with requests that `requests` sends. Endpoints may be `https://HOST:PORT`.
+    ///
+    /// # Errors
+    ///
+    /// If an endpoint is not such a URL, or the prefix or the mark is empty.
+    pub fn by(requests: R, endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
+        Self::open(requests, endpoints, &["http", "https"], prefix, mark)
+    }
+
+    fn open(requests: R, endpoints: &[&str], schemes: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
         if prefix.is_empty() || mark.is_empty() {
             return Err(EtcdError::Empty);
         }
-        let (gateway, lease) = (Gateway::new(endpoints)?, lease_of(mark, prefix));
-        Ok(Self { gateway, prefix: prefix.to_owned(), lease, lasts: Duration::from_secs(300) })
+        let (gateway, lease) = (Gateway::new(requests, endpoints, schemes)?, lease_of(mark, prefix));
+        let (prefix, mark, lasts) = (prefix.to_owned(), mark.to_owned(), Duration::from_secs(300));
+        Ok(Self { gateway, prefix, mark, lease, lasts, seen: Arc::default(), suspects: Suspects::default() })
     }
 
-    /// Has the lease last so long, in whole seconds, after the last look: five minutes unless this is said. etcd makes it longer where
-    /// it is less than the time of its elections.
+    /// Sets how long the lease lasts after its last renewal, in whole seconds. Defaults to five minutes. etcd prolongs a time below the
+    /// one of its elections.
     #[must_use]
     pub fn lasting(self, lasts: Duration) -> Self {
         Self { lasts, ..self }
     }
 
-    /// How long the lease lasts after the last look.
+    /// Authenticates as the user `name`. `password` is called for each new token, so that a changed password is read again.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Self {
+        self.gateway.user = Some(User { name: name.to_owned(), password: Arc::new(password) });
+        self
+    }
+
+    /// Returns how long the lease lasts after its last renewal.
     pub fn lasts(&self) -> Duration {
         self.lasts
     }
 
-    /// Whether the lease is there, and kept so from now on.
-    async fn keep(&self) -> Result<bool, EtcdError> {
-        let kept = self.gateway.ask("lease/keepalive", &json!({ "ID": self.lease.to_string() })).await?;
-        // Of one that is not there no time is left.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renews a lease. Returns whether it exists.
+    async fn keep_lease(&self, lease: i64) -> Result<bool, EtcdError> {
+        let asked = json!({ "ID": lease.to_string() });
+        let kept = self.gateway.ask(Repeat::Allowed, "lease/keepalive", &asked).await?;
+        // A lease that does not exist has no time left.
         Ok(answers::number(&kept["result"]["TTL"]) > 0)
     }
 
-    async fn grant(&self) -> Result<(), EtcdError> {
-        if self.keep().await? {
+    /// Renews a lease, or creates it.
+    async fn grant_lease(&self, lease: i64, seconds: u64) -> Result<(), EtcdError> {
+        if self.keep_lease(lease).await? {
             return Ok(());
         }
-        let lasts = self.lasts.as_secs().max(1);
-        let granted = json!({ "ID": self.lease.to_string(), "TTL": lasts.to_string() });
-        self.gateway.ask("lease/grant", &granted).await.map(drop)
+        let granted = json!({ "ID": lease.to_string(), "TTL": seconds.max(1).to_string() });
+        match self.gateway.ask(Repeat::Allowed, "lease/grant", &granted).await {
+            // An earlier attempt without a response was carried out.
+            Err(EtcdError::Refused { answer, .. }) if answer.contains("lease already exists") => Ok(()),
+            granted => granted.map(drop),
+        }
     }
 
-    /// All that is under the prefix, as of one moment.
-    async fn keys(&self) -> Result<Vec<Kv>, EtcdError> {
+    /// Returns all keys under the prefix and the revision at which they were read.
+    async fn keys(&self) -> Result<(Vec<Kv>, i64), EtcdError> {
         let (mut keys, mut from, mut revision) = (Vec::new(), self.prefix.clone().into_bytes(), 0);
+        let mut limit = PAGE_KEYS;
         loop {
             let asked = json!({
                 "key": bytes(&from), "range_end": bytes(&after(self.prefix.as_bytes())),
-                "limit": PAGE.to_string(), "revision": revision.to_string(),
+                "limit": limit.to_string(), "revision": revision.to_string(),
             });
-            let page = self.gateway.ask("kv/range", &asked).await?;
+            let page = match self.gateway.ask(Repeat::Allowed, "kv/range", &asked).await {
+                Err(EtcdError::Refused { answer, .. }) if answer == TOO_LONG && limit > 1 => {
+                    limit /= 2;
+                    continue;
+                }
+                page => page?,
+            };
             revision = answers::number(&page["header"]["revision"]).max(revision);
             let kvs = answers::kvs(&page).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
             let last = kvs.last().map(|kv| kv.key.clone());
             keys.extend(kvs);
             match (page["more"].as_bool(), last) {
                 (Some(true), Some(last)) => from = [last, vec![0]].concat(),
-                _ => return Ok(keys),
+                _ => return Ok((keys, revision)),
             }
         }
     }
@@ -112,7 +165,17 @@ impl Etcd {
         format!("{}{name}", self.prefix)
     }
 
-    /// What a step takes, and what it does.
+    /// Returns why etcd cannot hold a value, if it cannot.
+    fn check(&self, name: &str, Text(value): &Text) -> Result<(), EtcdError> {
+        let key = self.key(name);
+        let bytes = key.len() + value.len();
+        if bytes > MAX_ENTRY_BYTES {
+            return Err(EtcdError::TooLarge { key: error::shown(&key), bytes });
+        }
+        Ok(())
+    }
+
+    /// Returns the condition of a step, and the operation.
     fn transaction(&self, step: &Step<Text>) -> (Json, Json) {
         let key = bytes(self.key(step.name()).as_bytes());
         let own = json!({ "key": key, "target": "LEASE", "result": "EQUAL", "lease": self.lease.to_string() });
@@ -130,37 +193,62 @@ impl Etcd {
     }
 }
 
-impl Sender for &Etcd {
+impl<R: Requests> BatchSender for &Etcd<R> {
     type Change = Step<Text>;
     type Error = EtcdError;
 
-    async fn send(&mut self, steps: &[Step<Text>]) -> Result<(), EtcdError> {
-        let (compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
-        let answer = self.gateway.ask("kv/txn", &json!({ "compare": compared, "success": done })).await?;
-        if answer["succeeded"] == true {
-            return Ok(());
-        }
-        Err(EtcdError::Taken { keys: steps.iter().map(|step| self.key(step.name())).collect() })
+    fn size(&self, step: &Step<Text>) -> usize {
+        let value = match step {
+            Step::Add { value: Text(value), .. } | Step::Change { to: Text(value), .. } => value.len(),
+            Step::Remove { .. } => 0,
+        };
+        let key = self.prefix.len() + step.name().len();
+        // Four bytes of Base64 for three, the key twice, and the JSON around them.
+        (value + 2 * key) / 3 * 4 + 256
     }
 
-    fn is_of_one(error: &EtcdError) -> bool {
-        match error {
-            EtcdError::Taken { .. } => true,
-            EtcdError::Refused { answer, .. } => answer.contains("too large") || answer.contains("permission denied"),
-            _ => false,
+    fn id(&self, step: &Step<Text>) -> String {
+        step.name().to_owned()
+    }
+
+    async fn send(&mut self, steps: &[&Step<Text>]) -> Result<(), EtcdError> {
+        for step in steps {
+            if let Step::Add { value, .. } | Step::Change { to: value, .. } = step {
+                self.check(step.name(), value)?;
+            }
         }
+        let (compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
+        let transaction = json!({ "compare": compared, "success": done });
+        let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await?;
+        if response["succeeded"] == true {
+            return Ok(());
+        }
+        Err(EtcdError::Taken { keys: steps.iter().map(|step| error::shown(&self.key(step.name()))).collect() })
+    }
+
+    fn ends_attempt(&self, error: &EtcdError) -> bool {
+        let is_of_lease = matches!(error, EtcdError::Refused { answer, .. } if answer.contains("lease not found"));
+        is_of_lease || error.is_of_endpoint() || error.is_of_token() || matches!(error, EtcdError::Password { .. })
     }
 }
 
-/// The number of a lease, the same in any release of this program: FNV-1a over both, and positive.
+/// Returns the number of the lease, which is the same in any release of this program.
 fn lease_of(mark: &str, prefix: &str) -> i64 {
-    let bytes = mark.bytes().chain([0]).chain(prefix.bytes());
+    fnv(&[mark, prefix])
+}
+
+/// FNV-1a over texts with a zero byte between them, as a positive number.
+fn fnv(texts: &[&str]) -> i64 {
+    let bytes = texts
+        .iter()
+        .enumerate()
+        .flat_map(|(number, text)| [0].into_iter().skip(usize::from(number == 0)).chain(text.bytes()));
     let hash =
         bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     i64::try_from(hash >> 1).unwrap_or(i64::MAX).max(1)
 }
 
-/// The first key that comes after all that begin with `prefix`; `\0` is etcd's word for the end.
+/// Returns the first key after all keys that begin with `prefix`; etcd reads `\0` as the end of all keys.
 fn after(prefix: &[u8]) -> Vec<u8> {
     match prefix.iter().rposition(|byte| *byte < 0xff) {
         Some(last) => [&prefix[..last], &[prefix[last] + 1]].concat(),
@@ -168,27 +256,34 @@ fn after(prefix: &[u8]) -> Vec<u8> {
     }
 }
 
-impl Target for Etcd {
+impl<R: Requests> Target for Etcd<R> {
     type Value = Text;
     type Error = EtcdError;
 
     async fn look(&self) -> Result<Found<Text>, EtcdError> {
-        self.keep().await?;
+        self.keep_lease(self.lease).await?;
+        let (keys, revision) = self.keys().await?;
         let mut found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
-        for Kv { key, value, lease } in self.keys().await? {
+        let mut seen = Seen { revision, ..Seen::default() };
+        for Kv { key, value, lease, .. } in keys {
             let name = String::from_utf8_lossy(&key[self.prefix.len().min(key.len())..]).into_owned();
             if lease == self.lease {
                 found.own.insert(name, Text(String::from_utf8_lossy(&value).into_owned()));
+                seen.own.insert(key);
             } else {
                 found.others.insert(name);
+                seen.others.insert(key);
             }
         }
+        let mut last = self.seen();
+        seen.reported = last.reported;
+        *last = seen;
         Ok(found)
     }
 
     async fn act(&self, steps: &[Step<Text>]) -> Result<(), EtcdError> {
-        self.grant().await?;
-        together(self, steps, TOGETHER).await
+        self.grant_lease(self.lease, self.lasts.as_secs()).await?;
+        send_in_batches(self, steps, TRANSACTION, &self.suspects).await
     }
 
     fn describe(&self, _found: &Found<Text>, steps: &[Step<Text>]) -> Vec<String> {
@@ -208,6 +303,27 @@ impl Target for Etcd {
             }
         });
         described.collect()
+    }
+
+    fn settle(&self, wanted: &mut BTreeMap<String, Text>) -> BTreeMap<String, String> {
+        let mut rejected = BTreeMap::new();
+        wanted.retain(|name, value| match self.check(name, value) {
+            Ok(()) => true,
+            Err(error) => {
+                rejected.insert(name.clone(), error.to_string());
+                false
+            }
+        });
+        rejected
+    }
+
+    async fn changed(&self) {
+        self.watch().await;
+    }
+
+    async fn renew(&self) -> Result<(), EtcdError> {
+        // A lease that does not exist keeps no key: it is created with the first one.
+        self.keep_lease(self.lease).await.map(drop)
     }
 }
 

@@ -1,35 +1,68 @@
 //! One request over a connection of its own, without TLS.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
-/// More than anything that is asked here is answered with.
-const LARGEST: usize = 64 * 1024 * 1024;
+/// Upper bound of a response body that is collected as a whole.
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
-/// What is answered to `request`, which has to name its host.
-pub(crate) async fn exchange(
-    stream: TcpStream,
-    request: Request<Full<Bytes>>,
-) -> Result<Response<Bytes>, Box<dyn std::error::Error + Send + Sync>> {
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Returns the response to `request`, which must have a `Host` header, with its whole body.
+pub(crate) async fn exchange(stream: TcpStream, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, Error> {
+    let (head, body) = open(stream, request).await?.into_parts();
+    let body = Limited::new(body, MAX_BODY_BYTES).collect().await?.to_bytes();
+    Ok(Response::from_parts(head, body))
+}
+
+/// Returns the response to `request`, which must have a `Host` header, with a body that is read as it arrives.
+pub(crate) async fn open(stream: TcpStream, request: Request<Full<Bytes>>) -> Result<Response<Streamed>, Error> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let exchange = async {
-        let (head, body) = sender.send_request(request).await?.into_parts();
-        let body = Limited::new(body, LARGEST).collect().await?.to_bytes();
-        Ok(Response::from_parts(head, body))
-    };
-    // Both in this task: what is given up here goes on nowhere.
-    tokio::pin!(exchange);
-    tokio::pin!(connection);
-    tokio::select! {
-        biased;
-        answered = &mut exchange => answered,
-        ended = &mut connection => {
-            ended?;
-            exchange.await
-        }
+    // The connection ends with the response: dropped in between, it is closed.
+    let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    Ok(Response::from_parts(head, Streamed { body, _connection: connection }))
+}
+
+struct Connection(JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A response body together with its connection.
+pub(crate) struct Streamed {
+    body: Incoming,
+    _connection: Connection,
+}
+
+impl Body for Streamed {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

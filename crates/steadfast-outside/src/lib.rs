@@ -33,6 +33,9 @@
 //! | `together` | many changes by few messages, of which what is wrong keeps no other waiting |
 //! | `lanes` | independent steps run concurrently, each with its own deadline |
 //! | `fitted` | names for keys of any form, within the limits of a target |
+//! | `batches` | many changes by few messages; a rejected message is split until only the changes at fault are left out |
+//! | `rotation` | the order in which equivalent servers are asked: the last one that responded comes first |
+//! | `owner` | ownership records: which process maintains the entries of a mark |
 //! | `exchange` | one request over a connection of its own |
 //! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
 //! | `dns` | the names of a zone, by dynamic update |
@@ -43,6 +46,7 @@
 
 mod attempts;
 mod claims;
+mod batches;
 mod entry;
 mod exchange;
 mod fitted;
@@ -51,10 +55,12 @@ mod lanes;
 mod memory;
 mod mirror;
 mod origin;
+mod owner;
 mod plan;
 mod preview;
 mod record;
 mod rehearsal;
+mod rotation;
 mod together;
 
 pub mod dns;
@@ -71,6 +77,7 @@ pub use guard::{Ask, Limits, NoSuchAsk};
 pub use memory::Memory;
 pub use mirror::{Mirror, Settings, State, Status};
 pub use origin::{Doubts, Exists, ObjectId, Origin};
+pub use owner::{Claim, OWNER_EXPIRES_SECS};
 pub use plan::Kept;
 pub use preview::{Preview, preview};
 pub use rehearsal::Rehearsal;

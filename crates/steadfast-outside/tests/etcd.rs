@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use steadfast_outside::etcd::{Etcd, EtcdError, Text};
-use steadfast_outside::{Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use steadfast_outside::{Claim, Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
 use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -43,6 +44,12 @@ struct Running {
 
 impl Running {
     async fn start(name: &str) -> Result<Self> {
+        let mut running = Self::prepare(name)?;
+        running.begin().await?;
+        Ok(running)
+    }
+
+    fn prepare(name: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("steadfast-etcd-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         // Both held until both are known, so that they differ.
@@ -50,18 +57,32 @@ impl Running {
         let url = |listener: &TcpListener| Result::Ok(format!("http://{}", listener.local_addr()?));
         let (client, peer) = (url(&one)?, url(&two)?);
         drop((one, two));
-        let mut running = Self { folder, client, peer, process: None };
-        running.begin().await?;
-        Ok(running)
+        Ok(Self { folder, client, peer, process: None })
     }
 
     async fn begin(&mut self) -> Result {
+        self.spawn("default", &format!("default={}", self.peer))?;
+        self.ready().await
+    }
+
+    fn spawn(&mut self, name: &str, cluster: &str) -> Result {
         let Self { folder, client, peer, .. } = self;
         let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(folder.join("data")).args(["--listen-client-urls", client]);
+        command.arg("--data-dir").arg(folder.join("data")).args(["--name", name, "--listen-client-urls", client]);
         command.args(["--advertise-client-urls", client, "--listen-peer-urls", peer]);
-        command.args(["--initial-advertise-peer-urls", peer, "--initial-cluster", &format!("default={peer}")]);
+        command.args(["--initial-advertise-peer-urls", peer, "--initial-cluster", cluster]);
         self.process = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
+        Ok(())
+    }
+
+    /// Sends a signal to the process.
+    fn signal(&self, signal: &str) -> Result {
+        let id = self.process.as_ref().ok_or("a process")?.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status()?.success());
+        Ok(())
+    }
+
+    async fn ready(&self) -> Result {
         let target = self.target("nobody")?;
         let ready = async {
             while target.look().await.is_err() {
@@ -283,7 +304,222 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
     running.etcdctl(&["user", "add", "root:secret"])?;
     running.etcdctl(&["user", "grant-role", "root", "root"])?;
     running.etcdctl(&["auth", "enable"])?;
-    let error = running.target("m")?.look().await.expect_err("it asks who is there");
-    assert!(error.to_string().ends_with("; it asks who is there, and a mirror has no user of etcd yet"), "{error}");
+    let error = running.target("m")?.look().await.expect_err("it has users");
+    assert!(error.to_string().ends_with("; it has users: give the mirror one, with a password"), "{error}");
+    let target = running.target("m")?.user("root", || Ok("wrong".to_owned()));
+    let error = target.look().await.expect_err("a wrong password").to_string();
+    assert!(error.contains("authentication failed") && !error.contains("wrong"), "{error}");
+    Ok(())
+}
+
+/// Starts a cluster of three members.
+async fn cluster(name: &str) -> Result<Vec<Running>> {
+    let mut members = (0..3).map(|number| Running::prepare(&format!("{name}{number}"))).collect::<Result<Vec<_>>>()?;
+    let named = members.iter().enumerate().map(|(number, member)| format!("m{number}={}", member.peer));
+    let all = named.collect::<Vec<_>>().join(",");
+    for (number, member) in members.iter_mut().enumerate() {
+        member.spawn(&format!("m{number}"), &all)?;
+    }
+    for member in &members {
+        member.ready().await?;
+    }
+    Ok(members)
+}
+
+#[tokio::test]
+async fn frozen_member_delays_requests_once() -> Result {
+    if !is_there()? {
+        return Ok(());
+    }
+    let members = cluster("frozen").await?;
+    let endpoints: Vec<_> = members.iter().map(|member| &*member.client).collect();
+    let target = Etcd::new(&endpoints, "/services/", "one")?.lasting(Duration::from_secs(300));
+    target.look().await?;
+    target.act(&adds(&["before"])).await?;
+    members[0].signal("-STOP")?;
+    let started = Instant::now();
+    // Longer than the attempt with the frozen member and an election of a new leader among the others.
+    let kept = timeout(SOON, async { while target.renew().await.is_err() {} });
+    kept.await.map_err(|_| "the lease was not renewed")?;
+    // The first attempt was rejected or timed out, and the mirror would look again.
+    timeout(SOON, async { while target.look().await.is_err() {} }).await.map_err(|_| "no look")?;
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    let started = Instant::now();
+    target.act(&adds(&["during"])).await?;
+    assert_eq!(target.look().await?.own.len(), 2);
+    assert!(started.elapsed() < Duration::from_secs(2), "the frozen member was asked again: {:?}", started.elapsed());
+    members[0].signal("-CONT")?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn endpoint_that_accepts_and_never_responds_is_skipped() -> Result {
+    if !is_there()? {
+        return Ok(());
+    }
+    let running = Running::start("silent").await?;
+    let silent = TcpListener::bind("127.0.0.1:0")?;
+    let silent = (format!("http://{}", silent.local_addr()?), silent);
+    let target = Etcd::new(&[&silent.0, &running.client], "/services/", "one")?;
+    let mirror = Mirror::start("services", target, Settings::default(), Memory::volatile());
+    mirror.want(wanted(&[("a", "1")]));
+    until(&mirror, |status| status.entries == 1).await?;
+    assert_eq!(running.keys()?, pairs(&[("/services/a", "1")]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn oversized_value_affects_only_itself() -> Result {
+    if !is_there()? {
+        return Ok(());
+    }
+    let running = Running::start("sizes").await?;
+    let target = running.target("one")?.lasting(Duration::from_secs(300));
+    let text = |bytes: usize| Text("x".repeat(bytes));
+    let mut wanted = BTreeMap::from([
+        ("a".to_owned(), text(900_000)),
+        ("b".to_owned(), text(900_000)),
+        ("c".to_owned(), text(900_000)),
+        ("d".to_owned(), text(1)),
+        ("too-large".to_owned(), text(1_600_000)),
+        ("z".to_owned(), text(1)),
+    ]);
+    let rejected = target.settle(&mut wanted);
+    assert_eq!(rejected.keys().collect::<Vec<_>>(), ["too-large"]);
+    assert!(rejected["too-large"].contains("a value may have up to 1.5 MiB"), "{rejected:?}");
+    let steps = wanted.clone().into_iter().map(|(name, value)| Step::Add { name, value });
+    target.act(&steps.collect::<Vec<_>>()).await?;
+    assert_eq!(target.look().await?.own, wanted);
+    // One more than a page of them fits into a response.
+    let more = (0..36).map(|number| Step::Add { name: format!("m{number:02}"), value: text(1_400_000) });
+    target.act(&more.collect::<Vec<_>>()).await?;
+    assert_eq!(target.look().await?.own.len(), 41);
+    Ok(())
+}
+
+/// Returns whether the target reports a change within `limit`.
+async fn reports(target: &Etcd, limit: Duration) -> bool {
+    timeout(limit, target.changed()).await.is_ok()
+}
+
+#[tokio::test]
+async fn changes_by_others_are_reported_at_once() -> Result {
+    if !is_there()? {
+        return Ok(());
+    }
+    let running = Running::start("watch").await?;
+    let target = running.target("one")?;
+    let second = Duration::from_secs(2);
+    target.look().await?;
+    target.act(&adds(&["a", "b"])).await?;
+    target.look().await?;
+    // Neither its own writes nor keys of others are a change.
+    running.etcdctl(&["put", "/services/theirs", "x"])?;
+    running.etcdctl(&["put", "/elsewhere", "x"])?;
+    assert!(!reports(&target, second).await);
+
+    let lease = running.etcdctl(&["lease", "list"])?.lines().last().ok_or("a lease")?.trim().to_owned();
+    target.act(&adds(&["c"])).await?;
+    for hand in [&["del", "/services/a"][..], &["put", "/services/b", "hand"], &["lease", "revoke", &lease]] {
+        target.look().await?;
+        running.etcdctl(hand)?;
+        assert!(reports(&target, second).await, "{hand:?}");
+    }
+    // A change while no watch was open is found by its revision.
+    target.act(&adds(&["d"])).await?;
+    target.look().await?;
+    running.etcdctl(&["del", "/services/d"])?;
+    running.etcdctl(&["compaction", &target_revision(&running)?])?;
+    assert!(reports(&target, second).await, "a compacted revision");
+    Ok(())
+}
+
+fn target_revision(running: &Running) -> Result<String> {
+    let status: serde_json::Value = serde_json::from_str(&running.etcdctl(&["endpoint", "status", "-w", "json"])?)?;
+    Ok(status[0]["Status"]["header"]["revision"].to_string())
+}
+
+#[tokio::test]
+async fn mirror_restores_revoked_lease_within_seconds() -> Result {
+    if !is_there()? {
+        return Ok(());
+    }
+    let running = Running::start("revoked").await?;
+    let target = Etcd::new(&[&running.client], "/services/", "one")?;
+    target.act(&adds(&["a"])).await?;
+    target.look().await?;
+    let lease = running.etcdctl(&["lease", "list"])?.lines().last().ok_or("a lease")?.trim().to_owned();
+    running.etcdctl(&["lease", "revoke", &lease])?;
+    assert!(reports(&target, Duration::from_secs(2)).await);
+    assert_eq!(target.look().await?.own.len(), 0);
+    target.act(&adds(&["a"])).await?;
+    assert_eq!(target.look().await?.own.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn user_with_password_gets_new_tokens() -> Result {
+    if !is_there()? {
+        return Ok(());
+    }
+    let running = Running::start("users").await?;
+    running.etcdctl(&["user", "add", "root:secret"])?;
+    running.etcdctl(&["user", "grant-role", "root", "root"])?;
+    running.etcdctl(&["role", "add", "mirror"])?;
+    running.etcdctl(&["role", "grant-permission", "mirror", "--prefix=true", "readwrite", "/services/"])?;
+    running.etcdctl(&["user", "add", "mirror:first"])?;
+    running.etcdctl(&["user", "grant-role", "mirror", "mirror"])?;
+    running.etcdctl(&["auth", "enable"])?;
+    let root = |arguments: &[&str]| running.etcdctl(&[&["--user=root:secret"], arguments].concat());
+    let password = Arc::new(Mutex::new("first".to_owned()));
+    let current = password.clone();
+    let target =
+        running.target("one")?.user("mirror", move || Ok(current.lock().map_err(|error| error.to_string())?.clone()));
+    target.look().await?;
+    target.act(&adds(&["a"])).await?;
+    assert_eq!(target.look().await?.own.len(), 1);
+    // Every change of users and roles makes tokens invalid.
+    *password.lock().map_err(|error| error.to_string())? = "second".to_owned();
+    let mut child = Command::new("etcdctl")
+        .env("ETCDCTL_API", "3")
+        .args(["--endpoints", &running.client, "--user=root:secret", "user", "passwd", "mirror", "--interactive=false"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    std::io::Write::write_all(&mut child.stdin.take().ok_or("a pipe")?, b"second\n")?;
+    assert!(child.wait()?.success());
+    target.act(&adds(&["b"])).await?;
+    assert_eq!(target.look().await?.own.len(), 2);
+    root(&["del", "/services/a"])?;
+    assert!(reports(&target, Duration::from_secs(5)).await);
+    // The record beside the prefix needs a permission of its own.
+    let error = target.claim("x", 1).await.expect_err("no permission").to_string();
+    assert!(error.contains("permission denied") && !error.contains("second"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn second_process_with_one_mark_is_reported() -> Result {
+    if !is_there()? {
+        return Ok(());
+    }
+    let running = Running::start("owner").await?;
+    let (one, other) = (running.target("m")?, running.target("m")?);
+    assert_eq!(one.claim("one", 1000).await?, Claim::Ours);
+    assert_eq!(one.claim("one", 1010).await?, Claim::Ours);
+    let claim = Claim::Other { instance: "one".to_owned(), renewed: 1000 };
+    assert_eq!(other.claim("other", 1020).await?, claim);
+    assert_eq!(one.claim("one", 1080).await?, Claim::Ours);
+    let claim = Claim::Other { instance: "one".to_owned(), renewed: 1080 };
+    assert_eq!(other.claim("other", 1081).await?, claim);
+    // Another mark is another registry.
+    assert_eq!(running.target("n")?.claim("other", 1081).await?, Claim::Ours);
+    assert!(one.look().await?.others.is_empty(), "the record lies outside of the prefix");
+    // Its lease expires when no process renews it.
+    for lease in running.etcdctl(&["lease", "list"])?.lines().skip(1) {
+        running.etcdctl(&["lease", "revoke", lease])?;
+    }
+    assert_eq!(other.claim("other", 1400).await?, Claim::Ours);
+    assert_eq!(one.claim("one", 1401).await?, Claim::Other { instance: "other".to_owned(), renewed: 1400 });
     Ok(())
 }

@@ -1,28 +1,39 @@
-//! What the gateway answers, read: bytes in Base64, and numbers as text, where they are not left out.
+//! Reads responses of the gateway: bytes are in Base64, numbers are texts, and empty values are left out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 
-/// A key, and what it has.
+/// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kv {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
-    /// 0 where it has none.
+    /// 0 for a key without a lease.
     pub(super) lease: i64,
+    /// Revision of the last change.
+    pub(super) revision: i64,
 }
 
 pub(super) fn bytes(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// A number, or 0 where there is none, as protobuf has it.
+/// Returns a number; 0 if it is absent, as in protobuf.
 pub(super) fn number(json: &Json) -> i64 {
     json.as_str().and_then(|text| text.parse().ok()).or_else(|| json.as_i64()).unwrap_or_default()
 }
 
-/// The keys of an answer to a range. One that says how many it has, and has no list of them, is none.
+/// Returns bytes; none if they are absent.
+pub(super) fn decoded(json: &Json) -> Result<Vec<u8>, String> {
+    match json {
+        Json::Null => Ok(Vec::new()),
+        Json::String(text) => STANDARD.decode(text).map_err(|error| format!("{text:?} is not Base64: {error}")),
+        other => Err(format!("{other} is not Base64")),
+    }
+}
+
+/// Returns the keys of a response to a range. A response with a count and without a list is an error, not an empty range.
 pub(super) fn kvs(page: &Json) -> Result<Vec<Kv>, String> {
     let empty = Vec::new();
     let kvs = match &page["kvs"] {
@@ -30,12 +41,10 @@ pub(super) fn kvs(page: &Json) -> Result<Vec<Kv>, String> {
         Json::Null if number(&page["count"]) == 0 && number(&page["header"]["revision"]) > 0 => &empty,
         _ => return Err("it has no list `kvs`".to_owned()),
     };
-    let decoded = |json: &Json| match json {
-        Json::Null => Ok(Vec::new()),
-        Json::String(text) => STANDARD.decode(text).map_err(|error| format!("{text:?} is no Base64: {error}")),
-        other => Err(format!("{other} is no Base64")),
-    };
     kvs.iter()
-        .map(|kv| Ok(Kv { key: decoded(&kv["key"])?, value: decoded(&kv["value"])?, lease: number(&kv["lease"]) }))
+        .map(|kv| {
+            let (lease, revision) = (number(&kv["lease"]), number(&kv["mod_revision"]));
+            Ok(Kv { key: decoded(&kv["key"])?, value: decoded(&kv["value"])?, lease, revision })
+        })
         .collect()
 }

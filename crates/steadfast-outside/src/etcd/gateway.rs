@@ -1,150 +1,298 @@
-//! Requests to etcd's JSON gateway, each to the first endpoint that answers.
+//! Requests to etcd's JSON gateway: to the endpoint that responded last, and for reads to the next one if it does not.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HOST};
-use hyper::{Request, StatusCode, Uri};
-use serde_json::Value as Json;
-use tokio::net::TcpStream;
+use http_body_util::BodyExt;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response, StatusCode, Uri};
+use serde_json::{Value as Json, json};
+use tokio::time::timeout;
 
-use crate::exchange::exchange;
+use super::error::EtcdError;
+use super::plain::{Body, Requests};
+use crate::rotation::Rotation;
 
-/// Why keys cannot be seen or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum EtcdError {
-    /// Nobody's keys.
-    #[error("a mirror in etcd needs a prefix and a mark: all of etcd is nobody's alone")]
-    Empty,
-    /// It can be no endpoint.
-    #[error("{0:?} is no endpoint of etcd: it has to be of the form http://HOST:PORT; https is not spoken here yet")]
-    Endpoint(String),
-    /// Nobody answers.
-    #[error(
-        "etcd does not answer at {endpoint}: {why}; is it in its `--advertise-client-urls`, and not for TLS alone?"
-    )]
-    Socket {
-        /// The last one that was asked.
-        endpoint: String,
-        /// What the system said.
-        why: String,
-    },
-    /// Keys are not as they were when they were looked at: somebody else has put them there, or taken them away. Nothing of them was changed.
-    #[error("somebody has changed {} since it was looked at, and nothing of it is touched; it is looked at again", .keys.join(", "))]
-    Taken {
-        /// The keys.
-        keys: Vec<String>,
-    },
-    /// It does not do it.
-    #[error("etcd refuses `/v3/{asked}`: {answer}{}", remedy(.answer))]
-    Refused {
-        /// What it was asked.
-        asked: &'static str,
-        /// What it said.
-        answer: String,
-    },
-    /// It answers what this was not written for.
-    #[error("etcd answered `/v3/{asked}` in an unknown form: {why}")]
-    Unexpected {
-        /// What it was asked.
-        asked: &'static str,
-        /// What is unknown about it.
-        why: String,
-    },
+/// How long an endpoint may take to respond, and then to send each further part of a response. The connection is included.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Upper bound of a response.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+
+/// Whether a request may be sent again to another endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// A read, or a write that changes nothing the second time.
+    Allowed,
+    /// A write: without a response, only the next look shows whether it was carried out.
+    Never,
 }
 
-/// What to do about an answer.
-fn remedy(answer: &str) -> &'static str {
-    match answer {
-        _ if answer.contains("user name is empty") || answer.contains("permission denied") => {
-            "; it asks who is there, and a mirror has no user of etcd yet"
-        }
-        _ if answer.contains("space exceeded") => {
-            "; its quota is used up: compact and defragment it, and `etcdctl alarm disarm`"
-        }
-        _ if answer.contains("lease not found") => {
-            "; the lease has ended meanwhile, and is granted again after the next look"
-        }
-        _ if answer.contains("no leader") || answer.contains("timed out") => "; most of its members have to be there",
-        _ if answer.contains("too large") => "; a value may have up to 1.5 MiB, unless `--max-request-bytes` says more",
-        _ if answer.starts_with("404") => "; the gateway at /v3 takes etcd 3.4, and no `--enable-grpc-gateway=false`",
-        _ => "",
+/// A user of etcd.
+#[derive(Clone)]
+pub(super) struct User {
+    pub(super) name: String,
+    /// Returns the password, each time that a token is needed.
+    pub(super) password: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
+}
+
+#[derive(Clone)]
+pub(super) struct Gateway<R> {
+    requests: Arc<R>,
+    /// Scheme and authority of each.
+    endpoints: Rotation<String>,
+    all: Vec<String>,
+    pub(super) user: Option<User>,
+    token: Arc<Mutex<Option<String>>>,
+}
+
+impl<R> fmt::Debug for Gateway<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map(|user| &user.name);
+        f.debug_struct("Gateway").field("endpoints", &self.all).field("user", &user).finish_non_exhaustive()
     }
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Gateway {
-    /// HOST:PORT of each.
-    endpoints: Vec<String>,
-}
-
-impl Gateway {
-    pub(super) fn new(endpoints: &[&str]) -> Result<Self, EtcdError> {
-        let plain = |endpoint: &&str| {
-            let uri: Uri = endpoint.parse().ok()?;
-            let is_plain = uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/") && uri.query().is_none();
-            let authority = uri.authority().filter(|authority| is_plain && authority.port_u16().is_some())?;
-            (!authority.as_str().contains('@')).then(|| authority.to_string())
-        };
-        let parsed =
-            endpoints.iter().map(|endpoint| plain(endpoint).ok_or_else(|| EtcdError::Endpoint((*endpoint).to_owned())));
-        let endpoints = parsed.collect::<Result<Vec<_>, _>>()?;
-        if endpoints.is_empty() { Err(EtcdError::Endpoint(String::new())) } else { Ok(Self { endpoints }) }
+impl<R: Requests> Gateway<R> {
+    pub(super) fn new(requests: R, endpoints: &[&str], schemes: &[&str]) -> Result<Self, EtcdError> {
+        let parsed = endpoints.iter().map(|endpoint| {
+            read_endpoint(endpoint, schemes).ok_or_else(|| EtcdError::Endpoint((*endpoint).to_owned()))
+        });
+        let all = parsed.collect::<Result<Vec<_>, _>>()?;
+        if all.is_empty() {
+            return Err(EtcdError::Endpoint(String::new()));
+        }
+        let (requests, endpoints) = (Arc::new(requests), Rotation::new(all.clone()));
+        Ok(Self { requests, endpoints, all, user: None, token: Arc::default() })
     }
 
-    /// As etcdctl takes them.
+    /// Returns the endpoints as etcdctl takes them.
     pub(super) fn endpoints(&self) -> String {
-        self.endpoints.join(",")
+        self.all
+            .iter()
+            .map(|endpoint| endpoint.strip_prefix("http://").unwrap_or(endpoint))
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// Returns the endpoints in the order in which they are asked.
+    pub(super) fn order(&self) -> Vec<String> {
+        self.endpoints.order()
     }
 
     pub(super) fn unexpected(&self, asked: &'static str, why: &str) -> EtcdError {
         EtcdError::Unexpected { asked, why: format!("{why} (from {})", self.endpoints()) }
     }
 
-    /// What is answered to `body` at `/v3/ASKED`. Only where there is no connection at all the next endpoint is asked: what was sent to one may
-    /// have been done.
-    pub(super) async fn ask(&self, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
-        let mut failed = EtcdError::Empty;
-        for endpoint in &self.endpoints {
-            match TcpStream::connect(endpoint).await {
-                Ok(stream) => {
-                    let told = |why: Box<dyn std::error::Error + Send + Sync>| EtcdError::Socket {
-                        endpoint: endpoint.clone(),
-                        why: why.to_string(),
-                    };
-                    let (status, answer) = post(stream, endpoint, asked, body).await.map_err(told)?;
-                    return self.read(asked, status, &answer);
+    /// Returns the response to `body` at `/v3/ASKED`.
+    pub(super) async fn ask(&self, repeat: Repeat, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
+        let mut first = None;
+        for endpoint in self.endpoints.order() {
+            match self.ask_at(&endpoint, asked, body).await {
+                Err(error) if error.is_of_endpoint() => {
+                    if repeat == Repeat::Never {
+                        return Err(error);
+                    }
+                    first = first.or(Some(error));
                 }
-                Err(why) => failed = EtcdError::Socket { endpoint: endpoint.clone(), why: why.to_string() },
+                result => return result,
             }
         }
-        Err(failed)
+        Err(first.unwrap_or(EtcdError::Empty))
     }
 
-    fn read(&self, asked: &'static str, status: StatusCode, answer: &[u8]) -> Result<Json, EtcdError> {
-        let json: Result<Json, _> = serde_json::from_slice(answer);
-        if !status.is_success() {
-            // It says what is wrong, or is somebody else's page.
-            let said = json.ok().and_then(|json| json["error"].as_str().map(str::to_owned));
-            let answer = said.unwrap_or_else(|| status.to_string());
-            return Err(EtcdError::Refused { asked, answer });
+    /// Returns the response of one endpoint.
+    pub(super) async fn ask_at(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
+        let result = self.authenticated(endpoint, asked, body).await;
+        self.note(endpoint, &result);
+        result
+    }
+
+    async fn authenticated(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
+        self.ensure_token(endpoint).await?;
+        match self.attempt(endpoint, asked, body).await {
+            // The token has expired: the request was rejected, and may be sent again.
+            Err(error) if self.user.is_some() && error.is_of_token() => {
+                self.authenticate(endpoint).await?;
+                self.attempt(endpoint, asked, body).await
+            }
+            result => result,
         }
-        let json = json.map_err(|error| self.unexpected(asked, &format!("it is no JSON: {error}")))?;
-        // A stream says there what is wrong with it.
+    }
+
+    /// Opens a stream of responses to `body` at `/v3/ASKED` of one endpoint.
+    pub(super) async fn open(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Lines, EtcdError> {
+        let opened = self.open_at(endpoint, asked, body).await;
+        if opened.is_err() {
+            self.note(endpoint, &opened);
+        }
+        opened
+    }
+
+    async fn open_at(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Lines, EtcdError> {
+        self.ensure_token(endpoint).await?;
+        let (status, body) = self.send(endpoint, asked, body).await?;
+        let lines = Lines { endpoint: endpoint.to_owned(), body, read: Vec::new() };
+        if status.is_success() {
+            return Ok(lines);
+        }
+        let text = lines.rest().await?;
+        let error = self.read(asked, status, &text).err();
+        let error = error.unwrap_or_else(|| self.unexpected(asked, "it is not a stream"));
+        self.forget_token(&error);
+        Err(error)
+    }
+
+    fn note<T>(&self, endpoint: &str, result: &Result<T, EtcdError>) {
+        match result {
+            Err(error) if error.is_of_endpoint() => self.endpoints.failed(&endpoint.to_owned()),
+            _ => self.endpoints.succeeded(&endpoint.to_owned()),
+        }
+    }
+
+    /// Has the next attempt get another token, if `error` is about the token.
+    pub(super) fn forget_token(&self, error: &EtcdError) {
+        if error.is_of_token() {
+            *self.token() = None;
+        }
+    }
+
+    async fn ensure_token(&self, endpoint: &str) -> Result<(), EtcdError> {
+        let is_missing = self.user.is_some() && self.token().is_none();
+        if is_missing { self.authenticate(endpoint).await } else { Ok(()) }
+    }
+
+    fn token(&self) -> MutexGuard<'_, Option<String>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn authenticate(&self, endpoint: &str) -> Result<(), EtcdError> {
+        let Some(User { name, password }) = &self.user else { return Ok(()) };
+        *self.token() = None;
+        let password = password().map_err(|why| EtcdError::Password { user: name.clone(), why })?;
+        let asked = "auth/authenticate";
+        let response = self.attempt(endpoint, asked, &json!({ "name": name, "password": password })).await?;
+        let token = response["token"].as_str().ok_or_else(|| self.unexpected(asked, "it has no token"))?;
+        *self.token() = Some(token.to_owned());
+        Ok(())
+    }
+
+    async fn attempt(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
+        let (status, body) = self.send(endpoint, asked, body).await?;
+        let text = Lines { endpoint: endpoint.to_owned(), body, read: Vec::new() }.rest().await?;
+        self.read(asked, status, &text)
+    }
+
+    async fn send(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<(StatusCode, Body), EtcdError> {
+        let unanswered = |why: String| EtcdError::Socket { endpoint: shown(endpoint), why };
+        let mut request = Request::post(format!("{endpoint}/v3/{asked}")).header(CONTENT_TYPE, "application/json");
+        if let Some(token) = &*self.token() {
+            let mut token =
+                HeaderValue::from_str(token).map_err(|_| self.unexpected(asked, "its token is unusable"))?;
+            token.set_sensitive(true);
+            request = request.header(AUTHORIZATION, token);
+        }
+        let body = serde_json::to_vec(body).map_err(|error| unanswered(error.to_string()))?;
+        let request = request.body(body).map_err(|error| unanswered(error.to_string()))?;
+        let sent = timeout(ATTEMPT_TIMEOUT, self.requests.send(request)).await;
+        let response: Response<Body> = sent.map_err(|_| unanswered(late()))?.map_err(unanswered)?;
+        let (head, body) = response.into_parts();
+        Ok((head.status, body))
+    }
+
+    fn read(&self, asked: &'static str, status: StatusCode, text: &[u8]) -> Result<Json, EtcdError> {
+        let json: Result<Json, _> = serde_json::from_slice(text);
+        if !status.is_success() {
+            // The page of a proxy has no message of etcd.
+            let message = json.ok().and_then(|json| json["error"].as_str().map(str::to_owned));
+            return Err(EtcdError::Refused { asked, answer: message.unwrap_or_else(|| status.to_string()) });
+        }
+        let json = json.map_err(|error| self.unexpected(asked, &format!("it is not JSON: {error}")))?;
+        // A stream reports its error there.
         match json["error"]["message"].as_str().or(json["error"].as_str()) {
-            Some(said) => Err(EtcdError::Refused { asked, answer: said.to_owned() }),
+            Some(message) => Err(EtcdError::Refused { asked, answer: message.to_owned() }),
             None => Ok(json),
         }
     }
 }
 
-async fn post(
-    stream: TcpStream,
-    host: &str,
-    asked: &str,
-    body: &Json,
-) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
-    let request = Request::post(format!("/v3/{asked}")).header(HOST, host).header(CONTENT_TYPE, "application/json");
-    let request = request.body(Full::new(Bytes::from(serde_json::to_vec(body)?)))?;
-    let response = exchange(stream, request).await?;
-    Ok((response.status(), response.into_body()))
+fn late() -> String {
+    format!("no response within {ATTEMPT_TIMEOUT:?}")
 }
+
+/// Returns an endpoint as an error shows it.
+fn shown(endpoint: &str) -> String {
+    endpoint.strip_prefix("http://").unwrap_or(endpoint).to_owned()
+}
+
+/// Returns scheme and authority of a client URL.
+fn read_endpoint(endpoint: &str, schemes: &[&str]) -> Option<String> {
+    let uri: Uri = endpoint.parse().ok()?;
+    let scheme = uri.scheme_str().filter(|scheme| schemes.contains(scheme))?;
+    let is_root = matches!(uri.path(), "" | "/") && uri.query().is_none();
+    let authority = uri.authority().filter(|authority| is_root && authority.port_u16().is_some())?;
+    (!authority.as_str().contains('@')).then(|| format!("{scheme}://{authority}"))
+}
+
+/// A response that is read as it arrives.
+pub(super) struct Lines {
+    pub(super) endpoint: String,
+    body: Body,
+    read: Vec<u8>,
+}
+
+impl Lines {
+    /// Returns the next part; `None` at the end.
+    async fn part(&mut self) -> Result<Option<Bytes>, EtcdError> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+                Some(Err(error)) => return Err(self.unanswered(error.to_string())),
+            }
+        }
+    }
+
+    fn unanswered(&self, why: String) -> EtcdError {
+        EtcdError::Socket { endpoint: shown(&self.endpoint), why }
+    }
+
+    /// Returns all that is left. Each part has a deadline of its own, so that a large response may take longer than a stalled one.
+    async fn rest(mut self) -> Result<Vec<u8>, EtcdError> {
+        loop {
+            let part = timeout(ATTEMPT_TIMEOUT, self.part()).await;
+            let Some(part) = part.map_err(|_| self.unanswered(late()))?? else { return Ok(self.read) };
+            if self.read.len() + part.len() > MAX_RESPONSE_BYTES {
+                return Err(EtcdError::Refused { asked: "kv/range", answer: TOO_LONG.to_owned() });
+            }
+            self.read.extend_from_slice(&part);
+        }
+    }
+
+    /// Returns the next line, or as much of it as fits into `limit`; `None` at the end. May be dropped and called again.
+    pub(super) async fn next(&mut self, limit: usize) -> Result<Option<Vec<u8>>, EtcdError> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let rest = self.read.split_off(end + 1);
+                return Ok(Some(std::mem::replace(&mut self.read, rest)));
+            }
+            if self.read.len() > limit {
+                return Ok(Some(std::mem::take(&mut self.read)));
+            }
+            match self.part().await? {
+                Some(part) => self.read.extend_from_slice(&part),
+                None if self.read.is_empty() => return Ok(None),
+                None => return Ok(Some(std::mem::take(&mut self.read))),
+            }
+        }
+    }
+}
+
+/// A page of keys was larger than a response may be.
+pub(super) const TOO_LONG: &str = "the response is larger than 64 MiB";

@@ -51,7 +51,77 @@ fn what_is_no_list_of_keys_is_no_empty_one() {
     assert_eq!(answer(r#"{"header": {"revision": "7"}}"#), Ok(Vec::new()));
     assert!(answer("{}").is_err());
     assert!(answer(r#"{"header": {"revision": "7"}, "count": "2"}"#).is_err());
-    assert!(answer(r#"{"kvs": [{"key": "a!"}]}"#).expect_err("no Base64").contains("\"a!\" is no Base64"));
-    let kv = Kv { key: b"a".to_vec(), value: b"b".to_vec(), lease: i64::MAX };
-    assert_eq!(answer(r#"{"kvs": [{"key": "YQ==", "value": "Yg==", "lease": "9223372036854775807"}]}"#), Ok(vec![kv]));
+    assert!(answer(r#"{"kvs": [{"key": "a!"}]}"#).expect_err("no Base64").contains("\"a!\" is not Base64"));
+    let kv = Kv { key: b"a".to_vec(), value: b"b".to_vec(), lease: i64::MAX, revision: 7 };
+    assert_eq!(
+        answer(r#"{"kvs": [{"key": "YQ==", "value": "Yg==", "lease": "9223372036854775807", "mod_revision": "7"}]}"#),
+        Ok(vec![kv])
+    );
+}
+
+/// Two endpoints that accept connections; each responds to the methods in `responses`, and never to any other. Returns the methods that
+/// were requested.
+async fn endpoints(responses: [&'static [(&'static str, &'static str)]; 2]) -> (Vec<String>, Arc<Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let requested = Arc::new(Mutex::new(Vec::new()));
+    let mut urls = Vec::new();
+    for (number, responses) in responses.into_iter().enumerate() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        urls.push(format!("http://{}", listener.local_addr().expect("an address")));
+        let requested = requested.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (requested, mut read) = (requested.clone(), vec![0; 65536]);
+                tokio::spawn(async move {
+                    let length = stream.read(&mut read).await.unwrap_or_default();
+                    let text = String::from_utf8_lossy(&read[..length]).into_owned();
+                    let method = text.split_whitespace().nth(1).unwrap_or_default().replace("/v3/", "");
+                    requested.lock().expect("no panic").push(format!("{number} {method}"));
+                    match responses.iter().find(|(name, _)| *name == method) {
+                        Some((_, body)) => {
+                            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                            let _ = stream.write_all([head.as_bytes(), body.as_bytes()].concat().as_slice()).await;
+                        }
+                        None => std::future::pending().await,
+                    }
+                });
+            }
+        });
+    }
+    (urls, requested)
+}
+
+const KEPT: (&str, &str) = ("lease/keepalive", r#"{"result": {"TTL": "300"}}"#);
+
+const PAGE: (&str, &str) = ("kv/range", r#"{"header": {"revision": "7"}}"#);
+
+#[tokio::test]
+async fn write_without_response_is_not_sent_again() {
+    let (urls, requested) = endpoints([&[KEPT], &[KEPT, ("kv/txn", r#"{"succeeded": true}"#)]]).await;
+    let urls: Vec<_> = urls.iter().map(String::as_str).collect();
+    let target = Etcd::new(&urls, "/p/", "m").expect("a target");
+    let steps = [Step::Add { name: "a".to_owned(), value: Text("1".to_owned()) }];
+    let error = target.act(&steps).await.expect_err("no response").to_string();
+    assert!(error.contains("no response within 3s"), "{error}");
+    assert_eq!(*requested.lock().expect("no panic"), ["0 lease/keepalive", "0 kv/txn"]);
+    // The next requests go to the other endpoint.
+    target.act(&steps).await.expect("a response");
+    assert_eq!(requested.lock().expect("no panic")[2..], ["1 lease/keepalive", "1 kv/txn"]);
+}
+
+#[tokio::test]
+async fn read_without_response_goes_to_next_endpoint() {
+    let (urls, requested) = endpoints([&[], &[KEPT, PAGE]]).await;
+    let urls: Vec<_> = urls.iter().map(String::as_str).collect();
+    let target = Etcd::new(&urls, "/p/", "m").expect("a target");
+    target.look().await.expect("the second endpoint responds");
+    assert_eq!(*requested.lock().expect("no panic"), ["0 lease/keepalive", "1 lease/keepalive", "1 kv/range"]);
+}
+
+#[test]
+fn owner_record_lies_outside_of_any_prefix() {
+    for prefix in ["/services/", "s", "steadfast-owner/", "_steadfast-owner/", "_"] {
+        let target = Etcd::new(&["http://h:1"], prefix, "m").expect("a target");
+        assert!(!target.owner_key().starts_with(prefix), "{prefix}: {}", target.owner_key());
+    }
 }

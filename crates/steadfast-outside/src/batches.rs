@@ -1,0 +1,201 @@
+//! Many changes by few messages. A message is carried out as a whole or not at all, so a rejected message is split until only
+//! the changes that are at fault are left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Sends messages with several changes each.
+pub(crate) trait BatchSender: Send {
+    /// One change.
+    type Change: Sync;
+    /// Why a message was not carried out.
+    type Error: Send;
+
+    /// Returns the size of a change within a message, in bytes.
+    fn size(&self, change: &Self::Change) -> usize;
+
+    /// Returns a name for a change that is the same the next time.
+    fn id(&self, change: &Self::Change) -> String;
+
+    /// Carries out all of `changes`, or none.
+    fn send(&mut self, changes: &[&Self::Change]) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Returns whether an error ends the whole attempt: no further message can be expected to fare better.
+    fn ends_attempt(&self, error: &Self::Error) -> bool;
+}
+
+/// Bounds of one message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchLimits {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+}
+
+/// The changes that failed the last time they were tried. They come last and each in a message of its own, so that neither
+/// their rejection nor a connection that they break delays any other change.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Suspects {
+    /// By ID, the number of failed messages.
+    failures: Arc<Mutex<BTreeMap<String, u32>>>,
+}
+
+impl Suspects {
+    fn failures(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, ids: impl Iterator<Item = String>) {
+        let mut failures = self.failures();
+        for id in ids {
+            let count = failures.entry(id).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn clear(&self, ids: impl Iterator<Item = String>) {
+        let mut failures = self.failures();
+        ids.for_each(|id| _ = failures.remove(&id));
+    }
+}
+
+/// Sends all of `changes`. Changes that are no suspects keep their order.
+///
+/// # Errors
+///
+/// The first error. Later changes were tried all the same unless the error ended the attempt.
+pub(crate) async fn send_in_batches<S: BatchSender>(
+    mut sender: S,
+    changes: &[S::Change],
+    limits: BatchLimits,
+    suspects: &Suspects,
+) -> Result<(), S::Error> {
+    let mut pending = split(&sender, changes, limits, suspects);
+    pending.reverse();
+    let mut first = Ok(());
+    while let Some(batch) = pending.pop() {
+        // Suspected until the response: the attempt may be cancelled in between.
+        suspects.add(batch.iter().map(|change| sender.id(change)));
+        match sender.send(&batch).await {
+            Ok(()) => suspects.clear(batch.iter().map(|change| sender.id(change))),
+            Err(error) if sender.ends_attempt(&error) => return first.and(Err(error)),
+            Err(_) if batch.len() > 1 => {
+                suspects.clear(batch.iter().map(|change| sender.id(change)));
+                let (one, other) = batch.split_at(batch.len() / 2);
+                pending.extend([other.to_vec(), one.to_vec()]);
+            }
+            Err(error) => first = first.and(Err(error)),
+        }
+    }
+    first
+}
+
+/// Returns `changes` as messages: those that are no suspects first, in their order.
+fn split<'a, S: BatchSender>(
+    sender: &S,
+    changes: &'a [S::Change],
+    limits: BatchLimits,
+    suspects: &Suspects,
+) -> Vec<Vec<&'a S::Change>> {
+    let mut failures = suspects.failures();
+    let known: BTreeSet<String> = changes.iter().map(|change| sender.id(change)).collect();
+    // A change that is not needed any more is not a suspect.
+    failures.retain(|id, _| known.contains(id));
+    let of = |change: &S::Change| failures.get(&sender.id(change)).copied();
+    let (mut alone, others): (Vec<_>, Vec<_>) = changes.iter().partition(|change| of(change).is_some());
+    // A change that ends each attempt comes after those that were in the same message by chance.
+    alone.sort_by_key(|change| of(change));
+    let mut batches: Vec<Vec<&S::Change>> = Vec::new();
+    let mut bytes = 0;
+    for change in others {
+        let size = sender.size(change);
+        match batches.last_mut() {
+            Some(batch) if batch.len() < limits.count && size <= limits.bytes.saturating_sub(bytes) => {
+                bytes += size;
+                batch.push(change);
+            }
+            _ => {
+                bytes = size;
+                batches.push(vec![change]);
+            }
+        }
+    }
+    batches.extend(alone.into_iter().map(|change| vec![change]));
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rejects messages with an odd number; breaks off at a negative one. Records the messages that it carried out.
+    #[derive(Default)]
+    struct Odd {
+        sent: Vec<Vec<i32>>,
+    }
+
+    impl BatchSender for &mut Odd {
+        type Change = i32;
+        type Error = &'static str;
+
+        fn size(&self, change: &i32) -> usize {
+            usize::try_from(change.abs()).unwrap_or(usize::MAX)
+        }
+
+        fn id(&self, change: &i32) -> String {
+            change.to_string()
+        }
+
+        async fn send(&mut self, changes: &[&i32]) -> Result<(), &'static str> {
+            if changes.iter().any(|change| **change < 0) {
+                return Err("broken off");
+            }
+            if changes.iter().any(|change| **change % 2 == 1) {
+                return Err("odd");
+            }
+            self.sent.push(changes.iter().map(|change| **change).collect());
+            Ok(())
+        }
+
+        fn ends_attempt(&self, error: &&'static str) -> bool {
+            *error == "broken off"
+        }
+    }
+
+    const LIMITS: BatchLimits = BatchLimits { count: 4, bytes: 100 };
+
+    #[tokio::test]
+    async fn rejected_batch_is_split_to_single_changes() {
+        let (mut odd, suspects) = (Odd::default(), Suspects::default());
+        let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8, 10], LIMITS, &suspects).await;
+        assert_eq!(result, Err("odd"));
+        assert_eq!(odd.sent, [vec![2, 4], vec![6], vec![8, 10]]);
+        // Next time it keeps no other change from being sent with all others.
+        let mut odd = Odd::default();
+        let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8], LIMITS, &suspects).await;
+        assert_eq!(result, Err("odd"));
+        assert_eq!(odd.sent, [vec![2, 4, 6, 8]]);
+    }
+
+    #[tokio::test]
+    async fn broken_connection_delays_only_its_batch() {
+        let (mut odd, suspects) = (Odd::default(), Suspects::default());
+        let changes = [2, 4, -1, 6, 8, 10];
+        assert_eq!(send_in_batches(&mut odd, &changes, LIMITS, &suspects).await, Err("broken off"));
+        assert_eq!(odd.sent, Vec::<Vec<i32>>::new());
+        // The changes of that message come alone now, after the others, and the one at fault comes last.
+        for expected in
+            [&[vec![8, 10], vec![2], vec![4]][..], &[vec![2, 4, 8, 10], vec![6]], &[vec![2, 4, 6, 8], vec![10]]]
+        {
+            let mut odd = Odd::default();
+            assert_eq!(send_in_batches(&mut odd, &changes, LIMITS, &suspects).await, Err("broken off"));
+            assert_eq!(odd.sent, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn batches_are_bounded_by_bytes() {
+        let (mut odd, suspects) = (Odd::default(), Suspects::default());
+        assert_eq!(send_in_batches(&mut odd, &[60, 50, 40, 400, 2], LIMITS, &suspects).await, Ok(()));
+        assert_eq!(odd.sent, [vec![60], vec![50, 40], vec![400], vec![2]]);
+    }
+}

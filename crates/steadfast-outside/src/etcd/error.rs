@@ -1,0 +1,110 @@
+//! Why keys of etcd cannot be read or changed.
+
+/// Why keys of etcd cannot be read or changed. No error contains a password, a token or a value.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// The prefix or the mark is empty.
+    #[error("a mirror in etcd needs a prefix and a mark: all of etcd is nobody's alone")]
+    Empty,
+    /// An endpoint is not a client URL.
+    #[error(
+        "{0:?} is not an endpoint of etcd: write it as http://HOST:PORT, or https://HOST:PORT where TLS is configured"
+    )]
+    Endpoint(String),
+    /// An endpoint does not respond. A write may have been carried out all the same.
+    #[error(
+        "etcd does not respond at {endpoint}: {why}; is it in its `--advertise-client-urls`, and not for TLS alone?"
+    )]
+    Socket {
+        /// The endpoint.
+        endpoint: String,
+        /// The cause.
+        why: String,
+    },
+    /// Another client created, changed or deleted keys since the last look. None of the named keys was changed.
+    #[error("another client has changed {} since the last look, and the mirror leaves it alone until the next look", .keys.join(", "))]
+    Taken {
+        /// The keys, escaped.
+        keys: Vec<String>,
+    },
+    /// A value that etcd cannot hold.
+    #[error("{key} has {bytes} bytes: a value may have up to 1.5 MiB together with its key")]
+    TooLarge {
+        /// The key, escaped.
+        key: String,
+        /// Bytes of key and value.
+        bytes: usize,
+    },
+    /// etcd rejects a request.
+    #[error("etcd rejects `/v3/{asked}`: {answer}{}", remedy(.answer))]
+    Refused {
+        /// The method of the gateway.
+        asked: &'static str,
+        /// The message of etcd.
+        answer: String,
+    },
+    /// No password is available.
+    #[error("no password for the user {user:?} of etcd: {why}")]
+    Password {
+        /// The name of the user.
+        user: String,
+        /// The cause.
+        why: String,
+    },
+    /// A response has an unknown form.
+    #[error("the response of etcd to `/v3/{asked}` has an unknown form: {why}")]
+    Unexpected {
+        /// The method of the gateway.
+        asked: &'static str,
+        /// The reason.
+        why: String,
+    },
+}
+
+impl EtcdError {
+    /// Returns whether another endpoint may fare better, and whether a write may have been carried out all the same.
+    pub(super) fn is_of_endpoint(&self) -> bool {
+        let of_member =
+            ["no leader", "timed out", "leader changed", "server stopped", "unavailable", "unhealthy", "EOF"];
+        match self {
+            Self::Socket { .. } | Self::Unexpected { .. } => true,
+            Self::Refused { answer, .. } => {
+                answer.starts_with("5") || of_member.iter().any(|text| answer.contains(text))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether the token of a user has expired, or the user's rights have changed since it was given.
+    pub(super) fn is_of_token(&self) -> bool {
+        let texts = ["invalid auth token", "user name is empty", "revision of auth store is old", "invalid token"];
+        matches!(self, Self::Refused { answer, .. } if texts.iter().any(|text| answer.contains(text)))
+    }
+}
+
+/// Returns the way out for a message of etcd.
+fn remedy(answer: &str) -> &'static str {
+    match answer {
+        _ if answer.contains("user name is empty") => "; it has users: give the mirror one, with a password",
+        _ if answer.contains("permission denied") => {
+            "; grant the role of the user `readwrite` for the prefix, and for the owner record beside it"
+        }
+        _ if answer.contains("authentication failed") => "; correct the name of the user or the password",
+        _ if answer.contains("authentication is not enabled") => "; leave the user out, or enable authentication",
+        _ if answer.contains("space exceeded") => {
+            "; its quota is used up: compact and defragment it, and `etcdctl alarm disarm`"
+        }
+        _ if answer.contains("lease not found") => "; the lease has expired, and is granted again after the next look",
+        _ if answer.contains("no leader") || answer.contains("timed out") => "; most of its members must be available",
+        _ if answer.contains("too large") => {
+            "; a value may have up to 1.5 MiB, unless `--max-request-bytes` allows more"
+        }
+        _ if answer.starts_with("404") => "; the gateway at /v3 takes etcd 3.4, and no `--enable-grpc-gateway=false`",
+        _ => "",
+    }
+}
+
+/// Returns a key as a terminal or a log may show it.
+pub(super) fn shown(key: &str) -> String {
+    key.escape_debug().to_string()
+}

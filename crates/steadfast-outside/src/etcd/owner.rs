@@ -1,0 +1,99 @@
+//! The ownership record: a key outside of the prefix, with a lease of its own that expires when no process renews it.
+
+use serde_json::{Value as Json, json};
+
+use super::answers::{self, bytes};
+use super::error::EtcdError;
+use super::gateway::Repeat;
+use super::plain::Requests;
+use super::{Etcd, fnv};
+use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
+
+/// How often a claim is retried when the record changes during the claim.
+const MAX_CLAIM_ATTEMPTS: usize = 3;
+
+/// The record as it was read.
+struct Record {
+    instance: String,
+    renewed: u64,
+    lease: i64,
+    revision: i64,
+}
+
+impl<R: Requests> Etcd<R> {
+    /// Claims the keys of this mark for the process `instance` at `now`, in seconds since 1970.
+    ///
+    /// The record is a key outside of the prefix (`steadfast-owner/LEASE`). It expires five minutes after its last
+    /// renewal, by the clock of etcd, and the next claim takes it over.
+    ///
+    /// # Errors
+    ///
+    /// If etcd does not confirm the claim, for example because the user may not write the key of the record.
+    pub async fn claim(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
+        let mut claim = Claim::Ours;
+        for _ in 0..MAX_CLAIM_ATTEMPTS {
+            let record = self.owner().await?;
+            let is_written = match &record {
+                Some(record) if record.instance != instance => {
+                    let is_expired = record.lease == 0 && now.saturating_sub(record.renewed) >= OWNER_EXPIRES_SECS;
+                    if !is_expired {
+                        let instance = record.instance.escape_debug().to_string();
+                        return Ok(Claim::Other { instance, renewed: record.renewed });
+                    }
+                    self.write_owner(instance, now, record.revision).await?
+                }
+                Some(record) => {
+                    let is_kept = self.keep_lease(record.lease).await?;
+                    if is_kept && now.abs_diff(record.renewed) < OWNER_RENEW_SECS {
+                        return Ok(Claim::Ours);
+                    }
+                    self.write_owner(instance, now, record.revision).await?
+                }
+                None => self.write_owner(instance, now, 0).await?,
+            };
+            if is_written {
+                return Ok(Claim::Ours);
+            }
+            // Another process has written it in between.
+            if let Some(Record { instance, renewed, .. }) = record {
+                claim = Claim::Other { instance: instance.escape_debug().to_string(), renewed };
+            }
+        }
+        Ok(claim)
+    }
+
+    /// Returns the key of the record: outside of the prefix, so that no other mirror takes it for a key of the registry.
+    pub(super) fn owner_key(&self) -> String {
+        let key = format!("steadfast-owner/{:016x}", self.lease);
+        if key.starts_with(&self.prefix) { format!("_{key}") } else { key }
+    }
+
+    async fn owner(&self) -> Result<Option<Record>, EtcdError> {
+        let asked = json!({ "key": bytes(self.owner_key().as_bytes()) });
+        let response = self.gateway.ask(Repeat::Allowed, "kv/range", &asked).await?;
+        let kvs = answers::kvs(&response).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
+        Ok(kvs.into_iter().next().map(|kv| {
+            let value: Json = serde_json::from_slice(&kv.value).unwrap_or_default();
+            let instance = value["instance"].as_str().unwrap_or_default().to_owned();
+            let renewed = value["renewed"].as_u64().unwrap_or_default();
+            Record { instance, renewed, lease: kv.lease, revision: kv.revision }
+        }))
+    }
+
+    /// Writes the record, if it was not changed since `revision`; 0 means that no record exists.
+    async fn write_owner(&self, instance: &str, now: u64, revision: i64) -> Result<bool, EtcdError> {
+        let lease = fnv(&["owner", &self.mark, &self.prefix, instance]);
+        self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
+        let key = bytes(self.owner_key().as_bytes());
+        let value = json!({
+            "mark": self.mark, "prefix": self.prefix, "instance": instance, "renewed": now,
+        });
+        let value = bytes(value.to_string().as_bytes());
+        let transaction = json!({
+            "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],
+            "success": [{ "request_put": { "key": key, "value": value, "lease": lease.to_string() } }],
+        });
+        let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await?;
+        Ok(response["succeeded"] == true)
+    }
+}

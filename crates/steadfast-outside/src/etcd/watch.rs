@@ -1,0 +1,127 @@
+//! Notices changes of other clients at once, by a watch of the prefix.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::answers::{self, bytes};
+use super::error::EtcdError;
+use super::plain::Requests;
+use super::{Etcd, after};
+
+/// Shortest time between two notifications: other clients may write under the prefix all the time.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often an endpoint has to show that it still takes part in the cluster. A frozen member sends no events either.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Delays before a watch is opened again after a failure.
+const RETRY_INITIAL_DELAY: Duration = Duration::from_secs(1);
+const RETRY_MAX_DELAY: Duration = Duration::from_secs(30);
+
+/// Events of this size are not read: they count as a change.
+const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
+
+/// The state of the prefix at the last look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// Revision of the store; 0 before the first look.
+    pub(super) revision: i64,
+    /// Keys of the mirror, in full.
+    pub(super) own: BTreeSet<Vec<u8>>,
+    /// Keys of others under the prefix, in full.
+    pub(super) others: BTreeSet<Vec<u8>>,
+    /// When a change was last reported.
+    pub(super) reported: Option<Instant>,
+}
+
+impl<R: Requests> Etcd<R> {
+    /// Completes when another client has changed what concerns the mirror since the last look.
+    ///
+    /// The watch starts at the revision of that look. The mirror looks after each of its own writes, so that these lie before it.
+    pub(super) async fn watch(&self) {
+        let mut delay = RETRY_INITIAL_DELAY;
+        loop {
+            let opened = Instant::now();
+            let endpoint = self.gateway.order().into_iter().next().unwrap_or_default();
+            match self.watch_at(&endpoint).await {
+                Ok(()) => break,
+                Err(error) => {
+                    tracing::debug!(%error, endpoint, "the watch of etcd ended; it is opened again");
+                    self.gateway.forget_token(&error);
+                }
+            }
+            if opened.elapsed() > RETRY_MAX_DELAY {
+                delay = RETRY_INITIAL_DELAY;
+            }
+            sleep(delay).await;
+            delay = (delay * 2).min(RETRY_MAX_DELAY);
+        }
+        let reported = self.seen().reported;
+        if let Some(reported) = reported {
+            sleep_until(reported + MIN_INTERVAL).await;
+        }
+        self.seen().reported = Some(Instant::now());
+    }
+
+    /// Watches by one endpoint until a change concerns the mirror.
+    async fn watch_at(&self, endpoint: &str) -> Result<(), EtcdError> {
+        while self.seen().revision == 0 {
+            sleep(MIN_INTERVAL).await;
+        }
+        let revision = self.seen().revision;
+        let range = (bytes(self.prefix.as_bytes()), bytes(&after(self.prefix.as_bytes())));
+        let created = json!({ "create_request": {
+            "key": range.0, "range_end": range.1, "start_revision": revision.saturating_add(1).to_string(),
+        }});
+        let ping = json!({ "key": range.0, "range_end": range.1, "limit": "1", "keys_only": true });
+        let mut lines = self.gateway.open(endpoint, "watch", &created).await?;
+        loop {
+            let line = tokio::select! {
+                line = lines.next(MAX_EVENT_BYTES) => line?,
+                () = sleep(PING_INTERVAL) => {
+                    self.gateway.ask_at(endpoint, "kv/range", &ping).await?;
+                    continue;
+                }
+            };
+            let ended = || self.gateway.unexpected("watch", "the stream ended");
+            if self.concerns(&line.ok_or_else(ended)?, revision)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns whether a message of the watch concerns the mirror, which last looked at `revision`.
+    fn concerns(&self, line: &[u8], revision: i64) -> Result<bool, EtcdError> {
+        let Ok(message) = serde_json::from_slice::<Json>(line) else {
+            // Too long to be read: something large was written.
+            return Ok(true);
+        };
+        if let Some(error) = message["error"]["message"].as_str().or(message["error"].as_str()) {
+            return Err(EtcdError::Refused { asked: "watch", answer: error.to_owned() });
+        }
+        let result = &message["result"];
+        if result["canceled"] == true {
+            if answers::number(&result["compact_revision"]) > 0 {
+                return Ok(true);
+            }
+            let reason = result["cancel_reason"].as_str().unwrap_or("the watch was cancelled").to_owned();
+            return Err(EtcdError::Refused { asked: "watch", answer: reason });
+        }
+        // After a restore from a backup the revisions start again, and a watch of a future revision would stay silent.
+        let current = answers::number(&result["header"]["revision"]);
+        if current > 0 && current < revision {
+            return Ok(true);
+        }
+        let seen = self.seen();
+        let concerns = |event: &Json| {
+            let key = answers::decoded(&event["kv"]["key"]).unwrap_or_default();
+            let is_deleted = event["type"] == "DELETE";
+            let is_of_lease = answers::number(&event["kv"]["lease"]) == self.lease;
+            is_of_lease || seen.own.contains(&key) || (is_deleted && seen.others.contains(&key))
+        };
+        Ok(result["events"].as_array().is_some_and(|events| events.iter().any(concerns)))
+    }
+}

@@ -1,0 +1,21 @@
+//! Ownership records: which process maintains the entries of a mark.
+
+/// How long an ownership record is valid after its last renewal, in seconds. A record that is older is taken over.
+pub const OWNER_EXPIRES_SECS: u64 = 300;
+
+/// How often an ownership record is rewritten at most, in seconds.
+pub(crate) const OWNER_RENEW_SECS: u64 = 60;
+
+/// Result of claiming a mark at a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The record names this instance, or the target keeps no record.
+    Ours,
+    /// Another process maintains the entries of the same mark. Neither may remove what the other one adds.
+    Other {
+        /// ID of the other process, escaped.
+        instance: String,
+        /// When the record was last renewed, in seconds since 1970 by the clock of the other process.
+        renewed: u64,
+    },
+}

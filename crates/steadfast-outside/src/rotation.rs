@@ -1,0 +1,74 @@
+//! The order in which equivalent servers are asked: the last one that responded comes first.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Equivalent servers of one target, such as the members of an etcd cluster or the addresses of a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Rotation<T> {
+    servers: Arc<Mutex<Vec<T>>>,
+}
+
+impl<T: Clone + PartialEq> Rotation<T> {
+    pub(crate) fn new(servers: Vec<T>) -> Self {
+        Self { servers: Arc::new(Mutex::new(servers)) }
+    }
+
+    fn servers(&self) -> MutexGuard<'_, Vec<T>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns all servers, in the order in which they should be asked.
+    pub(crate) fn order(&self) -> Vec<T> {
+        self.servers().clone()
+    }
+
+    /// Replaces the set of servers. Servers that were known keep their order and come before new ones.
+    pub(crate) fn refresh(&self, found: Vec<T>) {
+        let mut servers = self.servers();
+        servers.retain(|server| found.contains(server));
+        let new: Vec<T> = found.into_iter().filter(|server| !servers.contains(server)).collect();
+        servers.extend(new);
+    }
+
+    /// Moves a server that responded to the front.
+    pub(crate) fn succeeded(&self, server: &T) {
+        let mut servers = self.servers();
+        if let Some(place) = servers.iter().position(|other| other == server) {
+            let server = servers.remove(place);
+            servers.insert(0, server);
+        }
+    }
+
+    /// Moves a server that did not respond to the end.
+    pub(crate) fn failed(&self, server: &T) {
+        let mut servers = self.servers();
+        if let Some(place) = servers.iter().position(|other| other == server) {
+            let server = servers.remove(place);
+            servers.push(server);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rotation_puts_responding_servers_first() {
+        let rotation = Rotation::new(vec![1, 2, 3]);
+        rotation.failed(&1);
+        assert_eq!(rotation.order(), [2, 3, 1]);
+        rotation.succeeded(&3);
+        assert_eq!(rotation.order(), [3, 2, 1]);
+        rotation.failed(&7);
+        assert_eq!(rotation.order(), [3, 2, 1]);
+    }
+
+    #[test]
+    fn rotation_refresh_keeps_known_order() {
+        let rotation = Rotation::new(vec![1, 2, 3]);
+        rotation.succeeded(&3);
+        rotation.refresh(vec![1, 3, 4]);
+        assert_eq!(rotation.order(), [3, 1, 4]);
+    }
+}
