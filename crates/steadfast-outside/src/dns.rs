@@ -1,58 +1,89 @@
-//! The names of a zone, by dynamic update ([RFC 2136](https://www.rfc-editor.org/rfc/rfc2136)) signed with a key (TSIG).
+//! Names of a zone, by dynamic update ([RFC 2136](https://www.rfc-editor.org/rfc/rfc2136)) signed with a key (TSIG).
 //!
-//! A name is the mirror's if `_steadfast.NAME` has the mirror's mark, a TXT record and no second one; all other names are left alone, whatever
-//! they have. The mark is beside a name and not at it, because what has a CNAME can have nothing else. It comes and goes in the same
-//! update as what it is for, and each update takes that the mark is there, or that neither name nor mark is: so that no name is touched that
-//! somebody else has, not even one that somebody has taken since it was looked at. Of a name of its own the mirror has the records of type A, AAAA,
-//! CNAME and SRV; of other types it touches none.
+//! A name belongs to the mirror if `_steadfast.NAME` has the mirror's mark as its only TXT record; all other names are left alone, whatever
+//! records they have. The mark is not at the name itself because a name with a CNAME can have no other record. The mark is added and deleted
+//! in the same update as the records. Each update requires that the mark exists, or that neither the name nor a mark exists, so that
+//! a name that somebody else has taken since the last look stays untouched. At a name of its own, the mirror maintains
+//! all records of type A, AAAA, CNAME and SRV.
 //!
-//! What there is it reads by a transfer of the zone (AXFR) with the same key, which has to be allowed to. A server that answers questions
-//! answers them one by one, and does not say what else it has; whatever was left there by a mirror's earlier life is found by a transfer alone.
+//! TXT, MX and PTR records at such a name, and all records at the apex of the zone, may be somebody else's. There each record of the mirror has
+//! a mark of its own, `HASH._steadfast.NAME`, with the hash of type and data. Only records with such a mark are changed or
+//! deleted; SOA and NS never are.
+//!
+//! The mirror reads the zone by a transfer (AXFR) with the same key. A query returns only the names that the client knows, and records
+//! that were left by an earlier process are found by a transfer alone.
 
 mod contents;
 mod error;
 mod key;
+mod owner;
 mod record;
+mod settle;
 mod update;
 mod wire;
+mod zones;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use domain::base::Name;
-use domain::base::iana::Rcode;
+use domain::base::iana::{Rcode, Rtype};
+use tokio::net::lookup_host;
+use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::batches::{BatchLimits, BatchSender, Suspects, send_in_batches};
 use crate::entry::{Found, Step, Target};
-use crate::together::{Sender, together};
-use contents::Seen;
+use crate::rotation::Rotation;
+use contents::{Contents, Seen};
 pub use error::{Asked, DnsError};
 pub use key::Key;
-pub use record::{Data, Record, entries};
+pub use record::{Data, Record, entry};
+pub use settle::entries;
 use update::Update;
 use wire::{Connection, Trouble};
+pub use zones::Zones;
 
-/// So many names are changed by one message, unless something is wrong with one of them.
-const TOGETHER: usize = 50;
+/// Bounds of one update, the bytes without compression of names. A message of DNS has up to 65535.
+const MESSAGE: BatchLimits = BatchLimits { count: 50, bytes: 48 * 1024 };
 
-/// The names of one zone that are a mirror's.
+/// Interval between two checks of the serial number.
+const SERIAL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long the resolution of the server's name may take.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The names of one zone that belong to a mirror.
 #[derive(Clone, Debug)]
 pub struct Zone {
     server: String,
+    addresses: Rotation<SocketAddr>,
     name: String,
     wire: Name<Vec<u8>>,
     key: Key,
     mark: String,
-    /// What the last look has found, for what is done after it. Where that is no more so, the server refuses what is done.
-    seen: Arc<Mutex<Seen>>,
+    state: Arc<Mutex<State>>,
+    suspects: Suspects,
+}
+
+/// What the last look has found. An update that depends on something that has changed since is rejected by the server.
+#[derive(Debug, Default)]
+struct State {
+    seen: Seen,
+    /// When the serial number is checked next.
+    check: Option<Instant>,
+    /// Whether no server responded the last time.
+    is_unreachable: bool,
 }
 
 impl Zone {
-    /// The names that bear `mark` in the zone called `zone`, whose primary server is `server`: an address or a name, with a port
-    /// unless that is 53.
+    /// Creates the target for the names with `mark` in the zone `zone`. `server` is its primary server: an address or a name, or several of them with commas in between, with a port unless
+    /// the port is 53. The addresses of a name are tried in turn, the last one that responded first.
     ///
     /// # Errors
     ///
-    /// Where the zone's name is none, or the mark cannot be one.
+    /// If the name of the zone or the mark is not valid.
     pub fn new(server: &str, zone: &str, key: Key, mark: &str) -> Result<Self, DnsError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
         if !(1..=200).contains(&mark.len()) || !mark.bytes().all(is_plain) {
@@ -60,14 +91,17 @@ impl Zone {
         }
         let name = record::canonical(zone)?;
         let (wire, mark) = (record::parsed(&name)?, format!("steadfast:{mark}"));
-        Ok(Self { server: with_port(server), name, wire, key, mark, seen: Arc::default() })
+        let servers: Vec<_> = server.split(',').map(|server| with_port(server.trim())).collect();
+        let (server, addresses) = (servers.join(","), Rotation::new(Vec::new()));
+        Ok(Self { server, addresses, name, wire, key, mark, state: Arc::default(), suspects: Suspects::default() })
     }
 
-    async fn connect(&self) -> Result<Connection, DnsError> {
-        Connection::open(&self.server).await.map_err(|error| self.told(Asked::Transfer, &[], error.into()))
+    /// Returns the name of the zone, with a dot at the end.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
-    fn told(&self, what: Asked, updates: &[Update], trouble: Trouble) -> DnsError {
+    fn told(&self, what: Asked, updates: &[&Update], trouble: Trouble) -> DnsError {
         let (server, zone) = (self.server.clone(), self.name.clone());
         let names = || updates.iter().map(|update| update.name.clone()).collect();
         match trouble {
@@ -85,8 +119,100 @@ impl Zone {
         }
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn seen(&self) -> Seen {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state().seen.clone()
+    }
+
+    /// Returns the addresses of the server, in the order in which they should be tried.
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, DnsError> {
+        let (mut found, mut why) = (Vec::new(), "the name has none".to_owned());
+        for server in self.server.split(',') {
+            match timeout(RESOLVE_TIMEOUT, lookup_host(server)).await {
+                Ok(Ok(addresses)) => found.extend(addresses),
+                Ok(Err(error)) => why = error.to_string(),
+                Err(_) => why = format!("no response within {RESOLVE_TIMEOUT:?}"),
+            }
+        }
+        if !found.is_empty() {
+            self.addresses.refresh(found);
+        }
+        // Addresses that were known before are better than none.
+        let order = self.addresses.order();
+        if order.is_empty() { Err(DnsError::Unresolved { server: self.server.clone(), why }) } else { Ok(order) }
+    }
+
+    /// Sends a question to one address after the other, until one responds.
+    async fn ask(&self, question: Question<'_>) -> Result<Response, DnsError> {
+        let mut first = None;
+        for address in self.addresses().await? {
+            match self.ask_at(address, question).await {
+                Ok(response) => {
+                    self.addresses.succeeded(&address);
+                    return Ok(response);
+                }
+                Err(trouble) => {
+                    self.addresses.failed(&address);
+                    first = first.or_else(|| Some(self.told(question.asked(), &[], trouble)));
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), why: String::new() }))
+    }
+
+    async fn ask_at(&self, address: SocketAddr, question: Question<'_>) -> Result<Response, Trouble> {
+        let mut connection = Connection::open(address).await?;
+        match question {
+            Question::Transfer => connection.transfer(&self.wire, &self.key).await.map(Response::Contents),
+            Question::Records(name, kind) => {
+                let (records, serial) = connection.query(name, kind, &self.key).await?;
+                Ok(Response::Records(records, serial))
+            }
+        }
+    }
+
+    /// Connects to the first address that accepts a connection.
+    async fn connect(&self) -> Result<(SocketAddr, Connection), DnsError> {
+        let mut first = None;
+        for address in self.addresses().await? {
+            match Connection::open(address).await {
+                Ok(connection) => return Ok((address, connection)),
+                Err(error) => {
+                    self.addresses.failed(&address);
+                    first = first.or_else(|| Some(self.told(Asked::Update, &[], error.into())));
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), why: String::new() }))
+    }
+
+    /// Returns the serial number of the zone.
+    async fn serial(&self) -> Result<Option<u32>, DnsError> {
+        Ok(self.ask(Question::Records(&self.wire, Rtype::SOA)).await?.records().1)
+    }
+
+    /// Completes when the serial number is another one than at the last look, or when the server responds again.
+    async fn serial_changed(&self) {
+        loop {
+            let check = *self.state().check.get_or_insert_with(|| Instant::now() + SERIAL_INTERVAL);
+            sleep_until(check).await;
+            let found = self.serial().await;
+            let mut state = self.state();
+            state.check = Some(Instant::now() + SERIAL_INTERVAL);
+            match found {
+                Ok(serial) => {
+                    let is_back = std::mem::take(&mut state.is_unreachable);
+                    let is_changed = state.seen.serial.is_some() && serial.is_some() && state.seen.serial != serial;
+                    if is_back || is_changed {
+                        return;
+                    }
+                }
+                Err(_) => state.is_unreachable = true,
+            }
+        }
     }
 }
 
@@ -100,28 +226,82 @@ fn with_port(server: &str) -> String {
     }
 }
 
+/// A question that may be sent to another address when one does not respond.
+#[derive(Clone, Copy)]
+enum Question<'a> {
+    /// All of the zone.
+    Transfer,
+    /// The records of one name and type.
+    Records(&'a Name<Vec<u8>>, Rtype),
+}
+
+impl Question<'_> {
+    fn asked(self) -> Asked {
+        match self {
+            Self::Transfer => Asked::Transfer,
+            Self::Records(..) => Asked::Query,
+        }
+    }
+}
+
+/// Response to a [`Question`].
+enum Response {
+    Contents(Contents),
+    /// The records, and the serial number, if it is among them.
+    Records(Vec<Data>, Option<u32>),
+}
+
+impl Response {
+    fn contents(self) -> Contents {
+        match self {
+            Self::Contents(contents) => contents,
+            Self::Records(..) => Contents::default(),
+        }
+    }
+
+    fn records(self) -> (Vec<Data>, Option<u32>) {
+        match self {
+            Self::Contents(_) => (Vec::new(), None),
+            Self::Records(records, serial) => (records, serial),
+        }
+    }
+}
+
 /// A zone, and a connection to its server.
 struct Conversation<'a> {
     zone: &'a Zone,
+    address: SocketAddr,
     connection: Connection,
 }
 
-impl Sender for Conversation<'_> {
+impl BatchSender for Conversation<'_> {
     type Change = Update;
     type Error = DnsError;
 
-    async fn send(&mut self, updates: &[Update]) -> Result<(), DnsError> {
-        let Zone { wire, key, mark, .. } = self.zone;
-        let sent = self.connection.update(wire, key, |builder| update::write(updates, mark, builder)).await;
-        sent.map_err(|trouble| self.zone.told(Asked::Update, updates, trouble))
+    fn size(&self, update: &Update) -> usize {
+        update.size()
     }
 
-    fn is_of_one(error: &DnsError) -> bool {
-        match error {
-            DnsError::Taken { .. } | DnsError::TooMuch { .. } => true,
-            DnsError::Refused { rcode, .. } => !matches!(*rcode, Rcode::NOTAUTH | Rcode::NOTIMP),
-            _ => false,
+    fn id(&self, update: &Update) -> String {
+        update.id()
+    }
+
+    async fn send(&mut self, updates: &[&Update]) -> Result<(), DnsError> {
+        let Zone { wire, key, mark, .. } = self.zone;
+        let sent = self.connection.update(wire, key, |builder| update::write(updates, mark, builder)).await;
+        let sent = sent.map_err(|trouble| self.zone.told(Asked::Update, updates, trouble));
+        let is_of_server = |error: &DnsError| {
+            error.is_of_server() || matches!(error, DnsError::Refused { rcode, .. } if *rcode == Rcode::SERVFAIL)
+        };
+        if sent.as_ref().is_err_and(is_of_server) {
+            // The next look asks another address.
+            self.zone.addresses.failed(&self.address);
         }
+        sent
+    }
+
+    fn ends_attempt(&self, error: &DnsError) -> bool {
+        error.is_of_server()
     }
 }
 
@@ -130,31 +310,55 @@ impl Target for Zone {
     type Error = DnsError;
 
     async fn look(&self) -> Result<Found<Record>, DnsError> {
-        let mut connection = self.connect().await?;
-        let transferred = connection.transfer(&self.wire, &self.key).await;
-        let contents = transferred.map_err(|trouble| self.told(Asked::Transfer, &[], trouble))?;
-        let (found, seen) = contents.divided(&self.mark);
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
-        Ok(found)
+        let transferred = self.ask(Question::Transfer).await;
+        let mut state = self.state();
+        state.check = Some(Instant::now() + SERIAL_INTERVAL);
+        match transferred {
+            Ok(response) => {
+                let (found, seen) = response.contents().divided(&self.name, &self.mark);
+                state.seen = seen;
+                state.is_unreachable = false;
+                Ok(found)
+            }
+            Err(error) => {
+                state.is_unreachable |= matches!(error, DnsError::Socket { .. });
+                Err(error)
+            }
+        }
     }
 
     async fn act(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
         let (updates, first) = update::updates(&self.name, &self.seen(), steps);
-        let conversation = Conversation { zone: self, connection: self.connect().await? };
-        first.and(together(conversation, &updates, TOGETHER).await)
+        let (address, connection) = self.connect().await?;
+        let conversation = Conversation { zone: self, address, connection };
+        first.and(send_in_batches(conversation, &updates, MESSAGE, &self.suspects).await)
     }
 
     fn describe(&self, found: &Found<Record>, steps: &[Step<Record>]) -> Vec<String> {
         let mut seen = self.seen();
-        seen.marked.extend(found.own.values().map(|record| record.name.clone()));
+        let names = found.own.values().map(|record| record.name.clone()).filter(|name| *name != self.name);
+        seen.marked.extend(names);
+        let is_single = |record: &&Record| record.name == self.name || record.data.is_shared();
+        let singles = found.own.values().filter(is_single);
+        seen.records.extend(singles.map(|record| (record.name.clone(), record::hash(record))));
         let seen = Seen { own: found.own.clone(), ..seen };
         let (updates, wrong) = update::updates(&self.name, &seen, steps);
         let wrong = wrong.err().map(|error| format!("; {error}"));
-        let (host, port) = self.server.rsplit_once(':').unwrap_or((&self.server, "53"));
+        let server = self.server.split(',').next().unwrap_or_default();
+        let (host, port) = server.rsplit_once(':').unwrap_or((server, "53"));
         let host = host.trim_matches(['[', ']']);
         let head = [format!("server {host} {port}"), format!("zone {}", self.name)];
         let changes = updates.iter().flat_map(|update| update::words(update, &self.mark));
         wrong.into_iter().chain(head).chain(changes).collect()
+    }
+
+    fn settle(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
+        let rejected = settle::settled(&self.name, wanted, &self.seen());
+        rejected.into_iter().map(|(name, error)| (name, error.to_string())).collect()
+    }
+
+    async fn changed(&self) {
+        self.serial_changed().await;
     }
 }
 

@@ -5,12 +5,13 @@
 mod dns_server;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dns_server::{Kind, MIRROR, OTHER, READER, Running, key};
-use steadfast_outside::dns::{Data, DnsError, Record, Zone, entries};
-use steadfast_outside::{Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use steadfast_outside::dns::{Data, DnsError, Record, Zone, Zones, entries, entry};
+use steadfast_outside::{Claim, Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
 use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -340,8 +341,242 @@ async fn the_judge_sees_the_zone_as_it_was_written() -> Result {
         assert_eq!(running.zone()?, BTreeSet::from(expected.map(str::to_owned)), "{kind:?}");
         let found = running.target("two")?.look().await?;
         assert_eq!(found.own.keys().collect::<Vec<_>>(), ["foreign.example.org. A 192.0.2.3"], "{kind:?}");
-        let others = ["example.org.", "mail.example.org.", "ns.example.org.", "taken.example.org."];
+        let others = ["mail.example.org.", "ns.example.org.", "taken.example.org."];
         assert_eq!(found.others, BTreeSet::from(others.map(str::to_owned)), "{kind:?}");
+    }
+    Ok(())
+}
+
+/// Adds `lines` as entries.
+async fn add(target: &Zone, lines: &[&str]) -> Result {
+    target.look().await?;
+    let mut wanted = records(lines)?;
+    let rejected = target.settle(&mut wanted);
+    assert_eq!(rejected, BTreeMap::new());
+    let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
+    Ok(target.act(&steps).await?)
+}
+
+fn apex(kind: &str, data: &str) -> Result<(String, Record)> {
+    Ok(entry("example.org", Record { name: "example.org".into(), ttl: 60, data: Data::read(kind, data)? })?)
+}
+
+#[tokio::test]
+async fn apex_records_of_others_are_left_alone() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "apex").await?;
+        running.nsupdate(&[
+            "update add example.org 300 TXT theirs",
+            "update add example.org 300 A 192.0.2.9",
+            "update add example.org 300 MX 5 mx.example.net.",
+            "send",
+        ])?;
+        let before = running.zone()?;
+        let target = running.target("one")?;
+        let mirror = mirror(target.clone());
+        let entries = [
+            apex("A", "10.0.0.1")?,
+            apex("A", "10.0.0.2")?,
+            apex("AAAA", "fd00::1")?,
+            apex("TXT", "v=spf1 -all")?,
+            apex("MX", "10 mx2.example.net")?,
+        ];
+        target.look().await?;
+        let mut wanted = BTreeMap::from(entries);
+        assert_eq!(target.settle(&mut wanted), BTreeMap::new());
+        mirror.want(Wanted::certain(wanted.clone()));
+        until(&mirror, |status| status.entries == 5).await?;
+        assert_eq!(
+            running.dig(&["example.org", "A"])?,
+            ["300 A 10.0.0.1", "300 A 10.0.0.2", "300 A 192.0.2.9"],
+            "{kind:?}"
+        );
+        assert_eq!(
+            running.dig(&["example.org", "TXT"])?,
+            ["300 TXT \"theirs\"", "300 TXT \"v=spf1 -all\""],
+            "{kind:?}"
+        );
+        assert_eq!(running.dig(&["example.org", "MX"])?, ["300 MX 10 mx2.example.net.", "300 MX 5 mx.example.net."]);
+        assert_eq!(running.dig(&["example.org", "NS"])?, ["300 NS ns.example.org."]);
+
+        // A record that somebody deletes is added again; a second mirror does not take any of them for its own.
+        running.nsupdate(&["update delete example.org A 10.0.0.1", "send"])?;
+        mirror.nudge();
+        let again = async {
+            while running.dig(&["example.org", "A"])?.len() != 3 {
+                sleep(Duration::from_millis(50)).await;
+            }
+            Result::Ok(())
+        };
+        timeout(SOON, again).await??;
+        assert_eq!(running.target("other")?.look().await?.own, BTreeMap::new());
+
+        // The same record of somebody else stays theirs.
+        let mut theirs = BTreeMap::from([apex("A", "192.0.2.9")?]);
+        let rejected = target.settle(&mut theirs);
+        assert!(rejected["example.org. A 192.0.2.9"].contains("has A 192.0.2.9 already"), "{rejected:?}");
+
+        mirror.want(Wanted::certain(BTreeMap::new()));
+        until(&mirror, |status| status.entries == 0).await?;
+        assert_eq!(running.zone()?, before, "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn text_of_others_at_own_name_is_left_alone() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "text").await?;
+        let target = running.target("one")?;
+        let lines =
+            ["web 30 A 10.0.0.1", "web 30 TXT ours", "web 30 MX 10 mx.example.net", "1.rev 30 PTR web.example.org"];
+        add(&target, &lines).await?;
+        running.nsupdate(&[
+            "update add web.example.org 30 TXT theirs",
+            "update add web.example.org 30 MX 20 mx.example.net.",
+            "send",
+        ])?;
+        let found = target.look().await?;
+        assert_eq!(found.own, records(&lines)?, "{kind:?}");
+        // Another TTL, another preference.
+        let change = |from: &str, to: &str| -> Result<Step<Record>> {
+            let (from, to) = (records(&[from])?.pop_first().ok_or("one")?, records(&[to])?.pop_first().ok_or("one")?);
+            Ok(Step::Change { name: from.0, from: from.1, to: to.1 })
+        };
+        target.act(&[change("web 30 MX 10 mx.example.net", "web 30 MX 15 mx.example.net")?]).await?;
+        let mx = ["30 MX 15 mx.example.net.", "30 MX 20 mx.example.net."];
+        assert_eq!(running.dig(&["web.example.org", "MX"])?, mx, "{kind:?}");
+        let found = target.look().await?;
+        let remove = found.own.into_iter().map(|(name, value)| Step::Remove { name, value });
+        target.act(&remove.collect::<Vec<_>>()).await?;
+        assert_eq!(running.dig(&["web.example.org", "TXT"])?, ["30 TXT \"theirs\""], "{kind:?}");
+        assert_eq!(running.dig(&["web.example.org", "MX"])?, ["30 MX 20 mx.example.net."]);
+        assert_eq!(running.dig(&["web.example.org", "A"])?, [""; 0]);
+        assert!(!running.zone()?.iter().any(|line| line.contains("steadfast:one")), "{kind:?}: {:?}", running.zone()?);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn mark_of_deleted_record_is_removed() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "unused").await?;
+        let target = running.target("one")?;
+        add(&target, &["web 30 A 10.0.0.1", "web 30 TXT ours"]).await?;
+        running.nsupdate(&["update delete web.example.org TXT", "send"])?;
+        add(&target, &["other 30 A 10.0.0.1"]).await?;
+        running.nsupdate(&["update add web.example.org 30 TXT ours", "send"])?;
+        let found = target.look().await?;
+        assert!(!found.own.contains_key("web.example.org. TXT \"ours\""), "{kind:?}: {found:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn rejected_name_delays_no_other_name() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "rejected").await?;
+        let target = running.target("one")?;
+        target.look().await?;
+        let day = (0..60).map(|number| format!("n{number:02} 86400 A 10.0.0.{number}"));
+        // BIND rejects addresses of names that cannot be names of hosts.
+        let lines: Vec<_> = day.chain(["a\\032b 30 A 10.0.0.1".to_owned()]).collect();
+        let wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
+        let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
+        let result = target.act(&steps).await;
+        assert_eq!(result.is_err(), kind == Kind::Bind, "{result:?}");
+        assert_eq!(running.dig(&["n00.example.org", "A"])?, ["86400 A 10.0.0.0"], "{kind:?}");
+        assert_eq!(running.dig(&["n59.example.org", "A"])?, ["86400 A 10.0.0.59"], "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn address_that_never_responds_is_skipped() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "rotation").await?;
+        // Accepts connections, and never responds.
+        let silent = TcpListener::bind("127.0.0.1:0")?;
+        let server = format!("{},{}", silent.local_addr()?, running.address);
+        let target = Zone::new(&server, "example.org", key(MIRROR.0, MIRROR.1).parse()?, "one")?;
+        let started = Instant::now();
+        target.look().await?;
+        let elapsed = started.elapsed();
+        assert!((2..5).contains(&elapsed.as_secs()), "{kind:?}: {elapsed:?}");
+        let started = Instant::now();
+        add(&target, &["web 30 A 10.0.0.1"]).await?;
+        assert_eq!(target.look().await?.own.len(), 1, "{kind:?}");
+        assert!(started.elapsed() < Duration::from_secs(1), "{kind:?}: the silent address was asked again");
+        drop(silent);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn change_by_hand_is_reported_within_seconds() -> Result {
+    let limit = Duration::from_secs(10);
+    for kind in Kind::there()? {
+        let mut running = Running::start(kind, "serial").await?;
+        let target = running.target("one")?;
+        add(&target, &["web 30 A 10.0.0.1"]).await?;
+        target.look().await?;
+        assert_eq!(target.claim("x", 1000).await?, Claim::Ours);
+        assert!(timeout(Duration::from_secs(7), target.changed()).await.is_err(), "{kind:?}: nothing was changed");
+        running.nsupdate(&["update delete web.example.org A", "send"])?;
+        timeout(limit, target.changed()).await.map_err(|_| format!("{kind:?}: a change by hand"))?;
+        target.look().await?;
+        // The old copy of the zone has a lower serial number.
+        running.stop()?;
+        running.forget()?;
+        running.begin().await?;
+        timeout(limit, target.changed()).await.map_err(|_| format!("{kind:?}: an old copy"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn failing_zone_delays_no_other_zone() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "zones").await?;
+        let all = ["example.org", "example.net", "example.com"].map(|zone| running.target_of(zone, "one"));
+        let zones = Zones::new(all.into_iter().collect::<Result<Vec<_>>>()?)?;
+        let mirror = {
+            let settings = Settings { compare: Duration::from_millis(500), ..Settings::default() };
+            Mirror::start("zones", zones.clone(), settings, Memory::volatile())
+        };
+        let records = ["a.example.org", "b.example.net", "c.example.com"].map(|name| {
+            let data = Data::A([10, 0, 0, 1].into());
+            zones.entry(Record { name: name.to_owned(), ttl: 30, data })
+        });
+        let mut wanted: BTreeMap<_, _> = records.into_iter().collect::<std::result::Result<_, _>>()?;
+        zones.look().await?;
+        let rejected = zones.settle(&mut wanted);
+        assert_eq!(rejected.keys().collect::<Vec<_>>(), ["c.example.com. A 10.0.0.1"], "{kind:?}");
+        assert!(rejected["c.example.com. A 10.0.0.1"].contains("the zone example.com. cannot be read"), "{rejected:?}");
+        mirror.want(Wanted::certain(wanted));
+        let mut status = mirror.status();
+        timeout(SOON, status.wait_for(|status| status.entries == 2)).await??;
+        assert_eq!(running.dig(&["a.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
+        assert_eq!(running.dig(&["b.example.net", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn second_process_with_one_mark_is_reported() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "owner").await?;
+        let (one, other) = (running.target("m")?, running.target("m")?);
+        assert_eq!(one.claim("one", 1000).await?, Claim::Ours, "{kind:?}");
+        assert_eq!(one.claim("one", 1030).await?, Claim::Ours);
+        assert_eq!(other.claim("other", 1200).await?, Claim::Other { instance: "one".into(), renewed: 1000 });
+        assert_eq!(one.claim("one", 1240).await?, Claim::Ours);
+        assert_eq!(other.claim("other", 1330).await?, Claim::Other { instance: "one".into(), renewed: 1240 });
+        assert_eq!(running.target("n")?.claim("other", 1330).await?, Claim::Ours, "another mark");
+        // Not renewed for five minutes.
+        assert_eq!(other.claim("other", 1540).await?, Claim::Ours, "{kind:?}");
+        assert_eq!(one.claim("one", 1541).await?, Claim::Other { instance: "other".into(), renewed: 1540 });
+        assert!(one.look().await?.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
     }
     Ok(())
 }

@@ -146,15 +146,25 @@ fn half_a_minute() -> u32 {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Etcd {
-    /// Its client URLs, `http://HOST:PORT` each; the first that answers is asked.
+    /// Client URLs of its members, `http://HOST:PORT` or `https://HOST:PORT` each. The one that responded last is asked first.
     #[schemars(length(min = 1))]
     pub endpoints: Vec<String>,
     /// What the keys begin with; the `key` of an entry comes behind it.
     pub prefix: String,
     /// What tells this mirror's keys from those of others: its lease follows from it.
     pub mark: String,
-    /// How long the keys are there after the last look; five minutes unless given.
+    /// How long the keys exist after the last renewal of their lease. Defaults to five minutes.
     pub lease: Option<Span>,
+    /// User of etcd. Without it, requests are not authenticated.
+    pub user: Option<String>,
+    /// Where the password of the user is. It is read for each new token.
+    pub password: Option<SecretFrom>,
+    /// Certificate authorities of the endpoints, PEM. Defaults to those of the system. For `https` endpoints.
+    pub ca_file: Option<PathBuf>,
+    /// Certificate for the endpoints, PEM.
+    pub certificate_file: Option<PathBuf>,
+    /// Key of that certificate, PEM.
+    pub key_file: Option<PathBuf>,
 }
 
 /// The items of a registry by HTTP whose owner is the mirror's mark.

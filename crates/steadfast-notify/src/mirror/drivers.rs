@@ -37,11 +37,20 @@ pub(super) async fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Optio
     } else if let Some(config) = &sink.dns {
         dns::open(config, folder)
     } else if let Some(config) = &sink.etcd {
-        etcd::open(config, sink.compare.map(|span| span.0))
+        etcd::open(config, sink.compare.map(|span| span.0), folder).await
     } else if let Some(config) = &sink.registry {
         registry::open(config, folder).await
     } else {
         return Ok(None);
     };
     opened.map(Some)
+}
+
+/// Returns the innermost cause of an error: outer ones may show a request with its headers.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }

@@ -1,88 +1,144 @@
-//! What is in a zone, and whose it is.
+//! Contents of a zone, and the owner of each name and record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::base::iana::Rtype;
 use domain::base::wire::ParseError;
-use domain::base::{ParsedRecord, ToName, Ttl};
+use domain::base::{ParsedRecord, Serial, ToName, Ttl};
 use domain::dep::octseq::Octets;
-use domain::rdata::{A, Aaaa, Cname, Srv, Txt};
+use domain::rdata::{A, Aaaa, Cname, Mx, Ptr, Soa, Srv, Txt};
 
-use super::record::{Data, MARK, Record, entry_name};
+use super::record::{Data, MARK, OWNER, Record, entry_name, hash};
 use crate::entry::Found;
 
 /// All of a zone.
 #[derive(Default)]
 pub(super) struct Contents {
     names: BTreeMap<String, Owner>,
+    serial: Option<u32>,
 }
 
-/// What one name has. That it has anything counts too, whatever that is.
+/// Records of one name, of the types that a mirror writes. A name without any of those is in use, too.
 #[derive(Default)]
 struct Owner {
     records: Vec<Record>,
-    texts: BTreeSet<Vec<u8>>,
 }
 
-/// What a mirror has to know of a zone to change it.
+impl Owner {
+    /// Returns whether the name bears `mark`: as its only TXT record.
+    fn bears(&self, mark: &str) -> bool {
+        let mut texts = self.records.iter().filter_map(|record| match &record.data {
+            Data::Txt(strings) => Some(strings.concat()),
+            _ => None,
+        });
+        texts.next().is_some_and(|text| text == mark.as_bytes()) && texts.next().is_none()
+    }
+}
+
+/// State of a zone at the last look, as far as changes depend on it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) own: BTreeMap<String, Record>,
     /// The names that bear the mark, also without entries.
     pub(super) marked: BTreeSet<String>,
+    /// Names and hashes of the records that bear the mark, also without the record.
+    pub(super) records: BTreeSet<(String, String)>,
+    /// Records of others at names where the mirror has, or may have, records of its own: by name.
+    pub(super) foreign: BTreeMap<String, Vec<Record>>,
+    /// Serial number of the zone.
+    pub(super) serial: Option<u32>,
 }
 
 impl Contents {
     pub(super) fn add<Octs: Octets>(&mut self, record: &ParsedRecord<'_, Octs>) -> Result<(), ParseError> {
+        if let Some(serial) = serial(record)? {
+            self.serial = Some(serial);
+        }
         let name = lower(&record.owner());
         let owner = self.names.entry(name.clone()).or_default();
-        let data = match record.rtype() {
-            Rtype::A => record.to_record::<A>()?.map(|record| Data::A(record.data().addr())),
-            Rtype::AAAA => record.to_record::<Aaaa>()?.map(|record| Data::Aaaa(record.data().addr())),
-            Rtype::CNAME => record.to_record::<Cname<_>>()?.map(|record| Data::Cname(lower(record.data().cname()))),
-            Rtype::SRV => record.to_record::<Srv<_>>()?.map(|record| {
-                let srv = record.data();
-                let (priority, weight, port) = (srv.priority(), srv.weight(), srv.port());
-                Data::Srv { priority, weight, port, target: lower(srv.target()) }
-            }),
-            Rtype::TXT => {
-                let text = record.to_record::<Txt<_>>()?.map(|record| record.data().text::<Vec<u8>>());
-                owner.texts.extend(text);
-                None
-            }
-            _ => None,
-        };
         let ttl = Ttl::as_secs(&record.ttl());
-        owner.records.extend(data.map(|data| Record { name, ttl, data }));
+        owner.records.extend(data(record)?.map(|data| Record { name, ttl, data }));
         Ok(())
     }
 
-    /// What of it bears `mark`, and what does not.
-    pub(super) fn divided(self, mark: &str) -> (Found<Record>, Seen) {
-        let Self { names } = self;
-        let (mut others, mut marked) = (BTreeSet::new(), BTreeSet::new());
+    /// Divides the contents of `zone` into what bears `mark` and what does not.
+    pub(super) fn divided(self, zone: &str, mark: &str) -> (Found<Record>, Seen) {
+        let Self { names, serial } = self;
+        let mut others = BTreeSet::new();
+        let mut seen = Seen { serial, ..Seen::default() };
         for (name, owner) in &names {
-            match name.strip_prefix(MARK) {
-                Some(of) if owner.texts.len() == 1 && owner.texts.contains(mark.as_bytes()) => {
-                    marked.insert(of.to_owned());
+            let is_own = owner.bears(mark);
+            if let Some(of) = name.strip_prefix(MARK) {
+                if is_own {
+                    seen.marked.insert(of.to_owned());
+                } else {
+                    // The mark of another mirror reserves the name, whatever the name has.
+                    others.insert(of.to_owned());
                 }
-                // Somebody else's mark says that the name is somebody else's, whatever it has.
-                Some(of) => _ = others.insert(of.to_owned()),
-                None => _ = others.insert(name.clone()),
+            } else if let Some((hash, of)) =
+                name.split_once('.').and_then(|(hash, rest)| Some((hash, rest.strip_prefix(MARK)?)))
+            {
+                if is_own {
+                    seen.records.insert((of.to_owned(), hash.to_owned()));
+                }
+            } else if !name.contains(&format!(".{OWNER}")) {
+                others.insert(name.clone());
             }
         }
-        others.retain(|name| !marked.contains(name));
-        let mut own = BTreeMap::new();
-        let of_marked = names.into_iter().filter(|(name, _)| marked.contains(name));
-        for record in of_marked.flat_map(|(_, owner)| owner.records) {
+        // The apex always has records of others; each of the mirror's records has a mark of its own there.
+        others.remove(zone);
+        seen.marked.remove(zone);
+        others.retain(|name| !seen.marked.contains(name));
+        for record in names.into_values().flat_map(|owner| owner.records) {
+            let (is_apex, is_marked) = (record.name == zone, seen.marked.contains(&record.name));
+            if !is_apex && !is_marked {
+                continue;
+            }
+            let is_single = is_apex || record.data.is_shared();
+            if is_single && !seen.records.contains(&(record.name.clone(), hash(&record))) {
+                seen.foreign.entry(record.name.clone()).or_default().push(record);
+                continue;
+            }
             let entry = entry_name(&record);
-            // The same service twice, by somebody's hand: the second is none that anybody wants.
-            let entry = if own.contains_key(&entry) { format!("{} {}", record.name, record.data) } else { entry };
-            own.insert(entry, record);
+            // A second record of the same service was added by another client, and is not wanted.
+            let entry = if seen.own.contains_key(&entry) { format!("{} {}", record.name, record.data) } else { entry };
+            seen.own.insert(entry, record);
         }
-        let found = Found { own: own.clone(), others, busy: BTreeSet::new() };
-        (found, Seen { own, marked })
+        (Found { own: seen.own.clone(), others, busy: BTreeSet::new() }, seen)
     }
+}
+
+/// Returns the data of a record, if a mirror writes records of its type.
+pub(super) fn data<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Option<Data>, ParseError> {
+    Ok(match record.rtype() {
+        Rtype::A => record.to_record::<A>()?.map(|record| Data::A(record.data().addr())),
+        Rtype::AAAA => record.to_record::<Aaaa>()?.map(|record| Data::Aaaa(record.data().addr())),
+        Rtype::CNAME => record.to_record::<Cname<_>>()?.map(|record| Data::Cname(lower(record.data().cname()))),
+        Rtype::PTR => record.to_record::<Ptr<_>>()?.map(|record| Data::Ptr(lower(record.data().ptrdname()))),
+        Rtype::MX => record.to_record::<Mx<_>>()?.map(|record| {
+            let mx = record.data();
+            Data::Mx { preference: mx.preference(), exchange: lower(mx.exchange()) }
+        }),
+        Rtype::SRV => record.to_record::<Srv<_>>()?.map(|record| {
+            let srv = record.data();
+            let (priority, weight, port) = (srv.priority(), srv.weight(), srv.port());
+            Data::Srv { priority, weight, port, target: lower(srv.target()) }
+        }),
+        Rtype::TXT => {
+            let record = record.to_record::<Txt<_>>()?;
+            record.map(|record| Data::Txt(record.data().iter().map(<[u8]>::to_vec).collect()))
+        }
+        _ => None,
+    })
+}
+
+/// Returns the serial number, if the record is a SOA.
+pub(super) fn serial<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Option<u32>, ParseError> {
+    if record.rtype() != Rtype::SOA {
+        return Ok(None);
+    }
+    let soa = record.to_record::<Soa<_>>()?;
+    Ok(soa.map(|record| Serial::into_int(record.data().serial())))
 }
 
 fn lower(name: &impl ToName) -> String {

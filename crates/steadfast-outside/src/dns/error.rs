@@ -58,6 +58,38 @@ pub enum DnsError {
         /// The other.
         other: String,
     },
+    /// The apex of a zone cannot have it.
+    #[error("{name} is the zone itself, and cannot have {what}: write addresses instead")]
+    Apex {
+        /// The name.
+        name: String,
+        /// The record.
+        what: String,
+    },
+    /// Somebody else has added the same record.
+    #[error("{name} has {what} already, which the mirror has not added and leaves alone")]
+    Exists {
+        /// The name.
+        name: String,
+        /// The record.
+        what: String,
+    },
+    /// No address of a server is known.
+    #[error("the server {server} has no address: {why}; write its address, or correct the name")]
+    Unresolved {
+        /// The server.
+        server: String,
+        /// The cause.
+        why: String,
+    },
+    /// A zone that could not be read.
+    #[error("the zone {zone} cannot be read: {why}")]
+    Unread {
+        /// The zone.
+        zone: String,
+        /// The cause.
+        why: String,
+    },
     /// Nobody answers.
     #[error(
         "the server {server} does not answer over TCP: {source}; does it listen there, and is this its primary address?"
@@ -124,6 +156,19 @@ pub enum Asked {
     Transfer,
     /// A change.
     Update,
+    /// Single records.
+    Query,
+}
+
+impl DnsError {
+    /// Returns whether the server does not respond, or not as the server of this zone.
+    pub(super) fn is_of_server(&self) -> bool {
+        match self {
+            Self::Socket { .. } | Self::Unexpected { .. } | Self::Tsig { .. } | Self::Unresolved { .. } => true,
+            Self::Refused { rcode, .. } => matches!(*rcode, Rcode::NOTAUTH | Rcode::NOTIMP),
+            _ => false,
+        }
+    }
 }
 
 impl Asked {
@@ -131,6 +176,7 @@ impl Asked {
         match self {
             Self::Transfer => "a transfer (AXFR)",
             Self::Update => "an update",
+            Self::Query => "a query",
         }
     }
 

@@ -1,49 +1,70 @@
-//! What a name has: an entry of a zone.
+//! Records of a zone: each is one entry.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use domain::base::Name;
 use domain::base::iana::Rtype;
+use sha2::{Digest, Sha256};
 
 use super::error::DnsError;
 use crate::entry::Value;
 
-/// Before a name, the name of what says whose it is.
+/// Label of the names at which marks lie: `_steadfast.NAME` for a name, `HASH._steadfast.NAME` for one record of a name.
 pub(super) const MARK: &str = "_steadfast.";
 
-/// One record. What has three addresses is three entries, so that each of them comes and goes by itself.
+/// Label of the names at which ownership records lie.
+pub(super) const OWNER: &str = "_steadfast-owner.";
+
+/// Upper bound of the text of a TXT record, in bytes.
+const MAX_TEXT_BYTES: usize = 8 * 1024;
+
+/// Upper bound of a record's data within the name of its entry, in characters.
+const MAX_SHOWN_CHARS: usize = 80;
+
+/// One record. A name with three addresses is three entries: each of them is added and removed independently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
-    /// Whose it is, in full; a dot at the end changes nothing.
+    /// Name of the record, in full; a dot at the end is optional.
     pub name: String,
-    /// For how many seconds it may be remembered. All records of a type that a name has must have the same.
+    /// How long the record may be cached, in seconds: 0 to 2147483647. All records of one name and type must have the same.
     pub ttl: u32,
-    /// What it says.
+    /// Type and data of the record.
     pub data: Data,
 }
 
-/// What a record says.
+/// Type and data of a record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Data {
-    /// An address.
+    /// An IPv4 address.
     A(Ipv4Addr),
-    /// An address of version 6.
+    /// An IPv6 address.
     Aaaa(Ipv6Addr),
-    /// Another name, in full. A name that has this has nothing else.
+    /// Another name, in full. A name with a CNAME has no other record.
     Cname(String),
-    /// Where a service is.
+    /// Location of a service.
     Srv {
-        /// Lower ones are tried first.
+        /// Servers with the lowest number are tried first.
         priority: u16,
-        /// How much of what comes it is given beside others of its priority.
+        /// Share of the requests among servers of one priority.
         weight: u16,
-        /// Its port.
+        /// Port of the service.
         port: u16,
-        /// The name of the machine, in full.
+        /// Name of the server, in full.
         target: String,
     },
+    /// Text, in strings of up to 255 bytes.
+    Txt(Vec<Vec<u8>>),
+    /// A mail server.
+    Mx {
+        /// Servers with the lowest number are tried first.
+        preference: u16,
+        /// Name of the server, in full.
+        exchange: String,
+    },
+    /// The name of an address, in full.
+    Ptr(String),
 }
 
 impl Value for Record {
@@ -53,17 +74,19 @@ impl Value for Record {
 }
 
 impl Data {
-    /// Reads what a zone file would have: `read("SRV", "0 5 80 a.example.org")`.
+    /// Reads data as a zone file has it: `read("SRV", "0 5 80 a.example.org")`. The text of a TXT record may also stand without
+    /// quotes, and is one text then, whatever spaces it has.
     ///
     /// # Errors
     ///
-    /// Where it is of another type than A, AAAA, CNAME and SRV, or is none of its type.
+    /// If the type is not one of A, AAAA, CNAME, SRV, TXT, MX and PTR, or the data is not valid for the type.
     ///
     /// ```
     /// use steadfast_outside::dns::Data;
     ///
     /// assert_eq!(Data::read("A", "10.0.0.1")?, Data::A([10, 0, 0, 1].into()));
     /// assert_eq!(Data::read("srv", "0 5 80 A.example.org")?.to_string(), "SRV 0 5 80 a.example.org.");
+    /// assert_eq!(Data::read("TXT", "v=spf1 -all")?.to_string(), "TXT \"v=spf1 -all\"");
     /// # Ok::<(), steadfast_outside::dns::DnsError>(())
     /// ```
     pub fn read(kind: &str, text: &str) -> Result<Self, DnsError> {
@@ -72,6 +95,7 @@ impl Data {
             "A" => text.parse().map(Self::A).map_err(|_| wrong("an address such as 10.0.0.1")),
             "AAAA" => text.parse().map(Self::Aaaa).map_err(|_| wrong("an address such as fd00::1")),
             "CNAME" => Ok(Self::Cname(canonical(text)?)),
+            "PTR" => Ok(Self::Ptr(canonical(text)?)),
             "SRV" => {
                 let words: Vec<_> = text.split_whitespace().collect();
                 let [priority, weight, port, target] = words[..] else {
@@ -85,33 +109,111 @@ impl Data {
                     target: canonical(target)?,
                 })
             }
-            _ => Err(wrong("a type that a mirror writes: A, AAAA, CNAME or SRV")),
+            "MX" => {
+                let words: Vec<_> = text.split_whitespace().collect();
+                let [preference, exchange] = words[..] else {
+                    return Err(wrong("preference and server, such as `10 mx.example.org.`"));
+                };
+                let preference = preference.parse().map_err(|_| wrong("a number from 0 to 65535 before its server"))?;
+                Ok(Self::Mx { preference, exchange: canonical(exchange)? })
+            }
+            "TXT" => {
+                let strings = if text.starts_with('"') { quoted(text) } else { Some(chunked(text.as_bytes())) };
+                let data = Self::Txt(strings.ok_or_else(|| wrong("a text, or strings in quotes of up to 255 bytes"))?);
+                data.checked(|expected| wrong(expected))
+            }
+            _ => Err(wrong("a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR")),
         }
     }
 
-    /// The same where all that is said the same is written the same.
+    fn checked(self, wrong: impl Fn(&'static str) -> DnsError) -> Result<Self, DnsError> {
+        match &self {
+            Self::Txt(strings) if strings.iter().map(Vec::len).sum::<usize>() > MAX_TEXT_BYTES => {
+                Err(wrong("a text of up to 8 KiB"))
+            }
+            Self::Txt(strings) if strings.is_empty() || strings.iter().any(|string| string.len() > 255) => {
+                Err(wrong("one string at least, each of up to 255 bytes"))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Returns the data in the one form in which it is compared.
     fn normal(self) -> Result<Self, DnsError> {
         Ok(match self {
             Self::Cname(target) => Self::Cname(canonical(&target)?),
+            Self::Ptr(target) => Self::Ptr(canonical(&target)?),
+            Self::Mx { preference, exchange } => Self::Mx { preference, exchange: canonical(&exchange)? },
             Self::Srv { priority, weight, port, target } => {
                 Self::Srv { priority, weight, port, target: canonical(&target)? }
             }
-            address @ (Self::A(_) | Self::Aaaa(_)) => address,
+            other @ (Self::A(_) | Self::Aaaa(_) | Self::Txt(_)) => other,
         })
     }
 
-    /// As it goes over the wire.
+    /// Returns type and data in the wire format.
     pub(super) fn wire(&self) -> Result<(Rtype, Vec<u8>), DnsError> {
         Ok(match self {
             Self::A(address) => (Rtype::A, address.octets().to_vec()),
             Self::Aaaa(address) => (Rtype::AAAA, address.octets().to_vec()),
             Self::Cname(target) => (Rtype::CNAME, parsed(target)?.into_octets()),
+            Self::Ptr(target) => (Rtype::PTR, parsed(target)?.into_octets()),
             Self::Srv { priority, weight, port, target } => {
                 let mut octets: Vec<_> = [priority, weight, port].into_iter().flat_map(|n| n.to_be_bytes()).collect();
                 octets.extend(parsed(target)?.into_octets());
                 (Rtype::SRV, octets)
             }
+            Self::Mx { preference, exchange } => {
+                (Rtype::MX, [&preference.to_be_bytes()[..], &parsed(exchange)?.into_octets()].concat())
+            }
+            Self::Txt(strings) => (Rtype::TXT, text_octets(strings)),
         })
+    }
+
+    /// Returns whether other clients may have records of this type at a name of the mirror: then each record has a mark of its own.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Self::Txt(_) | Self::Mx { .. } | Self::Ptr(_))
+    }
+}
+
+/// Returns strings as the data of a TXT record. Longer strings were rejected before.
+pub(super) fn text_octets(strings: &[Vec<u8>]) -> Vec<u8> {
+    let octets = strings.iter().flat_map(|string| {
+        let length = u8::try_from(string.len()).unwrap_or(u8::MAX);
+        std::iter::once(length).chain(string.iter().copied().take(usize::from(length)))
+    });
+    octets.collect()
+}
+
+fn chunked(text: &[u8]) -> Vec<Vec<u8>> {
+    if text.is_empty() { vec![Vec::new()] } else { text.chunks(255).map(<[u8]>::to_vec).collect() }
+}
+
+/// Reads strings in quotes with the escapes of zone files: `\"`, `\\` and `\DDD`.
+fn quoted(text: &str) -> Option<Vec<Vec<u8>>> {
+    let (mut strings, mut bytes) = (Vec::new(), text.bytes().peekable());
+    loop {
+        while bytes.next_if(u8::is_ascii_whitespace).is_some() {}
+        match bytes.next() {
+            None => return Some(strings),
+            Some(b'"') => {}
+            Some(_) => return None,
+        }
+        let mut string = Vec::new();
+        loop {
+            match bytes.next()? {
+                b'"' => break,
+                b'\\' => match bytes.next()? {
+                    first if first.is_ascii_digit() => {
+                        let digits = [first, bytes.next()?, bytes.next()?];
+                        string.push(std::str::from_utf8(&digits).ok()?.parse().ok()?);
+                    }
+                    escaped => string.push(escaped),
+                },
+                byte => string.push(byte),
+            }
+        }
+        strings.push(string);
     }
 }
 
@@ -121,79 +223,99 @@ impl fmt::Display for Data {
             Self::A(address) => write!(f, "A {address}"),
             Self::Aaaa(address) => write!(f, "AAAA {address}"),
             Self::Cname(target) => write!(f, "CNAME {target}"),
+            Self::Ptr(target) => write!(f, "PTR {target}"),
+            Self::Mx { preference, exchange } => write!(f, "MX {preference} {exchange}"),
             Self::Srv { priority, weight, port, target } => write!(f, "SRV {priority} {weight} {port} {target}"),
+            Self::Txt(strings) => {
+                f.write_str("TXT")?;
+                strings.iter().try_for_each(|string| {
+                    f.write_str(" \"")?;
+                    string.iter().try_for_each(|byte| match byte {
+                        b'"' | b'\\' => write!(f, "\\{}", char::from(*byte)),
+                        b' '..=b'~' => f.write_char(char::from(*byte)),
+                        _ => write!(f, "\\{byte:03}"),
+                    })?;
+                    f.write_char('"')
+                })
+            }
         }
     }
 }
 
-/// What the entry of `record` is called: so that of the same name another target, or another weight, is a change, and not one that goes
-/// and one that comes.
+/// Returns the name of the entry for `record`. A record with another weight, preference or target of a CNAME is the same
+/// entry with another value, and not a removal with an addition.
 pub(super) fn entry_name(record: &Record) -> String {
     match &record.data {
-        data @ (Data::A(_) | Data::Aaaa(_)) => format!("{} {data}", record.name),
+        data @ (Data::A(_) | Data::Aaaa(_) | Data::Ptr(_)) => format!("{} {data}", record.name),
         Data::Cname(_) => format!("{} CNAME", record.name),
         Data::Srv { port, target, .. } => format!("{} SRV {port} {target}", record.name),
+        Data::Mx { exchange, .. } => format!("{} MX {exchange}", record.name),
+        data @ Data::Txt(_) => {
+            let shown = data.to_string();
+            if shown.len() <= MAX_SHOWN_CHARS {
+                return format!("{} {shown}", record.name);
+            }
+            format!("{} {}… {}", record.name, &shown[..MAX_SHOWN_CHARS], hash(record))
+        }
     }
 }
 
-/// `records` by the names of their entries, which are for people. What is in there more than once is there once, and what has to have
-/// one TTL has the shortest.
+/// Returns a hash of type and data: the label under which the mark of a single record lies. 128 bits of SHA-256, so that nobody finds
+/// two records with the same.
+pub(super) fn hash(record: &Record) -> String {
+    // Names in data were read as such before.
+    let (kind, octets) = record.data.wire().unwrap_or((Rtype::NULL, Vec::new()));
+    let digest = Sha256::new().chain_update(kind.to_int().to_be_bytes()).chain_update(octets).finalize();
+    digest.iter().take(16).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Returns the name at which the mark of a single record lies.
+pub(super) fn record_mark(name: &str, hash: &str) -> String {
+    format!("{hash}.{MARK}{name}")
+}
+
+/// Returns `record` in the form in which it is compared, and the name of its entry.
 ///
 /// # Errors
 ///
-/// Where a name is none, or not in `zone`, or a mirror's own; where a name has two targets, or a target and something else.
-pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<BTreeMap<String, Record>, DnsError> {
-    let zone = canonical(zone)?;
-    let mut entries: BTreeMap<String, Record> = BTreeMap::new();
-    for Record { name, ttl, data } in records {
-        let record = Record { name: within(&zone, &name)?, ttl, data: data.normal()? };
-        if ttl > i32::MAX as u32 {
-            return Err(DnsError::Ttl { name: record.name, ttl });
-        }
-        let entry = entry_name(&record);
-        if let Some(other) = entries.get(&entry).filter(|other| other.data != record.data) {
-            let (one, other) = (other.data.to_string(), record.data.to_string());
-            return Err(DnsError::Clash { name: record.name, one, other });
-        }
-        entries.insert(entry, record);
+/// If the name is not a domain name, not in `zone`, or a name of marks; if the data or the TTL is not valid.
+pub fn entry(zone: &str, record: Record) -> Result<(String, Record), DnsError> {
+    let Record { name, ttl, data } = record;
+    let record = Record { name: within(&canonical(zone)?, &name)?, ttl, data: data.normal()? };
+    if ttl > i32::MAX as u32 {
+        return Err(DnsError::Ttl { name: record.name, ttl });
     }
-    let (mut shortest, mut targets) = (BTreeMap::new(), BTreeMap::new());
-    for record in entries.values() {
-        let ttl = shortest.entry((record.name.clone(), record.data.wire()?.0)).or_insert(record.ttl);
-        *ttl = record.ttl.min(*ttl);
-        if matches!(record.data, Data::Cname(_)) {
-            targets.insert(record.name.clone(), record.data.to_string());
-        }
-    }
-    for record in entries.values_mut() {
-        record.ttl = shortest[&(record.name.clone(), record.data.wire()?.0)];
-        let target = targets.get(&record.name).filter(|_| !matches!(record.data, Data::Cname(_)));
-        if let Some(one) = target {
-            let (name, one, other) = (record.name.clone(), one.clone(), record.data.to_string());
-            return Err(DnsError::Clash { name, one, other });
-        }
-    }
-    Ok(entries)
+    let (name, text) = (&record.name, record.data.to_string());
+    let expected = |expected| DnsError::Data { kind: name.clone(), text: text.clone(), expected };
+    record.data.clone().checked(expected)?;
+    Ok((entry_name(&record), record))
 }
 
-/// `name` as this crate writes it, if it is one that can be in `zone`.
+/// Returns `name` as this crate writes it, if it can be a name in `zone`.
 pub(super) fn within(zone: &str, name: &str) -> Result<String, DnsError> {
     let canonical = canonical(name)?;
-    let is_within =
-        canonical == zone || zone == "." || canonical.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'));
-    if !is_within {
+    if !is_within(zone, &canonical) {
         return Err(DnsError::Outside { name: canonical, zone: zone.to_owned() });
     }
-    // What says whose it is has to be a name too.
-    let mark = format!("{MARK}{canonical}");
-    if canonical.starts_with(MARK) || parsed(&mark).is_err() {
-        let why = format!("{MARK}NAME says of each name whose it is");
-        return Err(DnsError::Name { name: canonical, why });
+    // Marks must be names, too, and nobody may write them as records.
+    let mark = record_mark(&canonical, &"0".repeat(32));
+    let reserved = [MARK, OWNER].map(|label| label.trim_end_matches('.'));
+    if canonical.split('.').any(|label| reserved.contains(&label)) || parsed(&mark).is_err() {
+        let why =
+            format!("{MARK}NAME and names below it record the owner of each name, so NAME may have up to 200 bytes");
+        return Err(DnsError::Name { name: shown(&canonical).into_owned(), why });
     }
     Ok(canonical)
 }
 
-/// In small letters, with a dot at the end.
+pub(super) fn is_within(zone: &str, name: &str) -> bool {
+    name == zone || zone == "." || name.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'))
+}
+
+/// Returns a name in lower case, with a dot at the end.
 pub(super) fn canonical(name: &str) -> Result<String, DnsError> {
     let mut name = parsed(name)?;
     name.make_canonical();
@@ -201,5 +323,20 @@ pub(super) fn canonical(name: &str) -> Result<String, DnsError> {
 }
 
 pub(super) fn parsed(name: &str) -> Result<Name<Vec<u8>>, DnsError> {
-    Name::vec_from_str(name).map_err(|why| DnsError::Name { name: name.to_owned(), why: why.to_string() })
+    let wrong = |why: String| DnsError::Name { name: shown(name).into_owned(), why };
+    if name.is_empty() {
+        return Err(wrong("it is empty".to_owned()));
+    }
+    if !name.is_ascii() {
+        return Err(wrong("it has letters beyond ASCII: write it in its ASCII form (`xn--…`)".to_owned()));
+    }
+    Name::vec_from_str(name).map_err(|why| wrong(why.to_string()))
+}
+
+/// Returns the beginning of a name for an error message.
+fn shown(name: &str) -> Cow<'_, str> {
+    match name.char_indices().nth(260) {
+        Some((end, _)) => format!("{}…", &name[..end]).into(),
+        None => name.into(),
+    }
 }

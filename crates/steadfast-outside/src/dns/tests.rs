@@ -54,11 +54,17 @@ fn what_cannot_be_in_the_zone_is_told() {
         (vec![a("web.example.com")], "web.example.com. is not in the zone example.org.: names are to be given in full"),
         (vec![a("badexample.org")], "badexample.org. is not in the zone example.org."),
         (vec![a("web..example.org")], "\"web..example.org\" cannot be the name of an entry"),
-        (vec![a("_steadfast.web.example.org")], "_steadfast.NAME says of each name whose it is"),
-        (vec![a(&long)], "_steadfast.NAME says of each name whose it is"),
+        (vec![a("_steadfast.web.example.org")], "record the owner of each name"),
+        (vec![a("x._steadfast.web.example.org")], "record the owner of each name"),
+        (vec![a("a._steadfast-owner.example.org")], "record the owner of each name"),
+        (vec![a("")], "\"\" cannot be the name of an entry: it is empty"),
+        (vec![a("bücher.example.org")], "it has letters beyond ASCII"),
+        (vec![a(&format!("{}.example.org", "x".repeat(70)))], "cannot be the name of an entry"),
+        (vec![record("example.org", 60, "CNAME", "x.")], "example.org. is the zone itself, and cannot have CNAME x."),
+        (vec![a(&long)], "NAME may have up to 200 bytes"),
         (
             vec![a("web.example.org"), record("web.example.org", 60, "CNAME", "x.")],
-            "cannot have both CNAME x. and A 10.0.0.1",
+            "cannot have both A 10.0.0.1 and CNAME x.",
         ),
         (
             vec![record("w.example.org", 60, "CNAME", "x."), record("w.example.org", 60, "CNAME", "y.")],
@@ -75,7 +81,13 @@ fn what_cannot_be_in_the_zone_is_told() {
         ("SRV", "1 2 3", "it takes priority, weight, port and target"),
         ("SRV", "1 2 65536 a.", "it takes numbers from 0 to 65535"),
         ("CNAME", "a..b", "\"a..b\" cannot be the name of an entry"),
-        ("MX", "10 a.", "it takes a type that a mirror writes: A, AAAA, CNAME or SRV"),
+        ("CNAME", "", "it is empty"),
+        ("MX", "a.", "it takes preference and server"),
+        ("MX", "x a.", "it takes a number from 0 to 65535"),
+        ("TXT", "\"a\" b", "it takes a text, or strings in quotes"),
+        ("TXT", &format!("\"{}\"", "x".repeat(256)), "each of up to 255 bytes"),
+        ("TXT", &"x".repeat(9000), "it takes a text of up to 8 KiB"),
+        ("NS", "a.", "it takes a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR"),
     ] {
         let error = Data::read(kind, text).expect_err(told).to_string();
         assert!(error.contains(told), "{error}");
@@ -267,4 +279,104 @@ async fn a_zone_that_cannot_be_seen_is_not_changed() {
     let mut status = mirror.status();
     let status = status.wait_for(|status| status.failing.is_some()).await.expect("a mirror at work").clone();
     assert_eq!((status.looks, status.done), (0, Vec::new()));
+}
+
+fn wanted(records: &[Record]) -> BTreeMap<String, Record> {
+    records.iter().map(|record| entry("example.org", record.clone()).expect("valid")).collect()
+}
+
+#[test]
+fn text_is_read_and_shown_as_in_zone_files() {
+    let long = "x".repeat(300);
+    for (text, shown) in [
+        ("v=spf1 -all", "TXT \"v=spf1 -all\""),
+        (r#""a" "b c""#, r#"TXT "a" "b c""#),
+        (r#""a\"\\ \195\188""#, r#"TXT "a\"\\ \195\188""#),
+        ("ü", r#"TXT "\195\188""#),
+        ("", "TXT \"\""),
+        (&long, &format!("TXT \"{}\" \"{}\"", "x".repeat(255), "x".repeat(45))),
+    ] {
+        assert_eq!(Data::read("TXT", text).expect("a text").to_string(), shown);
+    }
+    assert_eq!(Data::read("MX", "10 MX.example.org").expect("MX").to_string(), "MX 10 mx.example.org.");
+    assert_eq!(Data::read("PTR", "A.example.org").expect("PTR").to_string(), "PTR a.example.org.");
+    let (name, _) = entry("example.org", record("example.org", 1, "TXT", &long)).expect("valid");
+    assert!(name.len() < 140 && name.contains('…'), "{name}");
+}
+
+#[test]
+fn longest_ttl_of_rfc_2181_is_valid() {
+    let all = wanted(&[
+        record("web.example.org", 86_400, "A", "10.0.0.1"),
+        record("x.example.org", i32::MAX as u32, "A", "10.0.0.1"),
+    ]);
+    assert_eq!(all.values().map(|record| record.ttl).collect::<Vec<_>>(), [86_400, 2_147_483_647]);
+}
+
+#[test]
+fn settle_rejects_only_what_clashes() {
+    let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
+    let mut all = wanted(&[
+        record("web.example.org", 60, "A", "10.0.0.1"),
+        record("web.example.org", 30, "A", "10.0.0.2"),
+        record("web.example.org", 90, "CNAME", "x."),
+        record("alias.example.org", 90, "CNAME", "x."),
+        record("example.org", 90, "CNAME", "x."),
+        record("example.org", 90, "A", "10.0.0.3"),
+    ]);
+    let rejected = zone.settle(&mut all);
+    assert_eq!(rejected.keys().collect::<Vec<_>>(), ["example.org. CNAME", "web.example.org. CNAME"]);
+    assert!(rejected["web.example.org. CNAME"].contains("cannot have both A 10.0.0.1 and CNAME x."), "{rejected:?}");
+    let left: Vec<_> = all.iter().map(|(name, record)| format!("{name} {}", record.ttl)).collect();
+    let expected = [
+        "alias.example.org. CNAME 90",
+        "example.org. A 10.0.0.3 90",
+        "web.example.org. A 10.0.0.1 30",
+        "web.example.org. A 10.0.0.2 30",
+    ];
+    assert_eq!(left, expected);
+}
+
+#[test]
+fn settle_keeps_existing_alias_and_foreign_records() {
+    let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
+    let alias = record("web.example.org.", 90, "CNAME", "x.");
+    let foreign = record("example.org.", 300, "TXT", "theirs");
+    zone.state().seen = Seen {
+        own: [("web.example.org. CNAME".to_owned(), alias.clone())].into(),
+        foreign: [("example.org.".to_owned(), vec![foreign.clone()])].into(),
+        ..Seen::default()
+    };
+    let mut all = wanted(&[
+        alias,
+        record("web.example.org", 60, "A", "10.0.0.1"),
+        record("example.org", 60, "TXT", "theirs"),
+        record("example.org", 60, "TXT", "ours"),
+    ]);
+    let rejected = zone.settle(&mut all);
+    assert_eq!(rejected.keys().collect::<Vec<_>>(), ["example.org. TXT \"theirs\"", "web.example.org. A 10.0.0.1"]);
+    assert_eq!(all["example.org. TXT \"ours\""].ttl, 300, "one TTL with the record of others");
+}
+
+#[test]
+fn zones_route_records_by_longest_suffix() {
+    let zone = |name: &str| Zone::new("127.0.0.1", name, key(), "m").expect("a zone");
+    let zones = Zones::new(vec![zone("example.org"), zone("b.example.org"), zone("10.in-addr.arpa")]).expect("zones");
+    let place = |name: &str| {
+        zones.entry(record(name, 1, "A", "10.0.0.1")).map(|(name, _)| name).map_err(|error| error.to_string())
+    };
+    assert_eq!(place("a.b.Example.org").as_deref(), Ok("a.b.example.org. A 10.0.0.1"));
+    assert_eq!(place("b.example.org").as_deref(), Ok("b.example.org. A 10.0.0.1"));
+    let error = place("a.example.net").expect_err("in none");
+    assert!(error.contains("is not in the zone 10.in-addr.arpa., b.example.org., example.org."), "{error}");
+    let steps: Vec<_> = ["a.b.example.org", "a.example.org"]
+        .map(|name| record(&format!("{name}."), 1, "A", "10.0.0.1"))
+        .map(|value| Step::Add { name: value.name.clone(), value })
+        .into();
+    let found = Found { own: [].into(), others: [].into(), busy: [].into() };
+    let described = zones.describe(&found, &steps);
+    let of = |start: &str| described.iter().filter(|line| line.starts_with(start)).cloned().collect::<Vec<_>>();
+    assert_eq!(of("zone "), ["zone b.example.org.", "zone example.org."]);
+    assert!(Zones::new(vec![zone("a."), zone("A")]).is_err());
+    assert!(Zones::new(Vec::new()).is_err());
 }

@@ -1,4 +1,4 @@
-//! What an update of a name is made of: for the wire, and in nsupdate's words.
+//! Updates of names and of single records: for the wire, and as commands of nsupdate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,26 +8,72 @@ use domain::base::{Ttl, UnknownRecordData};
 
 use super::contents::Seen;
 use super::error::DnsError;
-use super::record::{MARK, Record, parsed, within};
+use super::record::{Data, MARK, Record, hash, parsed, record_mark, text_octets, within};
 use crate::entry::Step;
 
-/// For how many seconds a mark may be remembered: nobody but mirrors asks for it, and they never remember.
+/// TTL of a mark, in seconds. Only mirrors read marks, and they never cache.
 const MARK_TTL: u32 = 60;
 
-/// All that is to be done to one name, at once or not at all.
+/// All changes of one name, or of one record at the apex. They are carried out together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Update {
     pub(super) name: String,
-    /// Whether it bears the mark; otherwise it must not be in use, nor have anybody's mark.
-    pub(super) is_marked: bool,
-    /// What goes, before what comes: then what has a CNAME can have something else.
+    pub(super) owner: Owner,
+    /// Records to delete. They come first, so that a name with a CNAME can have another record afterwards.
     pub(super) less: Vec<Record>,
     pub(super) more: Vec<Record>,
-    /// Whether nothing is left that the mark is for.
-    pub(super) is_last: bool,
+    /// Marks of single records, by the name of the mark.
+    pub(super) records: BTreeMap<String, RecordMark>,
 }
 
-/// The updates that `steps` are made of, in the order of what each name is first about, and the first that cannot be.
+/// Owner of the name of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The mirror: the name bears the mark, and loses it with its last record.
+    Mirror {
+        /// Whether no entry is left.
+        is_last: bool,
+    },
+    /// Nobody: neither the name nor a mark may exist.
+    Nobody,
+    /// Somebody else: at the apex only the marks of single records count.
+    Zone,
+}
+
+/// Change of the mark of a single record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordMark {
+    /// It must not exist, and is added.
+    Add,
+    /// It must exist, and stays.
+    Keep,
+    /// It must exist, and is deleted.
+    Remove,
+}
+
+impl Update {
+    /// Returns a name for the update that is the same the next time.
+    pub(super) fn id(&self) -> String {
+        match (self.owner, self.records.keys().next()) {
+            (Owner::Zone, Some(mark)) => mark.clone(),
+            _ => self.name.clone(),
+        }
+    }
+
+    /// Returns the size within a message, in bytes, at most.
+    pub(super) fn size(&self) -> usize {
+        let name = self.name.len() + 16;
+        let records = self.less.iter().chain(&self.more);
+        let data = |record: &Record| record.data.wire().map_or(0, |(_, octets)| octets.len());
+        // Each mark has a condition and a change, with 210 bytes of text at most.
+        2 * (name + 256)
+            + records.map(|record| name + data(record)).sum::<usize>()
+            + self.records.len() * 2 * (name + 256)
+    }
+}
+
+/// Returns the updates that `steps` consist of, in the order of the first step of each, and the first step that is not possible. Marks of
+/// records that do not exist any more are removed with them.
 pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<Update>, Result<(), DnsError>) {
     let (mut updates, mut places) = (Vec::<Update>::new(), BTreeMap::new());
     let mut left: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -41,52 +87,118 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
             Step::Change { from, to, .. } => (Some(from), Some(to)),
             Step::Remove { value, .. } => (Some(value), None),
         };
-        // All of them are of one name; the mirror wants none that is of two.
+        // Both are of one name.
         let Some(name) = more.or(less).map(|record| &record.name) else { continue };
-        let wrong = more.map_or(Ok(()), |record| sound(zone, record));
+        let wrong = more.map_or(Ok(()), |record| sound(zone, record, seen));
         if wrong.is_err() {
             first = first.and(wrong);
             continue;
         }
         let entries = left.entry(name).or_default();
         if more.is_some() {
-            entries.insert(step.name())
+            entries.insert(step.name());
         } else {
-            entries.remove(step.name())
-        };
-        let place = *places.entry(name).or_insert_with(|| {
-            let is_marked = seen.marked.contains(name);
-            updates.push(Update { name: name.clone(), is_marked, less: Vec::new(), more: Vec::new(), is_last: false });
+            entries.remove(step.name());
+        }
+        let is_apex = name == zone;
+        // At the apex each record is an update of its own: records of different owners meet there.
+        let place = (name, is_apex.then(|| step.name()));
+        let place = *places.entry(place).or_insert_with(|| {
+            let owner = match (is_apex, seen.marked.contains(name)) {
+                (true, _) => Owner::Zone,
+                (false, true) => Owner::Mirror { is_last: false },
+                (false, false) => Owner::Nobody,
+            };
+            let (less, more, records) = (Vec::new(), Vec::new(), BTreeMap::new());
+            updates.push(Update { name: name.clone(), owner, less, more, records });
             updates.len() - 1
         });
         updates[place].less.extend(less.cloned());
         updates[place].more.extend(more.cloned());
     }
     for update in &mut updates {
-        update.is_last = left[&*update.name].is_empty();
+        if let Owner::Mirror { is_last } = &mut update.owner {
+            *is_last = left[&*update.name].is_empty();
+        }
+        update.records = record_marks(update, seen);
     }
+    updates.retain(|update| {
+        let clash = remaining_alias(update, seen);
+        let is_possible = clash.is_none();
+        if let (Some(error), true) = (clash, first.is_ok()) {
+            first = Err(error);
+        }
+        is_possible
+    });
+    let needed: BTreeSet<String> = updates.iter().flat_map(|update| update.records.keys().cloned()).collect();
+    updates.extend(unused_marks(seen, zone).filter(|update| !update.records.keys().any(|mark| needed.contains(mark))));
     (updates, first)
 }
 
-/// Whether `record` is as [`entries`](super::entries) makes it: another one would be there at each look under another name.
-fn sound(zone: &str, record: &Record) -> Result<(), DnsError> {
-    record.data.wire()?;
-    let name = within(zone, &record.name)?;
-    if name == record.name {
-        Ok(())
-    } else {
-        let why = format!("it has to be written {name}, as `dns::entries` does");
-        Err(DnsError::Name { name: record.name.clone(), why })
+/// Returns what happens to the marks of single records.
+fn record_marks(update: &Update, seen: &Seen) -> BTreeMap<String, RecordMark> {
+    let is_marked = |record: &&Record| update.owner == Owner::Zone || record.data.is_shared();
+    let mut marks = BTreeMap::new();
+    for record in update.less.iter().filter(is_marked) {
+        marks.insert(record_mark(&update.name, &hash(record)), RecordMark::Remove);
     }
+    for record in update.more.iter().filter(is_marked) {
+        let hash = hash(record);
+        let exists = seen.records.contains(&(update.name.clone(), hash.clone()));
+        marks.insert(record_mark(&update.name, &hash), if exists { RecordMark::Keep } else { RecordMark::Add });
+    }
+    marks
 }
 
-/// What is to be changed does not go into one message.
+/// Returns an error if the name keeps a CNAME and gets another record: servers ignore such an addition without an error.
+fn remaining_alias(update: &Update, seen: &Seen) -> Option<DnsError> {
+    let is_alias = |record: &&Record| matches!(record.data, Data::Cname(_));
+    let mut existing = seen.own.values().filter(|record| record.name == update.name);
+    let alias = existing.find(is_alias).filter(|record| !update.less.contains(record))?;
+    let other = update.more.iter().find(|record| !is_alias(record))?;
+    let (one, other) = (alias.data.to_string(), other.data.to_string());
+    Some(DnsError::Clash { name: update.name.clone(), one, other })
+}
+
+/// Returns updates that delete the marks of records that another client has deleted. Otherwise the mirror would take such a
+/// record for its own if somebody added it again later.
+fn unused_marks<'a>(seen: &'a Seen, zone: &'a str) -> impl Iterator<Item = Update> + 'a {
+    let used: BTreeSet<_> = seen.own.values().map(|record| (record.name.clone(), hash(record))).collect();
+    let unused = seen.records.iter().filter(move |record| !used.contains(record));
+    unused.filter(move |(name, _)| name == zone || seen.marked.contains(name)).map(|(name, hash)| Update {
+        name: name.clone(),
+        owner: Owner::Zone,
+        less: Vec::new(),
+        more: Vec::new(),
+        records: BTreeMap::from([(record_mark(name, hash), RecordMark::Remove)]),
+    })
+}
+
+/// Checks that `record` is as [`entry`](super::entry) makes it: another one would have another name at each look.
+fn sound(zone: &str, record: &Record, seen: &Seen) -> Result<(), DnsError> {
+    record.data.wire()?;
+    let name = within(zone, &record.name)?;
+    if name != record.name {
+        let why = format!("it has to be written {name}, as `dns::entry` does");
+        return Err(DnsError::Name { name: record.name.clone(), why });
+    }
+    let foreign = seen.foreign.get(&name).into_iter().flatten();
+    if foreign.into_iter().any(|other| other.data == record.data) {
+        return Err(DnsError::Exists { name, what: record.data.to_string() });
+    }
+    if name == zone && matches!(record.data, Data::Cname(_)) {
+        return Err(DnsError::Apex { name, what: record.data.to_string() });
+    }
+    Ok(())
+}
+
+/// The changes do not fit into one message.
 #[derive(Debug)]
 pub(super) struct TooMuch;
 
-/// Writes `updates` into one message that is carried out as a whole or not at all.
+/// Writes `updates` into one message, which the server carries out as a whole or not at all.
 pub(super) fn write(
-    updates: &[Update],
+    updates: &[&Update],
     mark: &str,
     mut prerequisites: AnswerBuilder<Vec<u8>>,
 ) -> Result<AdditionalBuilder<Vec<u8>>, TooMuch> {
@@ -96,24 +208,32 @@ pub(super) fn write(
     }
     let data = |kind: Rtype, octets: Vec<u8>| UnknownRecordData::from_octets(kind, octets).map_err(much);
     let nothing = || data(Rtype::ANY, Vec::new());
-    let text = || data(Rtype::TXT, [&[u8::try_from(mark.len()).map_err(much)?], mark.as_bytes()].concat());
-    let names = |update: &Update| {
-        let mark = parsed(&format!("{MARK}{}", update.name)).map_err(much)?;
-        Ok((parsed(&update.name).map_err(much)?, mark))
-    };
+    let text = || data(Rtype::TXT, text_octets(&[mark.as_bytes().to_vec()]));
+    let name_of = |name: &str| parsed(name).map_err(much);
+    let mark_of = |update: &Update| parsed(&format!("{MARK}{}", update.name)).map_err(much);
     let now = Ttl::from_secs(0);
     for update in updates {
-        let (name, says) = names(update)?;
-        if update.is_marked {
-            prerequisites.push((says, Class::IN, now, text()?)).map_err(much)?;
-        } else {
-            prerequisites.push((name, Class::NONE, now, nothing()?)).map_err(much)?;
-            prerequisites.push((says, Class::NONE, now, nothing()?)).map_err(much)?;
+        match update.owner {
+            Owner::Mirror { .. } => {
+                prerequisites.push((mark_of(update)?, Class::IN, now, text()?)).map_err(much)?;
+            }
+            Owner::Nobody => {
+                prerequisites.push((name_of(&update.name)?, Class::NONE, now, nothing()?)).map_err(much)?;
+                prerequisites.push((mark_of(update)?, Class::NONE, now, nothing()?)).map_err(much)?;
+            }
+            Owner::Zone => {}
+        }
+        for (name, mark) in &update.records {
+            let condition = match mark {
+                RecordMark::Add => (name_of(name)?, Class::NONE, now, nothing()?),
+                RecordMark::Keep | RecordMark::Remove => (name_of(name)?, Class::IN, now, text()?),
+            };
+            prerequisites.push(condition).map_err(much)?;
         }
     }
     let mut changes = prerequisites.authority();
     for update in updates {
-        let (name, says) = names(update)?;
+        let name = name_of(&update.name)?;
         for (records, class) in [(&update.less, Class::NONE), (&update.more, Class::IN)] {
             for record in records {
                 let (kind, octets) = record.data.wire().map_err(much)?;
@@ -121,30 +241,53 @@ pub(super) fn write(
                 changes.push((&name, class, ttl, data(kind, octets)?)).map_err(much)?;
             }
         }
-        if update.is_last && update.is_marked {
-            changes.push((says, Class::NONE, now, text()?)).map_err(much)?;
-        } else if !update.is_last && !update.is_marked {
-            changes.push((says, Class::IN, Ttl::from_secs(MARK_TTL), text()?)).map_err(much)?;
+        match update.owner {
+            Owner::Mirror { is_last: true } => {
+                changes.push((mark_of(update)?, Class::NONE, now, text()?)).map_err(much)?;
+            }
+            Owner::Nobody if !update.more.is_empty() => {
+                changes.push((mark_of(update)?, Class::IN, Ttl::from_secs(MARK_TTL), text()?)).map_err(much)?;
+            }
+            _ => {}
+        }
+        for (name, mark) in &update.records {
+            let change = match mark {
+                RecordMark::Add => (name_of(name)?, Class::IN, Ttl::from_secs(MARK_TTL), text()?),
+                RecordMark::Remove => (name_of(name)?, Class::NONE, now, text()?),
+                RecordMark::Keep => continue,
+            };
+            changes.push(change).map_err(much)?;
         }
     }
     Ok(changes.additional())
 }
 
-/// As nsupdate would be told it.
+/// Returns an update as commands of nsupdate.
 pub(super) fn words(update: &Update, mark: &str) -> Vec<String> {
-    let Update { name, is_marked, less, more, is_last } = update;
-    let mut words = if *is_marked {
-        vec![format!("prereq yxrrset {MARK}{name} IN TXT \"{mark}\"")]
-    } else {
-        vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK}{name}")]
+    let Update { name, owner, less, more, records } = update;
+    let mut words = match owner {
+        Owner::Mirror { .. } => vec![format!("prereq yxrrset {MARK}{name} IN TXT \"{mark}\"")],
+        Owner::Nobody => vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK}{name}")],
+        Owner::Zone => Vec::new(),
     };
+    words.extend(records.iter().map(|(name, change)| match change {
+        RecordMark::Add => format!("prereq nxdomain {name}"),
+        RecordMark::Keep | RecordMark::Remove => format!("prereq yxrrset {name} IN TXT \"{mark}\""),
+    }));
     words.extend(less.iter().map(|record| format!("update delete {name} IN {}", record.data)));
     words.extend(more.iter().map(|record| format!("update add {name} {} IN {}", record.ttl, record.data)));
-    match (is_marked, is_last) {
-        (true, true) => words.push(format!("update delete {MARK}{name} IN TXT \"{mark}\"")),
-        (false, false) => words.push(format!("update add {MARK}{name} {MARK_TTL} IN TXT \"{mark}\"")),
+    match owner {
+        Owner::Mirror { is_last: true } => words.push(format!("update delete {MARK}{name} IN TXT \"{mark}\"")),
+        Owner::Nobody if !more.is_empty() => {
+            words.push(format!("update add {MARK}{name} {MARK_TTL} IN TXT \"{mark}\""));
+        }
         _ => {}
     }
+    words.extend(records.iter().filter_map(|(name, change)| match change {
+        RecordMark::Add => Some(format!("update add {name} {MARK_TTL} IN TXT \"{mark}\"")),
+        RecordMark::Remove => Some(format!("update delete {name} IN TXT \"{mark}\"")),
+        RecordMark::Keep => None,
+    }));
     words.push("send".to_owned());
     words
 }

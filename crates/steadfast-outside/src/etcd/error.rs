@@ -69,7 +69,7 @@ impl EtcdError {
         match self {
             Self::Socket { .. } | Self::Unexpected { .. } => true,
             Self::Refused { answer, .. } => {
-                answer.starts_with("5") || of_member.iter().any(|text| answer.contains(text))
+                answer.starts_with('5') || of_member.iter().any(|text| answer.contains(text))
             }
             _ => false,
         }

@@ -33,6 +33,14 @@ _steadfast.foreign 60 TXT \"steadfast:two\"
 _steadfast.promised 60 TXT \"steadfast:two\"
 ";
 
+const OTHER_ZONE: &str = "\
+$ORIGIN example.net.
+$TTL 300
+@ SOA ns hostmaster 1 3600 600 86400 60
+@ NS ns
+ns A 127.0.0.1
+";
+
 /// As nsupdate takes it after `-y`.
 pub(crate) fn key(name: &str, secret: &str) -> String {
     format!("hmac-sha256:{name}:{secret}")
@@ -88,7 +96,7 @@ impl Kind {
                      database:\n    storage: {folder}\n    journal-db-max-size: 16M\nkey:\n{}acl:\n  - id: mirror\n    key: mirror\n    \
                      action: [transfer, update]\n  - id: reader\n    key: reader\n    action: transfer\ntemplate:\n  - id: default\n    \
                      storage: {folder}\n    file: zone\n    zonefile-sync: -1\n    zonefile-load: difference-no-serial\n    journal-content: all\nzone:\n  \
-                     - domain: example.org\n    acl: [mirror, reader]\n",
+                     - domain: example.org\n    acl: [mirror, reader]\n  - domain: example.net\n    file: other\n    acl: [mirror, reader]\n",
                     keys.concat()
                 )
             }
@@ -100,7 +108,8 @@ impl Kind {
                     "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; pid-file none; \
                      lock-file none; session-keyfile \"{folder}/session\"; recursion no; dnssec-validation no; notify no; \
                      empty-zones-enable no; }};\ncontrols {{}};\n{}zone \"example.org\" {{ type primary; file \"zone\"; allow-transfer {{ key mirror; key reader; }}; \
-                     allow-update {{ key mirror; }}; }};\n",
+                     allow-update {{ key mirror; }}; }};\nzone \"example.net\" {{ type primary; file \"other\"; \
+                     allow-transfer {{ key mirror; }}; allow-update {{ key mirror; }}; }};\n",
                     keys.concat()
                 )
             }
@@ -128,6 +137,7 @@ impl Running {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         std::fs::write(folder.join("conf"), kind.configuration(&folder, address))?;
         std::fs::write(folder.join("zone"), ZONE)?;
+        std::fs::write(folder.join("other"), OTHER_ZONE)?;
         let mut running = Self { kind, folder, address, process: None };
         running.begin().await?;
         Ok(running)
@@ -169,11 +179,16 @@ impl Running {
                 std::fs::remove_file(path)?;
             }
         }
+        std::fs::write(self.folder.join("other"), OTHER_ZONE)?;
         Ok(std::fs::write(self.folder.join("zone"), ZONE)?)
     }
 
     pub(crate) fn target(&self, mark: &str) -> Result<Zone> {
-        Ok(Zone::new(&self.address.to_string(), "example.org", key(MIRROR.0, MIRROR.1).parse()?, mark)?)
+        self.target_of("example.org", mark)
+    }
+
+    pub(crate) fn target_of(&self, zone: &str, mark: &str) -> Result<Zone> {
+        Ok(Zone::new(&self.address.to_string(), zone, key(MIRROR.0, MIRROR.1).parse()?, mark)?)
     }
 
     /// What is answered, a line a record, without names and classes; addresses of one name in order.

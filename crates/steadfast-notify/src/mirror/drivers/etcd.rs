@@ -1,20 +1,68 @@
 //! Keys of etcd.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body as RequestBody;
 use steadfast_outside::Settings;
-use steadfast_outside::etcd::{Etcd, EtcdError, Text};
+use steadfast_outside::etcd::{Body, Etcd, EtcdError, Plain, Requests, Text};
 
+use super::innermost;
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
+use crate::mirror::driver::{AnyDriver, Driver, Refused};
+use crate::mirror::entry::Entry;
+use crate::secret::Secret;
+use crate::server::{Asked, Server};
 use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
 pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Text), READY];
 
-/// `compare` is how often it is looked, where that is said: what keeps the lease alive.
-pub(super) fn open(config: &mirrors::Etcd, compare: Option<Duration>) -> Result<Box<dyn AnyDriver>, Refused> {
+/// Opens the mirror. `compare` is the interval between two looks, if it is configured: each look renews the lease.
+pub(super) async fn open(
+    config: &mirrors::Etcd,
+    compare: Option<Duration>,
+    folder: &Path,
+) -> Result<Box<dyn AnyDriver>, Refused> {
+    let files = [&config.ca_file, &config.certificate_file, &config.key_file];
+    let is_tls = config.endpoints.iter().any(|endpoint| endpoint.starts_with("https://"));
+    if !is_tls {
+        if files.iter().any(|file| file.is_some()) {
+            let what = "`ca_file`, `certificate_file` and `key_file` are for endpoints with TLS";
+            return Err(Refused::at("etcd.endpoints", what, "write the endpoints as https://HOST:PORT"));
+        }
+        return opened(Plain, config, compare, folder);
+    }
+    let mut clients = BTreeMap::new();
+    for endpoint in &config.endpoints {
+        let asked = Asked {
+            url: endpoint,
+            headers: &BTreeMap::new(),
+            secret_headers: &BTreeMap::new(),
+            ca_file: config.ca_file.as_deref(),
+            certificate_file: config.certificate_file.as_deref(),
+            key_file: config.key_file.as_deref(),
+            proxy: None,
+        };
+        let server = asked.server(folder).await;
+        let Server { connection, .. } =
+            server.map_err(|wrong| Refused::at("etcd", format!("{endpoint}: {}", wrong.what), wrong.remedy))?;
+        clients.insert(endpoint.trim_end_matches('/').to_owned(), connection.client());
+    }
+    opened(Connected { clients }, config, compare, folder)
+}
+
+fn opened<R: Requests>(
+    requests: R,
+    config: &mirrors::Etcd,
+    compare: Option<Duration>,
+    folder: &Path,
+) -> Result<Box<dyn AnyDriver>, Refused> {
     let endpoints: Vec<_> = config.endpoints.iter().map(String::as_str).collect();
-    let target = Etcd::new(&endpoints, &config.prefix, &config.mark).map_err(|error| match error {
+    let target = Etcd::by(requests, &endpoints, &config.prefix, &config.mark).map_err(|error| match error {
         EtcdError::Empty => Refused::at("etcd.prefix", error, "say under what its keys are, and whose they are"),
         _ => Refused::at("etcd.endpoints", error, "name its client URLs"),
     })?;
@@ -22,11 +70,46 @@ pub(super) fn open(config: &mirrors::Etcd, compare: Option<Duration>) -> Result<
         None => target,
         Some(lease) => target.lasting(lease.0),
     };
-    if target.lasts() < 2 * compare.unwrap_or(Settings::default().compare) {
-        let what = "the lease could end between two looks, which keep it alive";
-        return Err(Refused::at("etcd.lease", what, "have it last at least twice as long as `compare` says"));
+    if target.lasts() < compare.unwrap_or(Settings::default().compare).saturating_mul(2) {
+        let what = "the lease could expire between two looks, which renew it";
+        return Err(Refused::at("etcd.lease", what, "make it at least twice as long as `compare`"));
     }
+    let target = match (&config.user, &config.password) {
+        (Some(user), Some(from)) => {
+            Secret::read(from, folder).map_err(|why| Refused::at("etcd.password", why, "put the password there"))?;
+            let (from, folder) = (from.clone(), folder.to_owned());
+            target.user(user, move || {
+                let secret = Secret::read(&from, &folder)?;
+                secret.text().map(str::to_owned).ok_or_else(|| format!("{from:?} is not UTF-8"))
+            })
+        }
+        (None, None) => target,
+        _ => return Err(Refused::at("etcd.user", "a user needs a password, and a password a user", "give both")),
+    };
     // An entry that is not ready is not registered.
-    let values = ready(|entry| Ok((entry.key.clone(), Text(entry.text("value").unwrap_or_default().to_owned()))));
+    let values = Box::new(|all: &BTreeMap<String, Entry>| {
+        let ready = all.values().filter(|entry| entry.is_ready);
+        let text = |entry: &Entry| Text(entry.text("value").unwrap_or_default().to_owned());
+        (ready.map(|entry| (entry.key.clone(), text(entry))).collect(), None)
+    });
     Ok(Box::new(Driver { target, values }))
+}
+
+/// The library's own connections, one for each endpoint.
+struct Connected {
+    clients: BTreeMap<String, Client>,
+}
+
+impl Requests for Connected {
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, String> {
+        let (mut head, body) = request.into_parts();
+        let authority = head.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        let endpoint = format!("{}://{authority}", head.uri.scheme_str().unwrap_or_default());
+        let client = self.clients.get(&endpoint).ok_or_else(|| format!("no connection to {endpoint}"))?;
+        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        head.uri = path.parse().map_err(|_| "its path is not valid".to_owned())?;
+        let sent = client.send(Request::from_parts(head, RequestBody::from(body))).await;
+        let response = sent.map_err(|error| innermost(&error))?;
+        Ok(response.map(|body| body.map_err(|error| Box::from(innermost(&*Box::from(error)))).boxed_unsync()))
+    }
 }

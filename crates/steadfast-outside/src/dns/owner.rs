@@ -1,0 +1,115 @@
+//! The ownership record of a mark: a TXT record in the zone with the process that maintains the mark's names.
+
+use domain::base::iana::{Class, Rtype};
+use domain::base::{Ttl, UnknownRecordData};
+use sha2::{Digest, Sha256};
+
+use super::error::{Asked, DnsError};
+use super::record::{Data, OWNER, parsed, text_octets};
+use super::update::TooMuch;
+use super::wire::Trouble;
+use super::{Question, Zone};
+use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
+
+/// TTL of the record, in seconds.
+const OWNER_TTL: u32 = 60;
+
+/// Upper bound of the ID of a process: it is one string of a TXT record.
+const MAX_INSTANCE_BYTES: usize = 200;
+
+impl Zone {
+    /// Claims the names of this mark for the process `instance` at `now`, in seconds since 1970.
+    ///
+    /// The record is a TXT record at `HASH._steadfast-owner.ZONE`, with the mark, the ID of the process and the time of
+    /// the last renewal. A record that was not renewed for five minutes is taken over. The clocks of both processes must agree to some minutes.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not confirm the claim.
+    pub async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+        let instance: String = instance.chars().filter(char::is_ascii_graphic).take(MAX_INSTANCE_BYTES).collect();
+        let name = self.owner_name();
+        let wire = parsed(&name)?;
+        let query = Question::Records(&wire, Rtype::TXT);
+        let (records, _) = self.ask(query).await?.records();
+        if let Some((other, renewed)) = records.iter().find_map(read_owner) {
+            let age = now.saturating_sub(renewed);
+            if other != instance && age < OWNER_EXPIRES_SECS {
+                return Ok(Claim::Other { instance: other.escape_debug().to_string(), renewed });
+            }
+            if other == instance && now.abs_diff(renewed) < OWNER_RENEW_SECS {
+                return Ok(Claim::Ours);
+            }
+        }
+        match self.write_owner(&name, &records, &instance, now).await {
+            // Another process was faster: the next claim shows its record.
+            Err(DnsError::Taken { .. }) => {
+                let (records, _) = self.ask(query).await?.records();
+                let other = records.iter().find_map(read_owner).filter(|(other, _)| *other != instance);
+                Ok(other.map_or(Claim::Ours, |(other, renewed)| Claim::Other {
+                    instance: other.escape_debug().to_string(),
+                    renewed,
+                }))
+            }
+            written => written.map(|()| Claim::Ours),
+        }
+    }
+
+    /// Returns the name of the record. Each mark has a name of its own, so that claims of different marks do not meet.
+    fn owner_name(&self) -> String {
+        let digest = Sha256::digest(self.mark.as_bytes());
+        let hash = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
+        if self.name == "." { format!("{hash}.{OWNER}") } else { format!("{hash}.{OWNER}{}", self.name) }
+    }
+
+    /// Replaces the record, if it is as it was read.
+    async fn write_owner(&self, name: &str, found: &[Data], instance: &str, now: u64) -> Result<(), DnsError> {
+        let (address, mut connection) = self.connect().await?;
+        let before = connection.query(&self.wire, Rtype::SOA, &self.key).await;
+        let strings = [self.mark.clone(), instance.to_owned(), now.to_string()].map(String::into_bytes);
+        let wire = parsed(name)?;
+        let much = |_| TooMuch;
+        let fill = |mut prerequisites: domain::base::message_builder::AnswerBuilder<Vec<u8>>| {
+            let zero = Ttl::from_secs(0);
+            let data = |kind, octets| UnknownRecordData::from_octets(kind, octets).map_err(|_| TooMuch);
+            if found.is_empty() {
+                prerequisites.push((&wire, Class::NONE, zero, data(Rtype::ANY, Vec::new())?)).map_err(much)?;
+            }
+            for record in found {
+                let (kind, octets) = record.wire().map_err(|_| TooMuch)?;
+                prerequisites.push((&wire, Class::IN, zero, data(kind, octets)?)).map_err(much)?;
+            }
+            let mut changes = prerequisites.authority();
+            changes.push((&wire, Class::ANY, zero, data(Rtype::TXT, Vec::new())?)).map_err(much)?;
+            let text = data(Rtype::TXT, text_octets(&strings))?;
+            changes.push((&wire, Class::IN, Ttl::from_secs(OWNER_TTL), text)).map_err(much)?;
+            Ok(changes.additional())
+        };
+        if let Err(trouble) = connection.update(&self.wire, &self.key, fill).await {
+            if matches!(trouble, Trouble::Socket(_)) {
+                self.addresses.failed(&address);
+            }
+            return Err(match self.told(Asked::Update, &[], trouble) {
+                DnsError::Taken { zone, rcode, .. } => DnsError::Taken { zone, names: vec![name.to_owned()], rcode },
+                error => error,
+            });
+        }
+        // The renewal itself is no reason for a look.
+        let after = connection.query(&self.wire, Rtype::SOA, &self.key).await;
+        if let (Ok((_, Some(before))), Ok((_, Some(after)))) = (before, after) {
+            let mut state = self.state();
+            if state.seen.serial == Some(before) && after == before.wrapping_add(1) {
+                state.seen.serial = Some(after);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the ID of the process and the time of the last renewal.
+fn read_owner(data: &Data) -> Option<(String, u64)> {
+    let Data::Txt(strings) = data else { return None };
+    let [_, instance, renewed] = &strings[..] else { return None };
+    let renewed = std::str::from_utf8(renewed).ok()?.parse().ok()?;
+    Some((String::from_utf8_lossy(instance).into_owned(), renewed))
+}

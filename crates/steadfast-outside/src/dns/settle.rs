@@ -1,0 +1,97 @@
+//! Makes entries of a zone consistent with each other: one CNAME or other records, one TTL per name and type.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::base::iana::Rtype;
+
+use super::contents::Seen;
+use super::error::DnsError;
+use super::record::{Data, Record, entry};
+
+/// Returns `records` by the names of their entries. Duplicates become one entry, and all records of one name and type get the lowest
+/// TTL of theirs.
+///
+/// One wrong record is an error for all: a mirror converts each record by [`entry`], and leaves the rest to
+/// [`Target::settle`](crate::Target::settle).
+///
+/// # Errors
+///
+/// If a record is not valid (see [`entry`]), or a name has two CNAMEs, or a CNAME and another record.
+pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<BTreeMap<String, Record>, DnsError> {
+    let mut entries: BTreeMap<String, Record> = BTreeMap::new();
+    for record in records {
+        let (name, record) = entry(zone, record)?;
+        if let Some(other) = entries.get(&name).filter(|other| other.data != record.data) {
+            let (one, other) = (other.data.to_string(), record.data.to_string());
+            return Err(DnsError::Clash { name: record.name, one, other });
+        }
+        let ttl = entries.get(&name).map_or(record.ttl, |other: &Record| other.ttl.min(record.ttl));
+        entries.insert(name, Record { ttl, ..record });
+    }
+    let zone = super::record::canonical(zone)?;
+    match settled(&zone, &mut entries, &Seen::default()).into_values().next() {
+        Some(error) => Err(error),
+        None => Ok(entries),
+    }
+}
+
+/// Removes the entries that cannot be in the zone next to the others, and returns the reason for each. Gives all records of one name and type
+/// one TTL.
+pub(super) fn settled(zone: &str, wanted: &mut BTreeMap<String, Record>, seen: &Seen) -> BTreeMap<String, DnsError> {
+    let mut rejected = BTreeMap::new();
+    let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (entry, record) in &*wanted {
+        names.entry(record.name.clone()).or_default().push(entry.clone());
+    }
+    for (name, entries) in names {
+        let is_cname = |entry: &String| matches!(wanted[entry].data, Data::Cname(_));
+        let (aliases, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_cname);
+        if name == zone {
+            for entry in aliases {
+                let error = DnsError::Apex { name: name.clone(), what: wanted[&entry].data.to_string() };
+                rejected.insert(entry, error);
+            }
+            continue;
+        }
+        if aliases.is_empty() || others.is_empty() {
+            continue;
+        }
+        // The kind that exists stays: an entry that is left out is not changed in the zone either.
+        let exists = |entries: &[String]| entries.iter().any(|entry| seen.own.contains_key(entry));
+        let (keep, drop) = if exists(&aliases) && !exists(&others) { (aliases, others) } else { (others, aliases) };
+        let one = wanted[&keep[0]].data.to_string();
+        for entry in drop {
+            let other = wanted[&entry].data.to_string();
+            rejected.insert(entry, DnsError::Clash { name: name.clone(), one: one.clone(), other });
+        }
+    }
+    for (entry, record) in &*wanted {
+        // A record of somebody else stays theirs: the mirror would remove the record with its own entry otherwise.
+        if seen.foreign.get(&record.name).is_some_and(|records| records.iter().any(|other| other.data == record.data)) {
+            rejected
+                .insert(entry.clone(), DnsError::Exists { name: record.name.clone(), what: record.data.to_string() });
+        }
+    }
+    wanted.retain(|entry, _| !rejected.contains_key(entry));
+    one_ttl(wanted, seen);
+    rejected
+}
+
+/// Gives all records of one name and type the lowest TTL among them; next to records of others, theirs.
+fn one_ttl(wanted: &mut BTreeMap<String, Record>, seen: &Seen) {
+    let kind = |record: &Record| record.data.wire().map_or(Rtype::NULL, |(kind, _)| kind);
+    let mut lowest: BTreeMap<(String, Rtype), u32> = BTreeMap::new();
+    for record in wanted.values() {
+        let ttl = lowest.entry((record.name.clone(), kind(record))).or_insert(record.ttl);
+        *ttl = record.ttl.min(*ttl);
+    }
+    let names: BTreeSet<_> = lowest.keys().map(|(name, _)| name.clone()).collect();
+    for record in names.iter().filter_map(|name| seen.foreign.get(name)).flatten() {
+        if let Some(ttl) = lowest.get_mut(&(record.name.clone(), kind(record))) {
+            *ttl = record.ttl;
+        }
+    }
+    for record in wanted.values_mut() {
+        record.ttl = lowest[&(record.name.clone(), kind(record))];
+    }
+}

@@ -1,0 +1,229 @@
+//! Several zones behind one target: each record goes to the zone with the longest name that it lies in.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Zone;
+use super::error::DnsError;
+use super::record::{self, Record, canonical, is_within};
+use crate::entry::{Found, Step, Target};
+use crate::owner::Claim;
+
+/// The names of several zones that belong to a mirror. A zone that cannot be read delays no other zone.
+#[derive(Clone, Debug)]
+pub struct Zones {
+    /// Those with the longest names first.
+    zones: Vec<Zone>,
+    last: Arc<Mutex<Vec<Last>>>,
+}
+
+/// Result of the last look at a zone.
+#[derive(Clone, Debug, Default)]
+struct Last {
+    found: Option<Found<Record>>,
+    /// Why the last look failed, if it did; `found` is older then.
+    failed: Option<String>,
+}
+
+impl Zones {
+    /// Creates the target for `zones`.
+    ///
+    /// # Errors
+    ///
+    /// If `zones` is empty, or two of them have the same name.
+    pub fn new(mut zones: Vec<Zone>) -> Result<Self, DnsError> {
+        zones.sort_by(|one, other| other.name.len().cmp(&one.name.len()).then_with(|| one.name.cmp(&other.name)));
+        let double = zones.windows(2).find(|pair| pair[0].name == pair[1].name).map(|pair| pair[0].name.clone());
+        if let Some(name) = double.or_else(|| zones.is_empty().then(String::new)) {
+            return Err(DnsError::Name { name, why: "each zone must be named once".to_owned() });
+        }
+        let last = Arc::new(Mutex::new(vec![Last::default(); zones.len()]));
+        Ok(Self { zones, last })
+    }
+
+    /// Returns `record` in the form in which it is compared, and the name of its entry.
+    ///
+    /// # Errors
+    ///
+    /// If the record lies in none of the zones, or is not valid (see [`entry`](super::entry)).
+    pub fn entry(&self, record: Record) -> Result<(String, Record), DnsError> {
+        let name = canonical(&record.name)?;
+        match self.place(&name) {
+            Some(zone) => record::entry(&self.zones[zone].name, record),
+            None => {
+                let names: Vec<_> = self.zones.iter().map(|zone| &*zone.name).collect();
+                Err(DnsError::Outside { name, zone: names.join(", ") })
+            }
+        }
+    }
+
+    /// Claims all zones (see [`Zone::claim`]). If another process maintains one of them, returns that claim.
+    ///
+    /// # Errors
+    ///
+    /// If a server does not confirm a claim. The other zones are claimed all the same.
+    pub async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+        let mut claim = Ok(Claim::Ours);
+        for zone in &self.zones {
+            match zone.claim(instance, now).await {
+                Ok(Claim::Ours) => {}
+                Ok(other) => return Ok(other),
+                Err(error) => claim = claim.and(Err(error)),
+            }
+        }
+        claim
+    }
+
+    /// Returns the zone of a name.
+    fn place(&self, name: &str) -> Option<usize> {
+        self.zones.iter().position(|zone| is_within(&zone.name, name))
+    }
+
+    fn last(&self) -> MutexGuard<'_, Vec<Last>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at one zone. Returns what was found at its last successful look, if this one fails.
+    async fn look_at(&self, place: usize) -> (Option<Found<Record>>, Option<DnsError>) {
+        let zone = &self.zones[place];
+        let result = zone.look().await;
+        let mut all = self.last();
+        let last = &mut all[place];
+        match result {
+            Ok(found) => {
+                *last = Last { found: Some(found.clone()), failed: None };
+                (Some(found), None)
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if last.failed.as_ref() != Some(&why) && self.zones.len() > 1 {
+                    tracing::warn!(zone = zone.name, %why, "the zone cannot be read; its names stay as they are");
+                }
+                last.failed = Some(why);
+                (last.found.clone(), Some(error))
+            }
+        }
+    }
+
+    /// Returns the steps of each zone.
+    fn divided(&self, steps: &[Step<Record>]) -> Vec<Vec<Step<Record>>> {
+        let mut divided = vec![Vec::new(); self.zones.len()];
+        for step in steps {
+            let (Step::Add { value, .. } | Step::Change { to: value, .. } | Step::Remove { value, .. }) = step;
+            if let Some(place) = self.place(&value.name) {
+                divided[place].push(step.clone());
+            }
+        }
+        divided
+    }
+}
+
+impl Target for Zones {
+    type Value = Record;
+    type Error = DnsError;
+
+    async fn look(&self) -> Result<Found<Record>, DnsError> {
+        let results = together(self.zones.len(), |place| self.look_at(place)).await;
+        let mut all = Found { own: BTreeMap::new(), others: [].into(), busy: [].into() };
+        let (mut first, mut is_any) = (None, false);
+        for (found, error) in results {
+            is_any |= error.is_none();
+            first = first.or(error);
+            if let Some(found) = found {
+                all.own.extend(found.own);
+                all.others.extend(found.others);
+            }
+        }
+        match first {
+            Some(error) if !is_any => Err(error),
+            _ => Ok(all),
+        }
+    }
+
+    async fn act(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
+        let divided = self.divided(steps);
+        let results = together(self.zones.len(), async |place: usize| {
+            if divided[place].is_empty() {
+                return Ok(());
+            }
+            let zone = &self.zones[place];
+            let failed = self.last()[place].failed.clone();
+            match failed {
+                Some(why) => Err(DnsError::Unread { zone: zone.name.clone(), why }),
+                None => zone.act(&divided[place]).await,
+            }
+        });
+        results.await.into_iter().fold(Ok(()), Result::and)
+    }
+
+    fn describe(&self, found: &Found<Record>, steps: &[Step<Record>]) -> Vec<String> {
+        let divided = self.divided(steps).into_iter().enumerate().filter(|(_, steps)| !steps.is_empty());
+        let described = divided.flat_map(|(place, steps)| {
+            let is_own = |record: &Record| self.place(&record.name) == Some(place);
+            let own = found.own.iter().filter(|(_, record)| is_own(record));
+            let own = own.map(|(name, record)| (name.clone(), record.clone())).collect();
+            let found = Found { own, others: found.others.clone(), busy: found.busy.clone() };
+            self.zones[place].describe(&found, &steps)
+        });
+        described.collect()
+    }
+
+    fn settle(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
+        let mut rejected = BTreeMap::new();
+        let mut divided = vec![BTreeMap::new(); self.zones.len()];
+        for (name, record) in std::mem::take(wanted) {
+            match self.place(&record.name) {
+                Some(place) => _ = divided[place].insert(name, record),
+                None => _ = rejected.insert(name, "it is in none of the zones of the mirror".to_owned()),
+            }
+        }
+        let last = self.last().clone();
+        for ((zone, last), mut entries) in self.zones.iter().zip(last).zip(divided) {
+            rejected.extend(zone.settle(&mut entries));
+            if let (Some(why), true) = (last.failed, self.zones.len() > 1) {
+                let found = last.found.map(|found| found.own).unwrap_or_default();
+                entries.retain(|name, record| {
+                    let is_there = found.get(name) == Some(record);
+                    if !is_there {
+                        let error = DnsError::Unread { zone: zone.name.clone(), why: why.clone() };
+                        rejected.insert(name.clone(), error.to_string());
+                    }
+                    is_there
+                });
+            }
+            wanted.append(&mut entries);
+        }
+        rejected
+    }
+
+    async fn changed(&self) {
+        let all = self.zones.iter().map(|zone| Box::pin(zone.changed()));
+        let mut all: Vec<_> = all.collect();
+        std::future::poll_fn(|context| {
+            let is_any = all.iter_mut().any(|changed| changed.as_mut().poll(context).is_ready());
+            if is_any { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// Runs one future for each of `count` zones at the same time, and returns all results in order.
+async fn together<'a, T, F: Future<Output = T> + 'a>(count: usize, run: impl Fn(usize) -> F) -> Vec<T> {
+    let mut all: Vec<_> = (0..count).map(|place| (Box::pin(run(place)), None)).collect();
+    std::future::poll_fn(move |context| {
+        let mut is_pending = false;
+        for (future, result) in &mut all {
+            if result.is_none() {
+                match future.as_mut().poll(context) {
+                    std::task::Poll::Ready(ready) => *result = Some(ready),
+                    std::task::Poll::Pending => is_pending = true,
+                }
+            }
+        }
+        if is_pending {
+            return std::task::Poll::Pending;
+        }
+        std::task::Poll::Ready(all.iter_mut().filter_map(|(_, result)| result.take()).collect())
+    })
+    .await
+}
