@@ -30,7 +30,6 @@
 //! | `mirror` | one mirror at work: looks, plans, acts, looks again |
 //! | `preview` | what a mirror would do, for who only wants to see it |
 //! | `rehearsal` | a target that is only played |
-//! | `together` | many changes by few messages, of which what is wrong keeps no other waiting |
 //! | `lanes` | independent steps run concurrently, each with its own deadline |
 //! | `fitted` | names for keys of any form, within the limits of a target |
 //! | `batches` | many changes by few messages; a rejected message is split until only the changes at fault are left out |
@@ -61,7 +60,6 @@ mod preview;
 mod record;
 mod rehearsal;
 mod rotation;
-mod together;
 
 pub mod dns;
 pub mod etcd;

@@ -125,17 +125,39 @@ pub enum Forward {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Dns {
-    /// The zone's primary server: an address or a name, with a port unless that is 53.
+    /// Primary server of the zones: an address or a name, or several with commas in between, each with a port unless the port is 53. All
+    /// addresses are tried, the last one that responded first.
     pub server: String,
-    /// The zone, in full.
-    pub zone: String,
+    /// The zone, in full, or a list of zones: a record goes to the zone with the longest name that it lies in.
+    pub zone: Zones,
     /// Where the key is to be found that signs (TSIG), as nsupdate takes it: `ALGORITHM:NAME:SECRET`.
     pub secret: SecretFrom,
     /// What tells this mirror's names from those of others.
     pub mark: String,
-    /// For how many seconds a record may be remembered that does not say so; 30 unless given.
+    /// TTL of records without one of their own, in seconds. Defaults to 30.
     #[serde(default = "half_a_minute")]
+    #[schemars(range(max = 2_147_483_647))]
     pub ttl: u32,
+}
+
+/// The name of a zone, or several.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(untagged, expecting = "the name of a zone, or a list of names")]
+pub enum Zones {
+    /// One zone.
+    One(String),
+    /// Several zones.
+    Several(Vec<String>),
+}
+
+impl Zones {
+    /// Returns all names.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
 }
 
 fn half_a_minute() -> u32 {

@@ -339,8 +339,14 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// Returns false if two mirrors in one `HAProxy` backend tell their servers apart by prefix: neither prefix begins with the other.
+/// Returns false if two mirrors in one place have nothing in common: in one `HAProxy` backend neither prefix begins with the other, and
+/// on one DNS server no zone is the same.
 fn share_servers(one: &Sink, other: &Sink) -> bool {
+    if let (Some(one), Some(other)) = (&one.dns, &other.dns) {
+        let name = |zone: &String| zone.trim_end_matches('.').to_ascii_lowercase();
+        let names: Vec<_> = one.zone.names().iter().map(name).collect();
+        return other.zone.names().iter().any(|zone| names.contains(&name(zone)));
+    }
     let (Some(one), Some(other)) = (&one.haproxy, &other.haproxy) else { return true };
     one.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&one.prefix)
 }
@@ -354,7 +360,7 @@ fn place(name: &str, sink: &Sink) -> Option<String> {
     } else if let Some(one) = &sink.ipvs {
         format!("ipvs {:?} {}", one.protocol, one.address)
     } else if let Some(one) = &sink.dns {
-        format!("dns {} {} {}", one.server, one.zone, one.mark)
+        format!("dns {} {}", one.server, one.mark)
     } else if let Some(one) = &sink.etcd {
         format!("etcd {:?} {:?} {:?}", one.endpoints, one.prefix, one.mark)
     } else if let Some(one) = &sink.registry {

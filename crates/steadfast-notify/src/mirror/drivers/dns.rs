@@ -1,8 +1,8 @@
-//! The names of a DNS zone.
+//! Names of DNS zones.
 
 use std::path::Path;
 
-use steadfast_outside::dns::{Data, DnsError, Key, Record, Zone, entries};
+use steadfast_outside::dns::{Data, DnsError, Key, Record, Zone, Zones};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
@@ -19,31 +19,42 @@ pub(crate) const SHAPE: Shape = &[
     READY,
 ];
 
-/// The longest time that fits into a record that says so itself.
-const LONGEST: u16 = u16::MAX;
+/// Upper bound of a TTL, in seconds (RFC 2181, section 8).
+const MAX_TTL: u32 = i32::MAX as u32;
 
 pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
     let remedy = "put it there as `ALGORITHM:NAME:SECRET`, or say where else it is";
     let secret = Secret::read(&config.secret, folder).map_err(|why| Refused::at("dns.secret", why, remedy))?;
     let key = secret.text().ok_or_else(|| Refused::at("dns.secret", "it is no text", remedy))?.parse::<Key>();
     let key = key.map_err(|error| Refused::at("dns.secret", error, remedy))?;
-    let target = Zone::new(&config.server, &config.zone, key, &config.mark).map_err(|error| {
+    let refused = |error| {
         let field = if matches!(error, DnsError::Mark(_)) { "dns.mark" } else { "dns.zone" };
         Refused::at(field, error, "write it as zone files do, and in full")
-    })?;
-    let (zone, ttl) = (config.zone.clone(), config.ttl);
+    };
+    if config.ttl > MAX_TTL {
+        let what = format!("the TTL {} is longer than {MAX_TTL} seconds", config.ttl);
+        return Err(Refused::at("dns.ttl", what, "write a shorter one"));
+    }
+    let zones = config.zone.names().iter().map(|zone| Zone::new(&config.server, zone, key.clone(), &config.mark));
+    let zones = zones.collect::<Result<Vec<_>, _>>().and_then(Zones::new).map_err(refused)?;
+    let (target, ttl) = (zones.clone(), config.ttl);
     // An entry that is not ready has no name.
-    let values = ready(move |entry| {
-        let one = entries(&zone, [record(entry, ttl)?]).map_err(|error| error.to_string())?;
-        one.into_iter().next().ok_or_else(|| "it gives no record".to_owned())
-    });
+    let values = ready(move |entry| zones.entry(record(entry, ttl)?).map_err(|error| error.to_string()));
     Ok(Box::new(Driver { target, values }))
 }
 
-fn record(entry: &Entry, unless: u32) -> Result<Record, String> {
+/// Returns the record of an entry, with the TTL `default` if the entry has none.
+fn record(entry: &Entry, default: u32) -> Result<Record, String> {
     let text = |field| entry.text(field).unwrap_or_default();
-    let ttl = if entry.has("ttl") { entry.number("ttl", 0, 0..=LONGEST)?.into() } else { unless };
-    let data = Data::read(text("type"), text("data"));
-    let data = data.map_err(|error| format!("the entry {:?} cannot be there: {error}", entry.key))?;
+    let ttl = if entry.has("ttl") { ttl(entry)? } else { default };
+    let data = Data::read(text("type"), text("data")).map_err(|error| error.to_string())?;
     Ok(Record { name: text("name").to_owned(), ttl, data })
+}
+
+/// Returns the TTL of an entry. A number of CEL may have a point in JSON.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked before")]
+fn ttl(entry: &Entry) -> Result<u32, String> {
+    let value = entry.value("ttl");
+    let fraction = value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=f64::from(MAX_TTL)).contains(number));
+    fraction.map(|number| number as u32).ok_or_else(|| format!("`ttl` is not from 0 to {MAX_TTL} seconds"))
 }

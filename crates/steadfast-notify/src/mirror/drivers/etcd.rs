@@ -13,7 +13,7 @@ use steadfast_outside::etcd::{Body, Etcd, EtcdError, Plain, Requests, Text};
 
 use super::innermost;
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused};
+use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
 use crate::server::{Asked, Server};
@@ -87,11 +87,8 @@ fn opened<R: Requests>(
         _ => return Err(Refused::at("etcd.user", "a user needs a password, and a password a user", "give both")),
     };
     // An entry that is not ready is not registered.
-    let values = Box::new(|all: &BTreeMap<String, Entry>| {
-        let ready = all.values().filter(|entry| entry.is_ready);
-        let text = |entry: &Entry| Text(entry.text("value").unwrap_or_default().to_owned());
-        (ready.map(|entry| (entry.key.clone(), text(entry))).collect(), None)
-    });
+    let values =
+        ready(|entry: &Entry| Ok((entry.key.clone(), Text(entry.text("value").unwrap_or_default().to_owned()))));
     Ok(Box::new(Driver { target, values }))
 }
 
