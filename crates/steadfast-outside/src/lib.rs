@@ -44,8 +44,8 @@
 //! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
 
 mod attempts;
-mod claims;
 mod batches;
+mod claims;
 mod entry;
 mod exchange;
 mod fitted;

@@ -5,7 +5,7 @@ use domain::base::{Ttl, UnknownRecordData};
 use sha2::{Digest, Sha256};
 
 use super::error::{Asked, DnsError};
-use super::record::{Data, OWNER, parsed, text_octets};
+use super::record::{Data, OWNER, parsed, short_hash, text_octets};
 use super::update::TooMuch;
 use super::wire::Trouble;
 use super::{Question, Zone};
@@ -57,8 +57,7 @@ impl Zone {
 
     /// Returns the name of the record. Each mark has a name of its own, so that claims of different marks do not meet.
     fn owner_name(&self) -> String {
-        let digest = Sha256::digest(self.mark.as_bytes());
-        let hash = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hash = short_hash(&Sha256::digest(self.mark.as_bytes()));
         if self.name == "." { format!("{hash}.{OWNER}") } else { format!("{hash}.{OWNER}{}", self.name) }
     }
 

@@ -120,7 +120,7 @@ impl Data {
             "TXT" => {
                 let strings = if text.starts_with('"') { quoted(text) } else { Some(chunked(text.as_bytes())) };
                 let data = Self::Txt(strings.ok_or_else(|| wrong("a text, or strings in quotes of up to 255 bytes"))?);
-                data.checked(|expected| wrong(expected))
+                data.checked(wrong)
             }
             _ => Err(wrong("a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR")),
         }
@@ -265,7 +265,11 @@ pub(super) fn entry_name(record: &Record) -> String {
 pub(super) fn hash(record: &Record) -> String {
     // Names in data were read as such before.
     let (kind, octets) = record.data.wire().unwrap_or((Rtype::NULL, Vec::new()));
-    let digest = Sha256::new().chain_update(kind.to_int().to_be_bytes()).chain_update(octets).finalize();
+    short_hash(&Sha256::new().chain_update(kind.to_int().to_be_bytes()).chain_update(octets).finalize())
+}
+
+/// Returns the first 128 bits of a hash as a label.
+pub(super) fn short_hash(digest: &[u8]) -> String {
     digest.iter().take(16).fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -48,13 +48,11 @@ impl Zones {
     /// If the record lies in none of the zones, or is not valid (see [`entry`](super::entry)).
     pub fn entry(&self, record: Record) -> Result<(String, Record), DnsError> {
         let name = canonical(&record.name)?;
-        match self.place(&name) {
-            Some(zone) => record::entry(&self.zones[zone].name, record),
-            None => {
-                let names: Vec<_> = self.zones.iter().map(|zone| &*zone.name).collect();
-                Err(DnsError::Outside { name, zone: names.join(", ") })
-            }
+        if let Some(zone) = self.place(&name) {
+            return record::entry(&self.zones[zone].name, record);
         }
+        let names: Vec<_> = self.zones.iter().map(|zone| &*zone.name).collect();
+        Err(DnsError::Outside { name, zone: names.join(", ") })
     }
 
     /// Claims all zones (see [`Zone::claim`]). If another process maintains one of them, returns that claim.
