@@ -75,6 +75,8 @@ struct State {
     check: Option<Instant>,
     /// Whether no server responded the last time.
     is_unreachable: bool,
+    /// Whether the mirror has changed the zone since the last look, and will look.
+    has_written: bool,
 }
 
 impl Zone {
@@ -205,8 +207,10 @@ impl Zone {
             match found {
                 Ok(serial) => {
                     let is_back = std::mem::take(&mut state.is_unreachable);
-                    let is_changed = state.seen.serial.is_some() && serial.is_some() && state.seen.serial != serial;
-                    if is_back || is_changed {
+                    let is_other = state.seen.serial.is_some() && serial.is_some() && state.seen.serial != serial;
+                    if is_back || (is_other && !state.has_written) {
+                        // Reported once: if the look fails, the mirror retries it.
+                        state.seen.serial = serial;
                         return;
                     }
                 }
@@ -318,6 +322,7 @@ impl Target for Zone {
                 let (found, seen) = response.contents().divided(&self.name, &self.mark);
                 state.seen = seen;
                 state.is_unreachable = false;
+                state.has_written = false;
                 Ok(found)
             }
             Err(error) => {
@@ -330,6 +335,7 @@ impl Target for Zone {
     async fn act(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
         let (updates, first) = update::updates(&self.name, &self.seen(), steps);
         let (address, connection) = self.connect().await?;
+        self.state().has_written = true;
         let conversation = Conversation { zone: self, address, connection };
         first.and(send_in_batches(conversation, &updates, MESSAGE, &self.suspects).await)
     }

@@ -57,6 +57,8 @@ pub struct Etcd<R = Plain> {
     lease: i64,
     lasts: Duration,
     seen: Arc<Mutex<Seen>>,
+    /// Revisions of the mirror's own transactions since the last look. Locked while one is in flight.
+    written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
 }
 
@@ -87,7 +89,8 @@ impl<R: Requests> Etcd<R> {
         }
         let (gateway, lease) = (Gateway::new(requests, endpoints, schemes)?, lease_of(mark, prefix));
         let (prefix, mark, lasts) = (prefix.to_owned(), mark.to_owned(), Duration::from_secs(300));
-        Ok(Self { gateway, prefix, mark, lease, lasts, seen: Arc::default(), suspects: Suspects::default() })
+        let (seen, written) = (Arc::default(), Arc::default());
+        Ok(Self { gateway, prefix, mark, lease, lasts, seen, written, suspects: Suspects::default() })
     }
 
     /// Sets how long the lease lasts after its last renewal, in whole seconds. Defaults to five minutes. etcd prolongs a time below the
@@ -219,8 +222,10 @@ impl<R: Requests> BatchSender for &Etcd<R> {
         }
         let (compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
         let transaction = json!({ "compare": compared, "success": done });
+        let mut written = self.written.lock().await;
         let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await?;
         if response["succeeded"] == true {
+            written.insert(answers::number(&response["header"]["revision"]));
             return Ok(());
         }
         Err(EtcdError::Taken { keys: steps.iter().map(|step| error::shown(&self.key(step.name()))).collect() })
@@ -275,8 +280,9 @@ impl<R: Requests> Target for Etcd<R> {
                 seen.others.insert(key);
             }
         }
+        self.written.lock().await.retain(|written| *written > revision);
         let mut last = self.seen();
-        seen.reported = last.reported;
+        seen.reported = last.reported.filter(|(_, reported)| *reported <= revision);
         *last = seen;
         Ok(found)
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::claims::{Claims, Conflict};
 use crate::entry::{Found, Step, Value, Wanted};
-use crate::guard::{Ask, Flow, Rules};
+use crate::guard::{Ask, Flow, Rules, Verdict};
 use crate::origin::Origin;
 use crate::record::{Held, Record};
 
@@ -194,7 +194,8 @@ pub(crate) fn plan<V: Value>(
         texts.insert(name.clone(), format!("{step:?}"));
     }
     let held = planning.kept.iter().filter(|(_, why)| **why == Kept::Doubt).map(|(name, _)| name.clone()).collect();
-    let verdict = record.guard.judge(terms.rules, &flows, &held, now.unix);
+    let mut verdict = record.guard.judge(terms.rules, &flows, &held, now.unix);
+    replace_in_place(&mut verdict, &more, found);
     planning.kept.extend(verdict.asked.keys().map(|name| (name.clone(), Kept::Asked)));
     planning.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), Kept::Replaced)));
     let granted = outs.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
@@ -217,6 +218,22 @@ pub(crate) fn plan<V: Value>(
             || wanted.doubts.about(Some(&held.origin)).is_some()
     });
     Plan { more, less, kept, asks: record.guard.asks().cloned().collect(), contested, uncertain, until }
+}
+
+/// Grants the removal of entries that a new entry of their own place replaces. Two entries of one place may exclude each other, such
+/// as a CNAME and an address of one name, so that the new one cannot come first.
+fn replace_in_place<V: Value>(verdict: &mut Verdict, more: &[Step<V>], found: &Found<V>) {
+    let added: BTreeSet<&str> = more
+        .iter()
+        .filter_map(|step| match step {
+            Step::Add { name, value } => Some(value.place(name)),
+            _ => None,
+        })
+        .collect();
+    let is_in_place = |name: &String| found.own.get(name).is_some_and(|there| added.contains(there.place(name)));
+    let (in_place, others) = std::mem::take(&mut verdict.replaced).into_iter().partition(is_in_place);
+    verdict.replaced = others;
+    verdict.granted.extend::<BTreeSet<_>>(in_place);
 }
 
 /// The flow of the group of `origin`.

@@ -32,7 +32,7 @@ fn records(lines: &[&str]) -> Result<BTreeMap<String, Record>> {
 
 fn mirror(target: Zone) -> Mirror<Record> {
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, compare: Duration::from_millis(500), ..Settings::default() };
+    let settings = Settings { limits, compare: Duration::from_millis(500), allow_empty: true, ..Settings::default() };
     Mirror::start("zone", target, settings, Memory::volatile())
 }
 

@@ -107,7 +107,8 @@ impl Running {
 
     fn mirror(&self, mark: &str) -> Result<Mirror<Text>> {
         let limits = Limits { share: 1.0, ..Limits::default() };
-        let settings = Settings { limits, compare: Duration::from_millis(500), ..Settings::default() };
+        let settings =
+            Settings { limits, compare: Duration::from_millis(500), allow_empty: true, ..Settings::default() };
         Ok(Mirror::start("services", self.target(mark)?, settings, Memory::volatile()))
     }
 
@@ -429,6 +430,7 @@ async fn changes_by_others_are_reported_at_once() -> Result {
     target.act(&adds(&["d"])).await?;
     target.look().await?;
     running.etcdctl(&["del", "/services/d"])?;
+    running.etcdctl(&["put", "/elsewhere", "y"])?;
     running.etcdctl(&["compaction", &target_revision(&running)?])?;
     assert!(reports(&target, second).await, "a compacted revision");
     Ok(())

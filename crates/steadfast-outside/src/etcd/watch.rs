@@ -33,21 +33,21 @@ pub(super) struct Seen {
     pub(super) own: BTreeSet<Vec<u8>>,
     /// Keys of others under the prefix, in full.
     pub(super) others: BTreeSet<Vec<u8>>,
-    /// When a change was last reported.
-    pub(super) reported: Option<Instant>,
+    /// When a change was last reported, and at which revision.
+    pub(super) reported: Option<(Instant, i64)>,
 }
 
 impl<R: Requests> Etcd<R> {
     /// Completes when another client has changed what concerns the mirror since the last look.
     ///
-    /// The watch starts at the revision of that look. The mirror looks after each of its own writes, so that these lie before it.
+    /// The watch starts at the revision of that look, or of the last report. The mirror's own transactions are known by their revisions.
     pub(super) async fn watch(&self) {
         let mut delay = RETRY_INITIAL_DELAY;
-        loop {
+        let revision = loop {
             let opened = Instant::now();
             let endpoint = self.gateway.order().into_iter().next().unwrap_or_default();
             match self.watch_at(&endpoint).await {
-                Ok(()) => break,
+                Ok(revision) => break revision,
                 Err(error) => {
                     tracing::debug!(%error, endpoint, "the watch of etcd ended; it is opened again");
                     self.gateway.forget_token(&error);
@@ -58,20 +58,23 @@ impl<R: Requests> Etcd<R> {
             }
             sleep(delay).await;
             delay = (delay * 2).min(RETRY_MAX_DELAY);
-        }
+        };
         let reported = self.seen().reported;
-        if let Some(reported) = reported {
+        if let Some((reported, _)) = reported {
             sleep_until(reported + MIN_INTERVAL).await;
         }
-        self.seen().reported = Some(Instant::now());
+        self.seen().reported = Some((Instant::now(), revision));
     }
 
-    /// Watches by one endpoint until a change concerns the mirror.
-    async fn watch_at(&self, endpoint: &str) -> Result<(), EtcdError> {
+    /// Watches by one endpoint until a change concerns the mirror, and returns its revision.
+    async fn watch_at(&self, endpoint: &str) -> Result<i64, EtcdError> {
         while self.seen().revision == 0 {
             sleep(MIN_INTERVAL).await;
         }
-        let revision = self.seen().revision;
+        let revision = {
+            let seen = self.seen();
+            seen.reported.map_or(0, |(_, revision)| revision).max(seen.revision)
+        };
         let range = (bytes(self.prefix.as_bytes()), bytes(&after(self.prefix.as_bytes())));
         let created = json!({ "create_request": {
             "key": range.0, "range_end": range.1, "start_revision": revision.saturating_add(1).to_string(),
@@ -87,41 +90,49 @@ impl<R: Requests> Etcd<R> {
                 }
             };
             let ended = || self.gateway.unexpected("watch", "the stream ended");
-            if self.concerns(&line.ok_or_else(ended)?, revision)? {
-                return Ok(());
+            // The response to a write of our own comes after its event as often as before.
+            let written = self.written.lock().await;
+            if let Some(revision) = self.concerns(&line.ok_or_else(ended)?, revision, &written)? {
+                return Ok(revision);
             }
         }
     }
 
-    /// Returns whether a message of the watch concerns the mirror, which last looked at `revision`.
-    fn concerns(&self, line: &[u8], revision: i64) -> Result<bool, EtcdError> {
+    /// Returns the revision of a message of the watch, if the message concerns the mirror. The watch was opened at `opened`.
+    fn concerns(&self, line: &[u8], opened: i64, written: &BTreeSet<i64>) -> Result<Option<i64>, EtcdError> {
         let Ok(message) = serde_json::from_slice::<Json>(line) else {
             // Too long to be read: something large was written.
-            return Ok(true);
+            return Ok(Some(opened));
         };
         if let Some(error) = message["error"]["message"].as_str().or(message["error"].as_str()) {
             return Err(EtcdError::Refused { asked: "watch", answer: error.to_owned() });
         }
         let result = &message["result"];
+        let current = answers::number(&result["header"]["revision"]);
         if result["canceled"] == true {
             if answers::number(&result["compact_revision"]) > 0 {
-                return Ok(true);
+                return Ok(Some(current.max(answers::number(&result["compact_revision"]))));
             }
             let reason = result["cancel_reason"].as_str().unwrap_or("the watch was cancelled").to_owned();
             return Err(EtcdError::Refused { asked: "watch", answer: reason });
         }
         // After a restore from a backup the revisions start again, and a watch of a future revision would stay silent.
-        let current = answers::number(&result["header"]["revision"]);
-        if current > 0 && current < revision {
-            return Ok(true);
+        if current > 0 && current < opened {
+            *self.seen() = Seen::default();
+            return Ok(Some(0));
         }
         let seen = self.seen();
         let concerns = |event: &Json| {
+            let revision = answers::number(&event["kv"]["mod_revision"]);
+            if revision <= seen.revision || written.contains(&revision) {
+                return false;
+            }
             let key = answers::decoded(&event["kv"]["key"]).unwrap_or_default();
             let is_deleted = event["type"] == "DELETE";
             let is_of_lease = answers::number(&event["kv"]["lease"]) == self.lease;
             is_of_lease || seen.own.contains(&key) || (is_deleted && seen.others.contains(&key))
         };
-        Ok(result["events"].as_array().is_some_and(|events| events.iter().any(concerns)))
+        let is_any = result["events"].as_array().is_some_and(|events| events.iter().any(concerns));
+        Ok(is_any.then_some(current))
     }
 }
