@@ -131,6 +131,15 @@ pub enum Notice {
         /// Why.
         why: String,
     },
+    /// Entries of a mirror were missing after its target was restarted or changed by another hand. They are added again.
+    Lost {
+        /// The mirror.
+        mirror: String,
+        /// Number of missing entries.
+        missing: usize,
+        /// What happened to the target.
+        why: String,
+    },
     /// A mirror can be seen and changed again.
     Works {
         /// Which mirror.
@@ -196,6 +205,10 @@ impl fmt::Display for Notice {
             }
             Self::NotApproved { mirror, why } => write!(f, "mirror {mirror}: an approval came to nothing: {why}"),
             Self::Failing { mirror, why } => write!(f, "mirror {mirror}: {why}; it is tried on"),
+            Self::Lost { mirror, missing, why } => {
+                let (entries, are) = if *missing == 1 { ("entry", "is") } else { ("entries", "are") };
+                write!(f, "mirror {mirror}: {missing} {entries} missing at the target {are} added again: {why}")
+            }
             Self::Works { mirror } => write!(f, "mirror {mirror}: it can be seen and changed again"),
         }
     }

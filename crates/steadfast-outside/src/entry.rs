@@ -180,6 +180,12 @@ pub trait Target: Send + Sync + 'static {
         std::future::pending()
     }
 
+    /// Returns what happened to the target, if a poll or look has found that it was restarted or changed by another hand since the last
+    /// call. It is for the log. `None` by default.
+    fn change_reason(&self) -> Option<String> {
+        None
+    }
+
     /// Keeps alive what would expire at the target without a mirror, such as a lease.
     ///
     /// The mirror calls this from its start, once per [`compare`](crate::Settings::compare) period at least, also before

@@ -193,11 +193,7 @@ impl Haproxy {
             let weight = if is_ready && !is_incomplete { weight } else { 0 };
             found.own.insert(own.to_owned(), Server { address, weight });
         }
-        if let Some((missing, reason)) = self.observed.saw(found.own.keys().cloned().collect(), unchecked) {
-            let (socket, backend, count) = (self.socket.display(), &*self.backend, missing.len());
-            let servers = missing.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", ");
-            tracing::warn!(%socket, backend, missing = count, servers, reason, "servers of the mirror are missing from HAProxy");
-        }
+        self.observed.saw_unchecked(unchecked);
         found
     }
 
@@ -302,6 +298,10 @@ impl Target for Haproxy {
             wanted.iter().filter_map(|(name, server)| Some((name.clone(), reason(name, server)?))).collect();
         wanted.retain(|name, _| !bad.contains_key(name));
         bad
+    }
+
+    fn change_reason(&self) -> Option<String> {
+        self.observed.take_reason()
     }
 
     /// Completes when the process at the socket was reloaded or restarted, or responds again. It is polled twice a second.

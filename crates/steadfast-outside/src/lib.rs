@@ -73,7 +73,7 @@ pub use claims::Conflict;
 pub use entry::{Found, Rival, Step, Target, Value, Wanted};
 pub use guard::{Ask, Limits, NoSuchAsk};
 pub use memory::Memory;
-pub use mirror::{Mirror, Settings, State, Status};
+pub use mirror::{Loss, Mirror, Settings, State, Status};
 pub use origin::{Doubts, Exists, ObjectId, Origin};
 pub use owner::{Claim, OWNER_EXPIRES_SECS};
 pub use plan::Kept;

@@ -100,6 +100,19 @@ pub struct Status<V> {
     pub done: Vec<Step<V>>,
     /// How often the mirror was started again after a panic.
     pub restarts: u64,
+    /// The last loss of entries that [`Target::changed`] reported.
+    pub loss: Option<Loss>,
+}
+
+/// Entries that were missing after the target was restarted or changed by another hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Number of the entries.
+    pub missing: usize,
+    /// What happened to the target.
+    pub why: Arc<str>,
+    /// When the loss was seen.
+    pub seen: Instant,
 }
 
 /// State of a mirror, in the order in which one hides another.
@@ -186,6 +199,7 @@ impl<V: crate::entry::Value> Mirror<V> {
             failing: None,
             done: Vec::new(),
             restarts: 0,
+            loss: None,
         });
         let work = Work { name: name.to_owned(), target: Arc::new(target), settings, memory, told };
         let task = tokio::spawn(supervise(Arc::new(work), received));
@@ -268,6 +282,8 @@ struct Course {
     flushing: Option<JoinHandle<io::Result<()>>>,
     /// Looks or writes that failed, in a row.
     failures: u32,
+    /// What happened to the target since the last look, as far as the target reported it.
+    change: Option<Arc<str>>,
 }
 
 /// What came of a look.
@@ -291,6 +307,7 @@ impl<T: Target> Work<T> {
             rng: Rng::with_seed(self.settings.seed),
             flushing: None,
             failures: 0,
+            change: None,
         };
         loop {
             let Orders { wanted, is_over, .. } = orders.borrow_and_update().clone();
@@ -335,6 +352,7 @@ impl<T: Target> Work<T> {
                 // The task that sends has ended only where its future panicked.
                 Ok(()) = changed.changed() => {
                     tracing::info!(mirror = self.name, "the target was restarted or changed by another hand; checking it now");
+                    course.change = Some("the target was restarted or changed by another hand".into());
                     course.attempts.reset();
                     course.failures = 0;
                 }
@@ -402,7 +420,18 @@ impl<T: Target> Work<T> {
             );
         }
         let settled = more.is_empty() && less.is_empty();
+        let missing = more.iter().filter(|step| matches!(step, Step::Add { .. })).count();
+        let change = [self.target.change_reason().map(Arc::from), course.change.take()].into_iter().flatten().next();
+        // Before the first look nothing was there to be lost.
+        let was_seen = self.told.borrow().seen.is_some();
+        let lost = change.filter(|_| was_seen && missing > 0).map(|why| Loss { missing, why, seen: now.instant });
+        if let Some(Loss { missing, why, .. }) = &lost {
+            tracing::warn!(mirror = self.name, missing, %why, "entries are missing after a change of the target; adding them again");
+        }
         self.told.send_modify(|status| {
+            if lost.is_some() {
+                status.loss = lost;
+            }
             status.looks += 1;
             status.seen = Some(now.instant);
             status.settled = settled;

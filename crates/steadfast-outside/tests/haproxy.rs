@@ -283,6 +283,9 @@ async fn mirror_repairs_a_restarted_haproxy_before_its_next_comparison() -> Resu
         sleep(Duration::from_millis(20)).await;
     }
     assert!(restarted.elapsed() < Duration::from_secs(2), "{failed} requests failed in {:?}", restarted.elapsed());
+    let loss = mirror.status().borrow().loss.clone().ok_or("the loss is reported")?;
+    assert_eq!(loss.missing, 2);
+    assert!(loss.why.starts_with("HAProxy was reloaded or restarted: process "), "{}", loss.why);
     mirror.stop().await;
     Ok(())
 }

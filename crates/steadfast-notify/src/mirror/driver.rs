@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use steadfast_outside::{
-    Ask, Kept, Memory, Mirror, ObjectId, Rehearsal, Rival, Settings, State, Status, Target, Value, Wanted, preview,
+    Ask, Kept, Loss, Memory, Mirror, ObjectId, Rehearsal, Rival, Settings, State, Status, Target, Value, Wanted,
+    preview,
 };
 use tokio::sync::watch;
 
@@ -118,6 +119,8 @@ pub(crate) struct Troubles {
     pub(crate) contested: Vec<String>,
     /// Entries that are left out or unchanged because of what they are, with the reason.
     pub(crate) rejected: BTreeMap<String, String>,
+    /// The last loss of entries at the target.
+    pub(crate) loss: Option<Loss>,
 }
 
 /// A target, and the conversion of an entry to what lies there.
@@ -238,6 +241,7 @@ impl<V: Value> AnyMirror for Running<V> {
             failing: status.failing.clone(),
             contested: status.contested.clone(),
             rejected: rejected.map(|(name, why)| (name.clone(), why.to_string())).collect(),
+            loss: status.loss.clone(),
         }
     }
 

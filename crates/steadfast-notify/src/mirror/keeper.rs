@@ -226,6 +226,9 @@ impl Work {
             let (entry, why) = (entry.clone(), why.clone());
             (self.how.tell)(Notice::LeftAlone { mirror: mirror(), entry, why, others });
         }
+        if let Some(loss) = now.loss.as_ref().filter(|loss| before.loss.as_ref() != Some(loss)) {
+            (self.how.tell)(Notice::Lost { mirror: mirror(), missing: loss.missing, why: loss.why.to_string() });
+        }
         if now.failing != before.failing {
             (self.how.tell)(match &now.failing {
                 Some(why) => Notice::Failing { mirror: mirror(), why: why.to_string() },

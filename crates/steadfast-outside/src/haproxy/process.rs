@@ -60,10 +60,8 @@ struct State {
     process: Option<Process>,
     /// Whether the socket did not respond to a poll since the last look.
     is_away: bool,
-    /// Why a look is due.
+    /// What happened to the process, until the mirror takes it for its log.
     reason: Option<String>,
-    /// The mirror's servers at the last look.
-    own: BTreeSet<String>,
     /// Servers whose health checks are configured and not enabled.
     unchecked: BTreeSet<String>,
 }
@@ -102,15 +100,14 @@ impl Observed {
         state.is_away = false;
     }
 
-    /// Records the servers of a look. Returns the servers that are missing since the last look, and the reason, if HAProxy was
-    /// restarted in between.
-    pub(super) fn saw(&self, own: BTreeSet<String>, unchecked: BTreeSet<String>) -> Option<(Vec<String>, String)> {
-        let mut state = self.lock();
-        let missing: Vec<_> = state.own.difference(&own).cloned().collect();
-        state.own = own;
-        state.unchecked = unchecked;
-        let reason = state.reason.take()?;
-        (!missing.is_empty()).then_some((missing, reason))
+    /// Records the servers whose health checks are configured and not enabled.
+    pub(super) fn saw_unchecked(&self, unchecked: BTreeSet<String>) {
+        self.lock().unchecked = unchecked;
+    }
+
+    /// Takes what happened to the process since the last call.
+    pub(super) fn take_reason(&self) -> Option<String> {
+        self.lock().reason.take()
     }
 
     /// Returns true if the health checks of the server called `name` must be enabled.
@@ -145,24 +142,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn missing_servers_are_reported_once_after_a_restart() {
+    async fn restart_is_due_once_with_its_reason() {
         let observed = Observed::default();
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let first = process(8, 1, 1);
         assert!(observed.poll(Some(first.clone())), "the first response");
         observed.at(&first);
-        assert_eq!(observed.saw(names(&["a", "b"]), BTreeSet::new()), None);
-        // Removed by the mirror, without a restart.
-        assert_eq!(observed.saw(names(&["b", "c"]), BTreeSet::new()), None);
-        assert!(!observed.poll(Some(first)) && !observed.poll(None));
+        assert!(observed.take_reason().is_some() && observed.take_reason().is_none());
+        assert!(!observed.poll(Some(first.clone())) && !observed.poll(None));
+        assert!(observed.poll(Some(first.clone())), "it responds again");
+        observed.at(&first);
         let second = process(9, 0, 1);
         assert!(observed.poll(Some(second.clone())));
         observed.at(&second);
-        let (missing, reason) = observed.saw(names(&["c"]), BTreeSet::new()).expect("a restart");
-        assert_eq!(missing, ["b"]);
+        let reason = observed.take_reason().expect("a restart");
         assert!(reason.contains("process 9 instead of 8"), "{reason}");
         assert!(!observed.poll(Some(second.clone())));
+        // A look can be faster than the poll.
+        observed.at(&process(10, 0, 1));
+        assert!(observed.take_reason().is_some_and(|reason| reason.contains("process 10 instead of 9")));
         // The old process of a reload is none to look at.
-        assert!(!observed.poll(Some(Process { is_stopping: true, ..second })));
+        assert!(!observed.poll(Some(Process { is_stopping: true, ..process(10, 0, 2) })));
     }
 }
