@@ -80,7 +80,8 @@ pub(crate) async fn await_kinds(
     Ok(())
 }
 
-async fn ask(client: &Client) -> Result<Catalog, Error> {
+/// Asks the server once for all that it serves.
+pub(crate) async fn ask(client: &Client) -> Result<Catalog, Error> {
     let (core, groups) = try_join(client.list_core_api_versions(), client.list_api_groups()).await?;
     let mut catalog = Catalog::default();
     for version in &core.versions {

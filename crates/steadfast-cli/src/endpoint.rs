@@ -1,8 +1,17 @@
-//! What a monitor asks of the program: `/metrics`, `/livez` (`/healthz` as it was called before), `/readyz`, and of some `/status`.
+//! HTTP endpoints for monitors: `/metrics`, `/livez` (and its older name `/healthz`), `/readyz`, and `/status` of some commands.
+//!
+//! They are served by a thread of its own, so that `/livez` responds and reports it when all threads of the program are blocked.
+//! Clients that send nothing or read nothing never occupy what another client needs: each connection carries one response and
+//! has a deadline, and a new connection replaces the oldest idle one where there are too many.
 
+mod heartbeat;
+
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -13,109 +22,159 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
+use steadfast_notify::Supervisor;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::failure::Failure;
+use heartbeat::Heartbeat;
 
-/// How many may ask at a time; others wait to be accepted.
-const ASKERS: usize = 16;
+/// Maximum number of open connections.
+const MAX_CONNECTIONS: usize = 64;
 
-/// How long a request's head may take.
-const HEAD: Duration = Duration::from_secs(5);
+/// Deadline for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long one who asks may stay.
-const VISIT: Duration = Duration::from_secs(300);
+/// Deadline of a whole connection: request and response.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest head that is read, in bytes; a body never is.
-const LONGEST_HEAD: usize = 16 * 1024;
+/// Deadline for preparing a response other than that of `/livez`.
+const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of responses that are being prepared, other than those of `/livez`.
+const MAX_RENDERING: usize = 4;
+
+/// Longest head of a request, in bytes; bodies are never read.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+
+/// Delay after a connection could not be accepted.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// What a monitor asks for.
+/// What the endpoints show.
 pub(crate) trait Told: Send + Sync + 'static {
-    /// Whether the program is ready, and why it is not.
+    /// Returns why the program should be restarted, if it should. Must not wait for anything.
+    fn liveness(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Returns whether the program is ready, and why it is not.
     fn readiness(&self) -> (StatusCode, String);
 
     /// Registers what `/metrics` shows now.
     fn register(&self, registry: &mut Registry);
 
-    /// How things are, as JSON; nothing where that is not told.
+    /// Returns the state of the program as JSON; none where `/status` does not exist.
     fn status(&self) -> Option<String> {
         None
     }
 }
 
-/// Serves at `address`, and says where on standard error.
-pub(crate) async fn serve(address: SocketAddr, told: impl Told) -> Result<SocketAddr, Failure> {
+/// What is needed to respond.
+struct Shown {
+    told: Arc<dyn Told>,
+    heartbeat: Heartbeat,
+    rendering: Arc<Semaphore>,
+}
+
+/// Serves at `address`, and reports the address on standard error.
+pub(crate) async fn serve(
+    address: SocketAddr,
+    told: impl Told,
+    supervisor: &Supervisor,
+) -> Result<SocketAddr, Failure> {
     let cannot =
         |error| Failure::run(format!("metrics cannot be served at {address}: {error}; choose another address"));
-    let listener = TcpListener::bind(address).await.map_err(cannot)?;
+    let listener = std::net::TcpListener::bind(address).map_err(cannot)?;
+    listener.set_nonblocking(true).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
+    let heartbeat = Heartbeat::start(supervisor);
+    let shown = Shown { told: Arc::new(told), heartbeat, rendering: Arc::new(Semaphore::new(MAX_RENDERING)) };
+    let (shown, supervisor) = (Arc::new(shown), supervisor.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Those that wait for a lock, and one for a name.
+        .max_blocking_threads(MAX_RENDERING + 1)
+        .build()
+        .map_err(cannot)?;
+    let serving = move || {
+        runtime.block_on(async move {
+            let _accepting = supervisor.spawn("health endpoint", move || accept(listener.try_clone(), shown.clone()));
+            std::future::pending::<Infallible>().await
+        });
+    };
+    thread::Builder::new().name("health".to_owned()).spawn(serving).map_err(cannot)?;
     eprintln!("metrics at http://{address}/metrics");
-    tokio::spawn(accept(listener, Arc::new(told)));
     Ok(address)
 }
 
-async fn accept(listener: TcpListener, told: Arc<dyn Told>) {
-    let places = Arc::new(Semaphore::new(ASKERS));
+/// A connection that is open.
+struct Open {
+    task: AbortHandle,
+    /// Whether a whole request has arrived.
+    is_requested: Arc<AtomicBool>,
+}
+
+async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<Shown>) -> String {
+    let listener = match listener.and_then(TcpListener::from_std) {
+        Ok(listener) => listener,
+        Err(error) => return format!("its socket cannot be used: {error}"),
+    };
+    let mut connections = VecDeque::<Open>::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let told = told.clone();
-                tokio::spawn(async move {
-                    // Ends by itself, by its deadlines, or here: a place is never held for ever.
-                    let _ = tokio::time::timeout(VISIT, converse(stream, told)).await;
-                    drop(place);
-                });
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                // Out of file descriptors, most likely: those of idle clients are needed.
+                connections.drain(..).for_each(|open| open.task.abort());
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                continue;
             }
-            // Out of files, most likely: what is open has to close first.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        };
+        connections.retain(|open| !open.task.is_finished());
+        if connections.len() >= MAX_CONNECTIONS {
+            let idle = connections.iter().position(|open| !open.is_requested.load(Ordering::Relaxed));
+            if let Some(open) = connections.remove(idle.unwrap_or_default()) {
+                open.task.abort();
+            }
         }
+        let is_requested = Arc::new(AtomicBool::new(false));
+        let conversation = timeout(CONNECTION_TIMEOUT, converse(stream, shown.clone(), is_requested.clone()));
+        connections.push_back(Open { task: tokio::spawn(conversation).abort_handle(), is_requested });
     }
 }
 
-async fn converse(stream: TcpStream, told: Arc<dyn Told>) {
+async fn converse(stream: TcpStream, shown: Arc<Shown>, is_requested: Arc<AtomicBool>) {
     let respond = service_fn(move |request: Request<Incoming>| {
-        let answer = answer(&*told, request.method(), request.uri().path());
-        async move { Ok::<_, Infallible>(answer) }
+        is_requested.store(true, Ordering::Relaxed);
+        let shown = shown.clone();
+        async move { Ok::<_, Infallible>(respond(&shown, request.method(), request.uri().path()).await) }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);
+    // One response for each connection: no client keeps one that does nothing.
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD_BYTES).keep_alive(false);
     if let Err(error) = server.serve_connection(TokioIo::new(stream), respond).await {
-        tracing::debug!(%error, "a request for metrics went wrong");
+        tracing::debug!(%error, "a request to the health endpoint failed");
     }
 }
 
-/// The pages of one who tells how things are, or not.
-fn pages(status: bool) -> &'static str {
-    if status { "/metrics, /healthz, /livez, /readyz and /status" } else { "/metrics, /healthz, /livez and /readyz" }
-}
+/// Status, content type and text of a response.
+type Page = (StatusCode, &'static str, String);
 
-fn answer(told: &dyn Told, method: &Method, path: &str) -> Response<Full<Bytes>> {
-    let is_asked = matches!(*method, Method::GET | Method::HEAD);
+async fn respond(shown: &Shown, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
     let (status, kind, text) = match path {
-        "/metrics" | "/healthz" | "/livez" | "/readyz" | "/status" if !is_asked => {
-            (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET is answered\n".to_owned())
+        "/metrics" | "/healthz" | "/livez" | "/readyz" | "/status" if !is_read => {
+            (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET is supported\n".to_owned())
         }
-        "/metrics" => {
-            let (mut registry, mut text) = (Registry::default(), String::new());
-            told.register(&mut registry);
-            match prometheus_client::encoding::text::encode(&mut text, &registry) {
-                Ok(()) => (StatusCode::OK, OPENMETRICS, text),
-                Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the metrics cannot be written\n".to_owned()),
-            }
-        }
-        "/healthz" | "/livez" => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
-        "/readyz" => {
-            let (status, text) = told.readiness();
-            (status, PLAIN, text)
-        }
-        "/status" if told.status().is_some() => (StatusCode::OK, JSON, told.status().unwrap_or_default()),
-        _ => (StatusCode::NOT_FOUND, PLAIN, format!("there are {}\n", pages(told.status().is_some()))),
+        // Here, and not by another thread: whatever the others wait for.
+        "/healthz" | "/livez" => live(shown),
+        _ => rendered(shown, path).await,
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
@@ -124,4 +183,65 @@ fn answer(told: &dyn Told, method: &Method, path: &str) -> Response<Full<Bytes>>
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
     response
+}
+
+fn live(shown: &Shown) -> Page {
+    match shown.heartbeat.check().and_then(|()| shown.told.liveness()) {
+        Ok(()) => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{}\n", why.trim_end())),
+    }
+}
+
+/// Prepares a page on another thread: it may have to wait for locks of the program.
+async fn rendered(shown: &Shown, path: &str) -> Page {
+    let Ok(permit) = shown.rendering.clone().try_acquire_owned() else {
+        let why = format!("{MAX_RENDERING} responses are being prepared and do not get ready; see /livez\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
+    };
+    let (told, path) = (shown.told.clone(), path.to_owned());
+    let rendering = spawn_blocking(move || {
+        let page = page(&*told, &path);
+        // Held by the thread, also if the client has left.
+        drop(permit);
+        page
+    });
+    match timeout(RENDER_TIMEOUT, rendering).await {
+        Ok(Ok(page)) => page,
+        Ok(Err(error)) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("the response could not be prepared: {error}\n"))
+        }
+        Err(_) => {
+            let why = format!("the response was not ready within {} s\n", RENDER_TIMEOUT.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why)
+        }
+    }
+}
+
+fn page(told: &dyn Told, path: &str) -> Page {
+    match path {
+        "/metrics" => {
+            let (mut registry, mut text) = (Registry::default(), String::new());
+            told.register(&mut registry);
+            match prometheus_client::encoding::text::encode(&mut text, &registry) {
+                Ok(()) => (StatusCode::OK, OPENMETRICS, text),
+                Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the metrics cannot be written\n".to_owned()),
+            }
+        }
+        "/readyz" => {
+            let (status, text) = told.readiness();
+            (status, PLAIN, text)
+        }
+        _ => {
+            let status = told.status();
+            let pages = if status.is_some() {
+                "/metrics, /healthz, /livez, /readyz and /status"
+            } else {
+                "/metrics, /healthz, /livez and /readyz"
+            };
+            match status.filter(|_| path == "/status") {
+                Some(status) => (StatusCode::OK, JSON, status),
+                None => (StatusCode::NOT_FOUND, PLAIN, format!("there are {pages}\n")),
+            }
+        }
+    }
 }

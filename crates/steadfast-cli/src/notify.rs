@@ -5,8 +5,9 @@
 //! | room | what it is |
 //! |---|---|
 //! | `run` | acts until requested to stop; reads its configuration anew when requested |
-//! | `places` | the clusters of a configuration: connections, and what its names mean there |
-//! | `follow` | what rules look at |
+//! | `cluster` | one cluster at work: connects, resolves what rules watch, attaches it |
+//! | `places` | the clusters of a configuration for commands, and what its names mean there |
+//! | `follow` | what rules watch |
 //! | `mirrors` | the mirrors of a configuration at work; what they would do; approvals |
 //! | `doubts` | what rules look at, in doubt and fresh again |
 //! | `standing`, `figures` | how things stand, for a monitor |
@@ -14,6 +15,7 @@
 //! | `rbac` | what the program has to be allowed |
 //! | `commands` | `check`, `explain`, `schema`, `redrive` |
 
+mod cluster;
 mod commands;
 mod doubts;
 mod figures;

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use kube::core::DynamicObject;
 use steadfast::{Call, Connection, Event, Handler, InformerFactory, Scope};
+use steadfast_notify::Supervisor;
 
 use crate::aside;
 use crate::catalog::{Catalog, Found, NotFound};
@@ -63,7 +64,8 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     };
     let followed = Followed::new(&connection);
     if let Some(address) = args.metrics {
-        endpoint::serve(address, followed.clone()).await?;
+        let supervisor = Supervisor::new(Arc::new(aside::say));
+        endpoint::serve(address, followed.clone(), &supervisor).await?;
     }
     let catalog = discovery::catalog(&connection, patience).await?;
     let Sorted { found, missing } = sorted(&args, &catalog)?;

@@ -70,6 +70,11 @@ impl Document {
         })
     }
 
+    /// Returns the value under these keys.
+    pub(crate) fn at(&self, keys: &[&str]) -> Option<&Value> {
+        keys.iter().try_fold(&self.value, |value, key| value.get(key))
+    }
+
     /// Whether it says anything at `path`.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.stands.contains_key(path)

@@ -22,6 +22,7 @@
 //! | `engine`, [`notice`] | all of it together, and what it tells |
 //! | `mirror`, `shape` | sinks that are made equal to what rules send, and what that has to be |
 //! | `state`, `short_hash` | the folder of what no restart may forget, and its lock; names in it |
+//! | `supervise` | long-lived tasks, restarted when they end unexpectedly |
 //! | `server` | a web server as a configuration says it: headers, certificates, proxy |
 //! | `source` | what a rule looks at in one place, and the informer of it |
 //! | `follow` | the handlers of informers that changes come from: what is not settled when the program dies, they tell its next life |
@@ -55,15 +56,19 @@ mod short_hash;
 pub mod sink;
 mod source;
 pub mod state;
+mod supervise;
 mod ticket;
 
 pub use courier::SinkCounts;
 pub use engine::{Counts, Engine, Streams};
 pub use follow::{Following, forget_others};
-pub use mirror::{Approvals, How, Keeper, MAX_LISTED, MirrorStanding, Openings, Play, Seen, View, previewed};
+pub use mirror::{
+    Approvals, Feed, How, MAX_LISTED, MirrorStanding, MirrorTask, Openings, Play, Seen, View, ViewSource, previewed,
+};
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
 pub use redrive::{Redriven, redrive};
 pub use source::{Lookout, Source};
 pub use state::State;
 pub use steadfast_outside::{Ask, Memory, State as MirrorState};
+pub use supervise::{Supervised, Supervisor};

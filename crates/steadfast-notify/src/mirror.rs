@@ -8,12 +8,16 @@ mod collect;
 mod driver;
 pub(crate) mod drivers;
 mod entry;
+mod feed;
 mod keeper;
 mod open;
+mod task;
 mod view;
 
 pub use approvals::Approvals;
 pub use driver::{MAX_LISTED, MirrorStanding, Seen};
-pub use keeper::{How, Keeper, Play, previewed};
+pub use feed::{Feed, ViewSource};
+pub use keeper::{How, Play, previewed};
 pub use open::Openings;
+pub use task::MirrorTask;
 pub use view::View;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use steadfast_outside::Ask;
 
@@ -145,6 +146,27 @@ pub enum Notice {
         /// Which mirror.
         mirror: String,
     },
+    /// A sink cannot be opened: a secret or a certificate cannot be read. It is retried, and everything else works.
+    Unopened {
+        /// Which sink.
+        sink: String,
+        /// Why.
+        why: String,
+    },
+    /// A sink that could not be opened before is open.
+    Opened {
+        /// Which sink.
+        sink: String,
+    },
+    /// A long-lived task ended unexpectedly and is restarted.
+    TaskEnded {
+        /// Which task.
+        task: String,
+        /// Why.
+        why: String,
+        /// Delay until its restart.
+        delay: Duration,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -210,6 +232,14 @@ impl fmt::Display for Notice {
                 write!(f, "mirror {mirror}: {missing} {entries} missing at the target {are} added again: {why}")
             }
             Self::Works { mirror } => write!(f, "mirror {mirror}: it can be seen and changed again"),
+            Self::Unopened { sink, why } => {
+                write!(f, "sink {sink}: cannot be opened: {why}; retried, other sinks are not affected")
+            }
+            Self::Opened { sink } => write!(f, "sink {sink}: opened"),
+            Self::TaskEnded { task, why, delay } => {
+                let delay = delay.as_secs();
+                write!(f, "task {task}: ended unexpectedly: {why}; restarted in {delay} s; please report this as a bug")
+            }
         }
     }
 }

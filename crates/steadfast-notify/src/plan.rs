@@ -2,9 +2,14 @@
 
 mod checks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::config::sinks::Sink;
 use crate::config::{Cluster, Config, Rule};
@@ -104,6 +109,28 @@ impl Plan {
         rule.to.iter().map(String::as_str).filter(is_mirror)
     }
 
+    /// Returns the names of all mirrors.
+    pub fn mirrors(&self) -> impl Iterator<Item = &str> {
+        self.sinks.iter().filter(|(_, sink)| sink.is_mirror()).map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the clusters of all rules that feed `mirror`, in the order of their names.
+    pub fn clusters_of_mirror(&self, mirror: &str) -> BTreeSet<&str> {
+        let feeds = |rule: &&Arc<Compiled>| rule.config.to.iter().any(|sink| sink == mirror);
+        self.rules.iter().filter(feeds).flat_map(|rule| self.clusters_of(&rule.config)).collect()
+    }
+
+    /// Returns a hash of what the configuration says of `sink`, and of the files and variables that it names: of secrets and
+    /// certificates. Two equal ones mean that nothing has changed. It differs between runs of the program.
+    pub fn fingerprint(&self, sink: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        if let Some(value) = self.document.at(&["sinks", sink]) {
+            value.to_string().hash(&mut hasher);
+            fingerprint_files(value, &self.folder, &mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// Whether a rule sends anything to a stream.
     pub fn has_streams(&self, rule: &Rule) -> bool {
         rule.to.iter().any(|name| self.sinks.get(name).is_some_and(|sink| !sink.is_mirror()))
@@ -135,5 +162,31 @@ impl Plan {
     /// A problem with a sink, which is found out only when it is made.
     pub fn problem_with_sink(&self, path: &str, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
         self.document.problem(&format!("sinks.{path}"), what, remedy)
+    }
+}
+
+/// Longest part of a file that counts for a fingerprint, in bytes.
+const MAX_FINGERPRINT_BYTES: u64 = 1 << 20;
+
+/// Hashes the content of all files and variables that `value` names as `file`, `…_file` or `env`.
+fn fingerprint_files(value: &Value, folder: &Path, hasher: &mut DefaultHasher) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value.as_str() {
+                    Some(path) if key == "file" || key.ends_with("_file") => {
+                        let mut content = Vec::new();
+                        let file = File::open(folder.join(path));
+                        let read = file.and_then(|file| file.take(MAX_FINGERPRINT_BYTES).read_to_end(&mut content));
+                        (read.is_ok(), content).hash(hasher);
+                    }
+                    Some(variable) if key == "env" => std::env::var_os(variable).hash(hasher),
+                    Some(_) => {}
+                    None => fingerprint_files(value, folder, hasher),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| fingerprint_files(value, folder, hasher)),
+        _ => {}
     }
 }

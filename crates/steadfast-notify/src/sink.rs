@@ -4,6 +4,7 @@ pub mod exec;
 mod open;
 pub mod stdout;
 mod stream;
+mod unopened;
 pub mod webhook;
 
 pub use stream::{Delivering, Stream};

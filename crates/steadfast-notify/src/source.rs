@@ -13,6 +13,8 @@ use crate::notice::{Notice, Tell};
 /// How a cluster is looked at: rules that look at the same thing share one informer.
 #[derive(Clone, Debug)]
 pub struct Lookout {
+    /// Number of the connection: another one may have the same names.
+    pub connection: u64,
     /// The informers on it.
     pub factory: InformerFactory,
     /// Where their caches are kept beyond this life of the program.
@@ -56,7 +58,7 @@ impl Source {
         lookout: &Lookout,
         tell: Option<Arc<Tell>>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
-        let Lookout { factory, checkpoint, audit } = lookout;
+        let Lookout { factory, checkpoint, audit, .. } = lookout;
         let informer = factory.build_with::<Lazy<DynamicObject>>(&self.resource, self.scope.clone());
         let informer = informer.audit_every(*audit);
         let informer = match checkpoint.as_ref().filter(|_| self.may_be_kept()) {

@@ -57,7 +57,9 @@ impl State {
     ///
     /// Where that cannot be written.
     pub fn tells_at(&self, address: SocketAddr) -> io::Result<()> {
-        fs::write(self.folder.join(ADDRESS), address.to_string())
+        let file = self.folder.join(ADDRESS);
+        write_private(&file, &address.to_string())
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
     }
 
     /// Where the caches of this cluster are kept beyond the program's life; another file for each way to name one.
@@ -105,6 +107,26 @@ pub fn remembered(folder: &Path) -> io::Result<Memory> {
 
 fn memory_in(folder: &Path) -> PathBuf {
     folder.join("mirrors.json")
+}
+
+/// Writes a file that only its owner may read, as a whole or not at all.
+pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let staged = file.with_file_name(name);
+    // A staged file of an earlier run may have other permissions, and an open file keeps those that it has.
+    match fs::remove_file(&staged) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut open = options.open(&staged)?;
+    open.write_all(text.as_bytes())?;
+    drop(open);
+    fs::rename(&staged, file)
 }
 
 fn make(folder: &Path) -> io::Result<()> {
@@ -165,5 +187,25 @@ mod tests {
             assert_eq!(mode & 0o777, 0o700);
         }
         fs::remove_dir_all(&folder).expect("it is there");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn address_and_approvals_are_readable_by_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = std::env::temp_dir().join(format!("steadfast-state-modes-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let state = State::take(&folder).expect("no other program has it");
+        // A folder that existed before may be open to others.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is this user's");
+        fs::write(folder.join("approved-web.new"), "of an earlier run").expect("there is space");
+        state.tells_at(([127, 0, 0, 1], 7).into()).expect("there is space");
+        state.approvals().give("web", "id").expect("there is space");
+        for file in ["address", "approved-web"] {
+            let mode = fs::metadata(folder.join(file)).expect("it exists").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file}");
+        }
+        assert_eq!(state.approvals().take("web").expect("it can be read").as_deref(), Some("id"));
+        fs::remove_dir_all(&folder).expect("it exists");
     }
 }

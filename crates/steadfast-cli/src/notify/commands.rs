@@ -16,7 +16,7 @@ use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
 use steadfast_notify::{Openings, Plan, config, reach};
 
-use super::places::{PATIENCE, Place, Places, connected, sources};
+use super::places::{Place, connected, sources};
 use crate::aside::{self, print};
 use crate::catalog::Found;
 use crate::connect::{Trouble, trouble};
@@ -35,7 +35,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     let openings = Openings::of(&plan).await.map_err(Failure::config)?;
     let asked = if online {
         reach(&plan, &openings).await.map_err(Failure::config)?;
-        let places = connected(&plan, None, Places::new(), Some(PATIENCE)).await?;
+        let places = connected(&plan, None).await?;
         sources(&plan, &places).await.map_err(Failure::config)?;
         ", its sinks can be reached, and its clusters have what it looks at"
     } else {
@@ -87,7 +87,7 @@ pub(super) struct Of {
 pub(super) async fn explain(file: &Path, of: Of) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let fleet = if of.embedded { Some(Fleet::start(None).await?) } else { None };
-    let places = connected(&plan, fleet.as_ref(), Places::new(), Some(PATIENCE)).await?;
+    let places = connected(&plan, fleet.as_ref()).await?;
     let names: Vec<&str> = places.keys().map(String::as_str).collect();
     let chosen = match (&of.cluster, &names[..]) {
         (Some(name), _) => places.get_key_value(name),

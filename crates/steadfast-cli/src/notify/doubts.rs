@@ -1,10 +1,12 @@
 //! What rules look at, in doubt and fresh again, on standard error: what was sent before may not be all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::cluster::Cluster;
 use super::follow::Followed;
 use crate::aside;
 
@@ -19,13 +21,19 @@ const WORTH_TELLING: Duration = Duration::from_secs(1);
 pub(super) struct Doubts(BTreeMap<String, (Instant, bool)>);
 
 impl Doubts {
-    /// Looks at all of `followed` and tells what has changed.
-    pub(super) fn look(&mut self, followed: &[Followed]) {
+    /// Checks all that is watched in `clusters`, and reports what has changed.
+    pub(super) fn look(&mut self, clusters: &[Arc<Cluster>]) {
         let now = Instant::now();
-        let mut seen = BTreeSet::new();
-        for Followed { source, informer, .. } in followed {
-            let of = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
-            let freshness = informer.freshness();
+        let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
+        for cluster in clusters {
+            cluster.visit(|followed, _| {
+                all.extend(followed.iter().map(|Followed { source, informer, .. }| {
+                    let of = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
+                    (of, informer.freshness())
+                }));
+            });
+        }
+        for (of, freshness) in all {
             if !seen.insert(of.clone()) {
                 continue;
             }

@@ -1,5 +1,6 @@
 //! The figures of an engine and of mirrors as a scrape of Prometheus reads them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -8,6 +9,7 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Unit;
 use steadfast_notify::{Counts, MirrorStanding};
 
+use super::cluster::{ClusterStanding, ClusterState};
 use super::standing::{STATES, state_name};
 
 /// How things are at one scrape.
@@ -15,6 +17,9 @@ use super::standing::{STATES, state_name};
 pub(super) struct Figures {
     pub(super) counts: Counts,
     pub(super) mirrors: Vec<(String, MirrorStanding)>,
+    pub(super) clusters: Vec<ClusterStanding>,
+    /// Restarts of supervised tasks, by their names.
+    pub(super) restarts: BTreeMap<String, u64>,
 }
 
 /// One value of a family, of a rule, a sink or a mirror where it is of one.
@@ -28,7 +33,7 @@ type Family = (&'static str, Option<Unit>, &'static str, MetricType);
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Self { counts, mirrors } = self;
+        let Self { counts, mirrors, clusters, restarts } = self;
         let mut write = |(name, unit, help, kind): Family, samples: Vec<Sample>| -> fmt::Result {
             let name = format!("steadfast_notify_{name}");
             let mut encoder = encoder.encode_descriptor(&name, help, unit.as_ref(), kind)?;
@@ -90,6 +95,27 @@ impl Collector for Figures {
         write(("mirror_state", None, help, Gauge), states.collect())?;
         let help = "How long ago it was seen what there is outside; infinite where it never was";
         let seen = mirrors(|mirror| mirror.seen.map_or(f64::INFINITY, |seen| seen.as_secs_f64()));
-        write(("mirror_seen_age", Some(Unit::Seconds), help, Gauge), seen)
+        write(("mirror_seen_age", Some(Unit::Seconds), help, Gauge), seen)?;
+        let clusters = |value: fn(&ClusterStanding) -> f64| {
+            let clusters = clusters.iter();
+            clusters
+                .map(|cluster| Sample { of: vec![("cluster", cluster.name.clone())], value: value(cluster) })
+                .collect::<Vec<_>>()
+        };
+        let help = "Time since a cluster could not be reached to attach its rules; 0 if it could";
+        let unreachable = clusters(|cluster| match &cluster.state {
+            ClusterState::Unreachable { since, .. } => since.as_secs_f64(),
+            _ => 0.0,
+        });
+        write(("cluster_unreachable", Some(Unit::Seconds), help, Gauge), unreachable)?;
+        let help = "Whether all that rules watch in a cluster is attached";
+        let attached = clusters(|cluster| f64::from(u8::from(cluster.state == ClusterState::Watching)));
+        write(("cluster_attached", None, help, Gauge), attached)?;
+        let help = "Resources that rules name and a cluster does not serve";
+        write(("missing_resources", None, help, Gauge), clusters(|cluster| cluster.missing.len() as f64))?;
+        let help = "Restarts of long-lived tasks that ended unexpectedly";
+        let restarts =
+            restarts.iter().map(|(task, &value)| Sample { of: vec![("task", task.clone())], value: value as f64 });
+        write(("task_restarts", None, help, Counter), restarts.collect())
     }
 }

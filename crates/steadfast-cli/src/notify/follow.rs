@@ -1,49 +1,52 @@
-//! What rules look at: followed by those that send to streams, and there for those that feed mirrors.
+//! What rules watch: delivered to the engine for rules that send to streams, and kept in a cache for those that feed mirrors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
-use steadfast_notify::{Engine, Following, Plan, Source, View, forget_others};
+use steadfast_notify::{Engine, Following, Lookout, Plan, Source, View, ViewSource, forget_others};
 
 use super::places::Places;
 use crate::aside;
 use crate::failure::Failure;
 
-/// What a rule looks at in one place.
+/// What a rule watches in one place.
 pub(super) struct Followed {
     pub(super) source: Source,
     pub(super) informer: Informer<Lazy<DynamicObject>>,
-    /// Where the rule sends to streams.
+    /// Present if the rule sends to streams.
     following: Option<Following>,
 }
 
 impl Followed {
-    fn looks_at(&self, source: &Source) -> bool {
+    fn watches(&self, source: &Source) -> bool {
         let Source { cluster, resource, scope, .. } = &self.source;
         (cluster, resource, scope) == (&source.cluster, &source.resource, &source.scope)
     }
 }
 
-/// Forgets what is kept for rules that send to no stream any more: it would be kept for ever.
-pub(super) fn forget_rules(followed: &[Followed]) {
+/// Drops what is kept for rules that send to no stream any more: it would be kept for ever. A rule of `incomplete` keeps it:
+/// what it watches is not known yet.
+pub(super) fn forget_rules(followed: &[Followed], incomplete: &[&str]) {
     for Followed { source, informer, .. } in followed {
-        let same = followed.iter().filter(|other| other.following.is_some() && other.looks_at(source));
-        let rules: Vec<&str> = same.map(|other| other.source.rule.as_str()).collect();
+        let same = followed.iter().filter(|other| other.following.is_some() && other.watches(source));
+        let mut rules: Vec<&str> = same.map(|other| other.source.rule.as_str()).collect();
+        rules.extend(incomplete);
         forget_others(informer, &rules);
     }
 }
 
-/// Looks at all of `sources`; whoever of `before` looks already at one of them goes on, others look no more.
+/// Watches all of `sources` on `lookout`. What `before` watches already goes on undisturbed, and the rest of it ends. Returns
+/// also which sources cannot be watched, and why.
 pub(super) fn follow(
     plan: &Plan,
-    places: &Places,
+    lookout: &Lookout,
     engine: &Engine,
     mut before: Vec<Followed>,
-    sources: Vec<Source>,
-) -> Result<Vec<Followed>, Failure> {
-    let mut followed = Vec::new();
+    sources: impl IntoIterator<Item = Source>,
+) -> (Vec<Followed>, Vec<(Source, String)>) {
+    let (mut followed, mut failed) = (Vec::new(), Vec::new());
     for source in sources {
         let has_streams = plan.rule(&source.rule).is_some_and(|rule| plan.has_streams(&rule.config));
         let is_same = |known: &Followed| known.source == source && known.following.is_some() == has_streams;
@@ -51,21 +54,34 @@ pub(super) fn follow(
             followed.push(before.swap_remove(at));
             continue;
         }
-        let Some(place) = places.get(&source.cluster) else { continue };
-        // One that is shared tells what is to be known of it once.
-        let is_first = !before.iter().chain(&followed).any(|other| other.looks_at(&source));
+        // An informer that several rules share reports what is to be known of it once.
+        let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
         let tell = is_first.then(|| Arc::new(aside::say) as Arc<_>);
-        let informer = source.informer(&place.lookout, tell).map_err(Failure::run)?;
-        let begin = || Following::begin(&place.lookout, source.clone(), engine).map_err(Failure::run);
-        let following = if has_streams { Some(begin()?) } else { None };
-        followed.push(Followed { source, informer, following });
+        let begun = source.informer(lookout, tell).and_then(|informer| {
+            let following = has_streams.then(|| Following::begin(lookout, source.clone(), engine)).transpose()?;
+            Ok(Followed { source: source.clone(), informer, following })
+        });
+        match begun {
+            Ok(begun) => followed.push(begun),
+            Err(why) => failed.push((source, why)),
+        }
     }
-    Ok(followed)
+    (followed, failed)
 }
 
-/// What each mirror is made equal to, by its name.
+/// Returns what feeds `mirror` among `sources`, which are all on `lookout`.
+pub(super) fn view_sources(plan: &Plan, mirror: &str, lookout: &Lookout, sources: &[Source]) -> Vec<ViewSource> {
+    let feeds = sources.iter().filter_map(|source| {
+        let rule = plan.rule(&source.rule)?;
+        let is_fed = rule.config.to.iter().any(|sink| sink == mirror);
+        is_fed.then(|| ViewSource { lookout: lookout.clone(), source: source.clone(), rule: rule.clone() })
+    });
+    feeds.collect()
+}
+
+/// Starts the views of each mirror, by its name, for a command.
 pub(super) fn views(plan: &Plan, places: &Places, sources: &[Source]) -> Result<BTreeMap<String, Vec<View>>, Failure> {
-    let mut views: BTreeMap<String, Vec<View>> = BTreeMap::new();
+    let mut views = BTreeMap::<String, Vec<View>>::new();
     for source in sources {
         let (Some(rule), Some(place)) = (plan.rule(&source.rule), places.get(&source.cluster)) else { continue };
         for mirror in plan.mirrors_of(&rule.config) {

@@ -7,14 +7,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use steadfast_notify::config::sinks::Sink;
 use steadfast_notify::notice::escaped;
 use steadfast_notify::state::{self, State};
-use steadfast_notify::{Approvals, Ask, How, Keeper, Memory, Openings, Plan, Seen, View, previewed};
-use tokio::time::{Instant, sleep};
+use steadfast_notify::{Approvals, Ask, Feed, How, Memory, MirrorTask, Openings, Plan, Seen, Supervisor, previewed};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::follow::views;
-use super::places::{PATIENCE, Places, connected, sources};
+use super::places::{PATIENCE, connected, sources};
 use super::standing::Asking;
 use crate::aside::{self, print};
 use crate::failure::Failure;
@@ -24,54 +26,101 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(3);
 
 /// The mirrors at work, and what they remember.
 pub(super) struct Mirrors {
-    keepers: Vec<Keeper>,
-    /// None before there is something to remember, and where it is all only played.
-    state: Option<State>,
+    tasks: BTreeMap<String, Mirroring>,
+    /// None before there is something to remember, and if all of it is only simulated.
+    state: Option<Arc<State>>,
     is_played: bool,
+    supervisor: Supervisor,
+}
+
+/// One mirror at work, and what its configuration was.
+struct Mirroring {
+    sink: Sink,
+    fingerprint: u64,
+    task: MirrorTask,
 }
 
 impl Mirrors {
     /// None yet; with `is_played`, none of them will do what it says.
-    pub(super) fn new(is_played: bool) -> Self {
-        Self { keepers: Vec::new(), state: None, is_played }
+    pub(super) fn new(is_played: bool, supervisor: &Supervisor) -> Self {
+        Self { tasks: BTreeMap::new(), state: None, is_played, supervisor: supervisor.clone() }
     }
 
     /// Makes sure that what no restart may forget is in the hands of this program, where there is such a thing.
-    pub(super) fn prepare(&mut self, plan: &Plan, openings: &Openings) -> Result<(), Failure> {
-        if (plan.keeps || !openings.is_empty()) && !self.is_played && self.state.is_none() {
-            self.state = Some(State::take(&plan.state).map_err(Failure::run)?);
+    pub(super) fn prepare(&mut self, plan: &Plan) -> Result<(), Failure> {
+        if (plan.keeps || plan.mirrors().next().is_some()) && !self.is_played && self.state.is_none() {
+            self.state = Some(Arc::new(State::take(&plan.state).map_err(Failure::run)?));
         }
         Ok(())
     }
 
-    /// Keeps the mirrors that were opened, in the place of those before; what is in those that are no more stays there.
-    pub(super) async fn keep(&mut self, openings: Openings, views: BTreeMap<String, Vec<View>>) {
-        // Never two at one target.
-        self.stop().await;
-        let how = How {
+    /// Starts the mirrors of `plan`, which wait for no cluster. Those that are unchanged go on undisturbed; the entries of those
+    /// that are not in the plan any more stay in their targets. Returns what feeds each, by its name.
+    pub(super) fn act_by(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, Feed> {
+        let mut before = std::mem::take(&mut self.tasks);
+        let (mut feeds, mut new) = (BTreeMap::new(), Vec::new());
+        for name in plan.mirrors() {
+            let Some(sink) = plan.sinks.get(name) else { continue };
+            let fingerprint = plan.fingerprint(name);
+            let known = before.remove(name);
+            match known {
+                Some(known) if known.sink == *sink && known.fingerprint == fingerprint => {
+                    feeds.insert(name.to_owned(), known.task.feed().clone());
+                    self.tasks.insert(name.to_owned(), known);
+                }
+                known => {
+                    // What has arrived already feeds the next one too.
+                    let feed = known.as_ref().map(|known| known.task.feed().clone()).unwrap_or_default();
+                    before.extend(known.map(|known| (name.to_owned(), known)));
+                    feeds.insert(name.to_owned(), feed.clone());
+                    new.push((name, sink.clone(), fingerprint, feed));
+                }
+            }
+        }
+        for (name, feed) in &feeds {
+            feed.expect(plan.clusters_of_mirror(name));
+        }
+        // Never two at one target, whatever it was called before: new ones begin when the others have ended.
+        let (ended, wait) = watch::channel(());
+        let earlier: Vec<_> = before.into_values().map(|mirroring| mirroring.task.stop()).collect();
+        if !earlier.is_empty() {
+            tokio::spawn(async move {
+                join_all(earlier).await;
+                drop(ended);
+            });
+        }
+        for (name, sink, fingerprint, feed) in new {
+            let task = MirrorTask::start(plan, name, feed, wait.clone(), self.how(), &self.supervisor);
+            self.tasks.insert(name.to_owned(), Mirroring { sink, fingerprint, task });
+        }
+        feeds
+    }
+
+    fn how(&self) -> How {
+        How {
             memory: self.state.as_ref().map_or_else(Memory::volatile, |state| state.memory().clone()),
-            approvals: self.state.as_ref().map(State::approvals),
+            approvals: self.state.as_ref().map(|state| state.approvals()),
             say: self.is_played.then(|| Arc::new(played) as Arc<_>),
             tell: Arc::new(aside::say),
-        };
-        self.keepers = Keeper::start_all(openings, views, &how);
+        }
     }
 
     /// What tells how each stands.
     pub(super) fn standing(&self) -> Vec<(String, Asking)> {
-        self.keepers.iter().map(|keeper| (keeper.name().to_owned(), keeper.standing())).collect()
+        self.tasks.iter().map(|(name, mirroring)| (name.clone(), mirroring.task.standing())).collect()
     }
 
     /// What no restart may forget.
-    pub(super) fn state(&self) -> Option<&State> {
+    pub(super) fn state(&self) -> Option<&Arc<State>> {
         self.state.as_ref()
     }
 
-    /// Ends them, when what they are doing is done.
-    pub(super) async fn stop(&mut self) {
-        for keeper in self.keepers.drain(..) {
-            keeper.stop().await;
-        }
+    /// Stops all of them at once, after their current actions. Returns those that have not stopped at `deadline`.
+    pub(super) async fn stop(&mut self, deadline: Instant) -> Vec<String> {
+        let stopping = std::mem::take(&mut self.tasks)
+            .into_iter()
+            .map(async |(name, mirroring)| timeout_at(deadline, mirroring.task.stop()).await.is_err().then_some(name));
+        join_all(stopping).await.into_iter().flatten().collect()
     }
 }
 
@@ -91,7 +140,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
             file.display()
         )));
     }
-    let places = connected(&plan, None, Places::new(), Some(PATIENCE)).await?;
+    let places = connected(&plan, None).await?;
     let sources = sources(&plan, &places).await.map_err(Failure::config)?;
     let memory = state::remembered(&plan.state).map_err(Failure::run)?;
     let views = views(&plan, &places, &sources)?;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use steadfast_notify::{Plan, Source};
 
-use super::places::{PATIENCE, Places, connected, sources};
+use super::places::{connected, sources};
 use crate::aside::print;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
@@ -22,7 +22,7 @@ type Roles = BTreeMap<Option<String>, BTreeMap<String, BTreeSet<String>>>;
 pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
-    let places = connected(&plan, fleet.as_ref(), Places::new(), Some(PATIENCE)).await?;
+    let places = connected(&plan, fleet.as_ref()).await?;
     let sources = sources(&plan, &places).await.map_err(Failure::config)?;
     let mut text = String::new();
     for cluster in places.keys() {

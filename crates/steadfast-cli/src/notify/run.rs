@@ -1,5 +1,8 @@
-//! Acts until requested to stop; reads its configuration anew when requested.
+//! Acts until requested to stop; reads its configuration again when requested.
+//!
+//! Nothing here waits for a cluster, a sink or a mirror: each starts, runs and fails on its own.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,31 +10,38 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Engine, Openings, Plan};
+use steadfast_notify::{Engine, Feed, Openings, Plan, Supervised, Supervisor};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
+use super::cluster::{ClusterTask, Orders, Surroundings};
 use super::doubts::{Doubts, LOOK_EVERY};
-use super::follow::{Followed, follow, forget_rules, views};
+use super::follow::forget_rules;
 use super::mirrors::Mirrors;
-use super::places::{PATIENCE, Places, connected, keep, sources};
-use super::standing::{Known, Looking, Standing};
+use super::places::is_watched;
+use super::standing::{Known, Standing};
 use crate::aside;
 use crate::cli::NotifyArgs;
 use crate::endpoint;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
-use crate::signals::{Again, Stop};
+use crate::signals::{Again, GuardedStop};
 
 /// How long the embedded fleet is shown.
 const SHOWN: Duration = Duration::from_secs(10);
 
+/// Longest deadline of a shutdown: longer ones are shortened, so that no time overflows.
+const MAX_DRAIN: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Time after the deadline of a shutdown in which the summary is written.
+const SUMMARY_GRACE: Duration = Duration::from_millis(100);
+
 /// Why nothing more is acted on.
 enum End {
-    /// It was requested, or is over.
+    /// It was requested, or the time is over.
     Done,
     /// Standard output cannot be written to.
     Output(io::Error),
@@ -40,19 +50,20 @@ enum End {
 /// All that is at work.
 struct Acting {
     file: PathBuf,
-    plan: Plan,
-    fleet: Option<Fleet>,
+    plan: Arc<Plan>,
     stdout: Arc<dyn Stream>,
-    places: Places,
-    engine: Engine,
-    followed: Vec<Followed>,
+    surroundings: Surroundings,
+    clusters: BTreeMap<String, ClusterTask>,
     mirrors: Mirrors,
     standing: Standing,
+    /// Reports doubts; absent when nothing is watched any more.
+    reporting: Option<Supervised>,
 }
 
 /// Acts by the configuration until requested to stop.
 pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
-    let mut stop = Stop::listen()?;
+    let drain = Duration::from_secs(args.drain).min(MAX_DRAIN);
+    let mut stop = GuardedStop::listen(drain)?;
     let mut again = Again::listen()?;
     let file = args.config.unwrap_or_default();
     let (closed, mut output) = unbounded_channel();
@@ -72,7 +83,9 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
             _ => Err(Failure::run(format!("standard output cannot be written to: {error}"))),
         };
     }
-    acting.finish(Duration::from_secs(args.drain), &mut stop).await
+    // The deadline holds without a signal too.
+    stop.begin();
+    acting.finish(drain, &mut stop).await
 }
 
 impl Acting {
@@ -82,54 +95,66 @@ impl Acting {
         metrics: Option<SocketAddr>,
         stdout: Arc<dyn Stream>,
     ) -> Result<Self, Failure> {
-        let plan = load(&file)?;
-        let streams = plan.open(&stdout).await.map_err(Failure::config)?;
-        let openings = Openings::of(&plan).await.map_err(Failure::config)?;
-        let mut mirrors = Mirrors::new(embedded);
-        mirrors.prepare(&plan, &openings)?;
-        let standing = Standing::default();
+        let plan = load(&file).await?;
+        let supervisor = Supervisor::new(Arc::new(aside::say));
+        let mut mirrors = Mirrors::new(embedded, &supervisor);
+        mirrors.prepare(&plan)?;
+        let standing = Standing::new(&supervisor);
         if let Some(address) = metrics {
-            let address = endpoint::serve(address, standing.clone()).await?;
+            let address = endpoint::serve(address, standing.clone(), &supervisor).await?;
             if let Some(state) = mirrors.state() {
                 state.tells_at(address).map_err(Failure::run)?;
             }
         }
-        let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
-        let mut places = connected(&plan, fleet.as_ref(), Places::new(), None).await?;
-        if let Some(state) = mirrors.state().filter(|_| plan.keeps) {
-            keep(&mut places, state)?;
-        }
-        let sources = sources(&plan, &places).await.map_err(Failure::config)?;
+        let streams = plan.open_or_retry(&stdout, &(Arc::new(aside::say) as Arc<_>)).await;
+        let fleet = if embedded { Some(Arc::new(Fleet::start(None).await?)) } else { None };
         let engine = Engine::start(&plan, streams, seed(), aside::say);
-        let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
-        aside::say(format_args!("acting by {}: {rules} rules, {sinks} sinks", file.display()));
-        let followed = follow(&plan, &places, &engine, Vec::new(), sources.clone())?;
-        let views = views(&plan, &places, &sources)?;
-        mirrors.keep(openings, views).await;
-        let acting = Self { file, plan, fleet, stdout, places, engine, followed, mirrors, standing };
-        acting.tell_standing();
+        let surroundings = Surroundings { engine, fleet, supervisor: supervisor.clone() };
+        let reported = standing.clone();
+        let reporting = supervisor.spawn("freshness reports", move || report(reported.clone()));
+        let clusters = BTreeMap::new();
+        let mut acting =
+            Self { file, plan, stdout, surroundings, clusters, mirrors, standing, reporting: Some(reporting) };
+        let feeds = acting.mirrors.act_by(&acting.plan);
+        acting.direct(&feeds);
+        let (rules, sinks) = (acting.plan.rules.len(), acting.plan.sinks.len());
+        aside::say(format_args!("acting by {}: {rules} rules, {sinks} sinks", acting.file.display()));
         Ok(acting)
     }
 
-    fn tell_standing(&self) {
+    /// Has all clusters act by the plan. Those that are unchanged go on undisturbed.
+    fn direct(&mut self, feeds: &BTreeMap<String, Feed>) {
+        let mut before = std::mem::take(&mut self.clusters);
+        let state = self.mirrors.state().filter(|_| self.plan.keeps);
+        for (name, config) in self.plan.clusters.iter().filter(|(name, _)| is_watched(&self.plan, name)) {
+            let orders = Orders { plan: self.plan.clone(), feeds: feeds.clone() };
+            let known = before.remove(name).filter(|known| known.is(config));
+            let task = if let Some(known) = known {
+                known.order(orders);
+                known
+            } else {
+                // Another cluster of the same name may have fed them.
+                for feed in feeds.values() {
+                    feed.set(name, Vec::new(), Some("it has not been reached yet".to_owned()));
+                }
+                ClusterTask::start(name, orders, &self.surroundings, state)
+            };
+            self.clusters.insert(name.clone(), task);
+        }
         self.standing.is(Known {
-            engine: self.engine.clone(),
-            connections: self.places.values().map(|place| place.connection.clone()).collect(),
-            sources: self.followed.iter().map(Looking::from).collect(),
+            engine: self.surroundings.engine.clone(),
+            clusters: self.clusters.values().map(|task| task.cluster().clone()).collect(),
             mirrors: self.mirrors.standing(),
         });
     }
 
     async fn until_the_end(
         &mut self,
-        stop: &mut Stop,
+        stop: &mut GuardedStop,
         again: &mut Again,
         output: &mut UnboundedReceiver<io::Error>,
         lasts: Option<Duration>,
     ) -> End {
-        let mut doubts = Doubts::default();
-        let mut look = interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let over = async {
             match lasts {
                 Some(lasts) => sleep(lasts).await,
@@ -144,24 +169,23 @@ impl Acting {
                 Some(error) = output.recv() => return End::Output(error),
                 () = &mut over => return End::Done,
                 () = again.told() => {
-                    match self.reload(stop).await {
-                        Ok(true) => {}
-                        Ok(false) => return End::Done,
-                        Err(why) => aside::say(format_args!("the configuration stays as it was: {why}")),
+                    tokio::select! {
+                        biased;
+                        () = stop.told() => return End::Done,
+                        reloaded = self.reload() => {
+                            if let Err(why) = reloaded {
+                                aside::say(format_args!("the configuration stays as it was: {why}"));
+                            }
+                        }
                     }
-                }
-                _ = look.tick() => {
-                    doubts.look(&self.followed);
-                    forget_rules(&self.followed);
                 }
             }
         }
     }
 
-    /// Reads the configuration anew, all of it before anything is changed. Tells whether to go on: it may be requested to
-    /// stop while a server is waited for.
-    async fn reload(&mut self, stop: &mut Stop) -> Result<bool, Failure> {
-        let plan = load(&self.file)?;
+    /// Reads the configuration again, all of it before anything is changed. No cluster, sink or mirror is waited for.
+    async fn reload(&mut self) -> Result<(), Failure> {
+        let plan = load(&self.file).await?;
         let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.most_dead_letters);
         if dead_letters(&plan) != dead_letters(&self.plan) {
             return Err(Failure::config("dead letters are moved by a restart alone; leave `dead_letters` as it was"));
@@ -177,60 +201,48 @@ impl Acting {
             let why = "is changed by a restart alone; leave it as it was";
             return Err(Failure::config(format!("`clusters.{name}.audit` {why}")));
         }
-        let streams = plan.open(&self.stdout).await.map_err(Failure::config)?;
-        let openings = Openings::of(&plan).await.map_err(Failure::config)?;
-        self.mirrors.prepare(&plan, &openings)?;
-        // Connections are cheap to clone; those that are needed no more end with what is dropped below.
-        let before = self.places.iter().map(|(name, place)| (name.clone(), place.again())).collect();
-        let asked = async {
-            let places = connected(&plan, self.fleet.as_ref(), before, Some(PATIENCE)).await?;
-            let sources = sources(&plan, &places).await.map_err(Failure::config)?;
-            Ok::<_, Failure>((places, sources))
-        };
-        let (mut places, sources) = tokio::select! {
-            biased;
-            () = stop.told() => return Ok(false),
-            asked = asked => asked?,
-        };
-        if let Some(state) = self.mirrors.state().filter(|_| plan.keeps) {
-            keep(&mut places, state)?;
-        }
-        // A cluster that is another one now is looked at anew.
-        let is_kept = |name: &str| match (self.places.get(name), places.get(name)) {
-            (Some(before), Some(now)) => before.is(now),
-            _ => false,
-        };
-        let views = views(&plan, &places, &sources)?;
-        self.followed.retain(|followed| is_kept(&followed.source.cluster));
-        self.places = places;
+        self.mirrors.prepare(&plan)?;
+        let streams = plan.open_or_retry(&self.stdout, &(Arc::new(aside::say) as Arc<_>)).await;
+        // From here on nothing is awaited: a request to stop finds all of it or nothing changed.
         self.plan = plan;
-        self.engine.act_by(&self.plan, streams);
-        let before = std::mem::take(&mut self.followed);
-        self.followed = follow(&self.plan, &self.places, &self.engine, before, sources)?;
-        self.mirrors.keep(openings, views).await;
-        self.tell_standing();
+        self.surroundings.engine.act_by(&self.plan, streams);
+        let feeds = self.mirrors.act_by(&self.plan);
+        self.direct(&feeds);
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
         aside::say(format_args!("acting by {} as it is now: {rules} rules, {sinks} sinks", self.file.display()));
-        Ok(true)
+        Ok(())
     }
 
-    /// Looks at nothing more, and delivers what waits.
-    async fn finish(mut self, deadline: Duration, stop: &mut Stop) -> Result<ExitCode, Failure> {
-        self.mirrors.stop().await;
-        let until = Instant::now() + deadline;
+    /// Watches nothing more, delivers what waits, and stops the mirrors: all at once, and all within `drain`.
+    async fn finish(mut self, drain: Duration, stop: &mut GuardedStop) -> Result<ExitCode, Failure> {
+        let (deadline, engine) = (Instant::now() + drain, self.surroundings.engine.clone());
+        // That informers stop is no doubt worth a report.
+        self.reporting = None;
+        // What is attached is delivered until the end.
+        let clusters: Vec<_> = std::mem::take(&mut self.clusters).into_values().map(ClusterTask::close).collect();
         let drained = async {
-            // Also what they are owed is told, and what is settled is written down.
-            let factories = self.places.values().map(|place| place.lookout.factory.shutdown_drained(deadline));
-            join_all(factories).await;
-            self.engine.drain(until.saturating_duration_since(Instant::now())).await
+            // Handlers deliver what they still have, and what is settled is written down.
+            let lookouts = clusters.iter().filter_map(|cluster| cluster.lookout());
+            join_all(lookouts.map(async |lookout| lookout.factory.shutdown_drained(drain).await)).await;
+            engine.drain(deadline.saturating_duration_since(Instant::now())).await
         };
-        let left = tokio::select! {
+        let finished = timeout_at(deadline + SUMMARY_GRACE, join(self.mirrors.stop(deadline), drained));
+        let (hanging, left) = tokio::select! {
             biased;
-            // Whoever asks twice is in a hurry.
-            () = stop.told() => self.engine.drain(Duration::ZERO).await,
-            left = drained => left,
+            // A second request ends the program at once.
+            () = stop.told() => (Vec::new(), engine.drain(Duration::ZERO).await),
+            finished = finished => match finished {
+                Ok(finished) => finished,
+                Err(_) => (Vec::new(), engine.drain(Duration::ZERO).await),
+            },
         };
-        let counts = self.engine.counts();
+        for mirror in hanging {
+            let seconds = drain.as_secs();
+            aside::say(format_args!(
+                "mirror {mirror}: its current action did not finish within {seconds} s; the next start compares the target"
+            ));
+        }
+        let counts = engine.counts();
         let sum = |of: fn(&steadfast_notify::SinkCounts) -> u64| counts.sinks.values().map(of).sum::<u64>();
         let (delivered, dead) = (sum(|sink| sink.delivered), sum(|sink| sink.given_up));
         let (changes, failed) = (counts.changes, counts.failed.values().sum::<u64>());
@@ -245,15 +257,37 @@ impl Acting {
             } else {
                 "--drain gives them longer"
             };
-            let why = format!("{left} messages were not delivered within {} s; {rest}", deadline.as_secs());
+            let why = format!("{left} messages were not delivered within {} s; {rest}", drain.as_secs());
             return Err(Failure::run(why));
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn load(file: &Path) -> Result<Plan, Failure> {
-    Plan::load(file).map_err(Failure::config)
+/// Reports what is in doubt and what is fresh again, for ever.
+async fn report(standing: Standing) -> String {
+    let mut doubts = Doubts::default();
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        let clusters = standing.clusters();
+        doubts.look(&clusters);
+        for cluster in clusters {
+            cluster.visit(forget_rules);
+        }
+    }
+}
+
+/// Reads the configuration, and checks all that it says itself.
+async fn load(file: &Path) -> Result<Arc<Plan>, Failure> {
+    let file = file.to_owned();
+    // On another thread: neither a slow disk nor a panic ends what runs.
+    let loaded = tokio::task::spawn_blocking(move || Plan::load(&file)).await;
+    let plan = loaded.map_err(|error| Failure::run(format!("reading the configuration failed: {error}")))?;
+    let plan = plan.map_err(Failure::config)?;
+    Openings::check(&plan).await.map_err(Failure::config)?;
+    Ok(Arc::new(plan))
 }
 
 /// A number that nobody expects, so that many programs that were started together do not try again together.

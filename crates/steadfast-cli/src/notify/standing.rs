@@ -8,26 +8,30 @@ use kube::core::DynamicObject;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use steadfast::metrics::Metrics;
-use steadfast::{Connection, Informer, Lazy};
+use steadfast::{Informer, Lazy};
 use steadfast_notify::notice::escaped;
-use steadfast_notify::{Engine, MirrorStanding, MirrorState};
+use steadfast_notify::{Engine, MirrorStanding, MirrorState, Supervisor};
 
+use super::cluster::{Cluster, ClusterStanding, ClusterState};
 use super::figures::Figures;
 use super::follow::Followed;
+use super::places::Missing;
 use crate::endpoint::Told;
 
 /// What tells how a mirror stands.
 pub(super) type Asking = Box<dyn Fn() -> MirrorStanding + Send + Sync>;
 
-/// How things stand. Cheap to clone.
-#[derive(Clone, Default)]
-pub(super) struct Standing(Arc<Mutex<Option<Known>>>);
+/// State of the program, for reports. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Standing {
+    known: Arc<Mutex<Option<Known>>>,
+    supervisor: Supervisor,
+}
 
 /// All that is at work.
 pub(super) struct Known {
     pub(super) engine: Engine,
-    pub(super) connections: Vec<Connection>,
-    pub(super) sources: Vec<Looking>,
+    pub(super) clusters: Vec<Arc<Cluster>>,
     pub(super) mirrors: Vec<(String, Asking)>,
 }
 
@@ -56,14 +60,23 @@ impl Looking {
 }
 
 impl Standing {
+    pub(super) fn new(supervisor: &Supervisor) -> Self {
+        Self { known: Arc::default(), supervisor: supervisor.clone() }
+    }
+
     /// From now on it is these that are at work.
     pub(super) fn is(&self, known: Known) {
         *self.known() = Some(known);
     }
 
+    /// Returns all clusters at work.
+    pub(super) fn clusters(&self) -> Vec<Arc<Cluster>> {
+        self.known().as_ref().map(|known| known.clusters.clone()).unwrap_or_default()
+    }
+
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
-        // Nothing panics under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        // No code panics under this lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,19 +94,50 @@ pub(super) fn state_name(state: &MirrorState) -> &'static str {
     }
 }
 
+/// Returns what is watched in all of `clusters`.
+fn sources(clusters: &[Arc<Cluster>]) -> Vec<Looking> {
+    let mut sources = Vec::new();
+    for cluster in clusters {
+        cluster.visit(|followed, _| sources.extend(followed.iter().map(Looking::from)));
+    }
+    sources
+}
+
 impl Told for Standing {
+    /// Asks the supervisor alone, which never holds its lock for longer than a copy takes.
+    fn liveness(&self) -> Result<(), String> {
+        let unhealthy = self.supervisor.unhealthy();
+        if unhealthy.is_empty() {
+            return Ok(());
+        }
+        let lines = unhealthy.iter().map(|(task, why)| format!("task {task} ends again and again: {why}\n"));
+        Err(lines.collect())
+    }
+
     fn readiness(&self) -> (StatusCode, String) {
         let known = self.known();
         let Some(known) = &*known else {
-            return (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "starting: the clusters have not said yet what they have\n".to_owned(),
-            );
+            return (StatusCode::SERVICE_UNAVAILABLE, "starting\n".to_owned());
         };
         let mut text = String::new();
-        for looking in &known.sources {
+        for looking in sources(&known.clusters) {
             if let Some((state, why)) = looking.doubt() {
                 let _ = writeln!(text, "rule {}: {}: {state}: {why}", looking.rule, looking.of);
+            }
+        }
+        for ClusterStanding { name, state, missing } in known.clusters.iter().map(|cluster| cluster.standing()) {
+            match &state {
+                ClusterState::Unreachable { why, since } => {
+                    let (why, seconds) = (escaped(why), since.as_secs_f64());
+                    let _ = writeln!(text, "cluster {name}: unreachable for {seconds:.1} s: {why}");
+                }
+                ClusterState::Connecting => {
+                    let _ = writeln!(text, "cluster {name}: connecting: it has not responded yet");
+                }
+                ClusterState::Incomplete | ClusterState::Watching => {}
+            }
+            for Missing { rule, resource, problem } in missing {
+                let _ = writeln!(text, "rule {rule}: {resource} of {name}: missing: {}", escaped(&problem.what));
             }
         }
         for (name, asking) in &known.mirrors {
@@ -107,9 +151,14 @@ impl Told for Standing {
 
     fn register(&self, registry: &mut Registry) {
         if let Some(known) = &*self.known() {
-            registry.register_collector(Box::new(Metrics::new(&known.connections)));
-            let mirrors = known.mirrors.iter().map(|(name, asking)| (name.clone(), asking())).collect();
-            registry.register_collector(Box::new(Figures { counts: known.engine.counts(), mirrors }));
+            let connections: Vec<_> = known.clusters.iter().filter_map(|cluster| cluster.connection()).collect();
+            registry.register_collector(Box::new(Metrics::new(&connections)));
+            registry.register_collector(Box::new(Figures {
+                counts: known.engine.counts(),
+                mirrors: known.mirrors.iter().map(|(name, asking)| (name.clone(), asking())).collect(),
+                clusters: known.clusters.iter().map(|cluster| cluster.standing()).collect(),
+                restarts: self.supervisor.restarts(),
+            }));
         }
     }
 
@@ -123,6 +172,20 @@ impl Told for Standing {
             let version = looking.informer.snapshot().version().map(ToString::to_string);
             json!({"rule": looking.rule, "of": looking.of, "state": state, "why": why, "version": version})
         };
+        let clusters = known.clusters.iter().map(|cluster| {
+            let ClusterStanding { name, state, missing } = cluster.standing();
+            let (why, since) = match &state {
+                ClusterState::Unreachable { why, since } => (Some(why), Some(since.as_secs_f64())),
+                _ => (None, None),
+            };
+            let missing = missing.iter().map(|Missing { rule, resource, problem }| {
+                json!({"rule": rule, "resource": resource, "why": problem.what, "place": problem.place.to_string()})
+            });
+            json!({
+                "cluster": name, "state": state.name(), "why": why, "since_seconds": since,
+                "missing": missing.collect::<Vec<Value>>(),
+            })
+        });
         let sinks = counts.sinks.iter().map(|(name, sink)| {
             json!({
                 "sink": name, "delivered": sink.delivered, "dead_letters": sink.given_up, "waiting": sink.waiting,
@@ -141,8 +204,10 @@ impl Told for Standing {
         });
         let status = json!({
             "changes": counts.changes, "fired": counts.fired, "unchanged": counts.unchanged, "failed": counts.failed,
-            "sources": known.sources.iter().map(looking).collect::<Vec<Value>>(),
+            "clusters": clusters.collect::<Vec<Value>>(),
+            "sources": sources(&known.clusters).iter().map(looking).collect::<Vec<Value>>(),
             "sinks": sinks.collect::<Vec<Value>>(), "mirrors": mirrors.collect::<Vec<Value>>(),
+            "restarts": self.supervisor.restarts(),
         });
         Some(status.to_string())
     }

@@ -83,6 +83,21 @@ fn words(told: &Value) -> String {
     for (rule, times) in now["failed"].as_object().into_iter().flatten() {
         let _ = writeln!(text, "rule {rule}: could not be evaluated {times} times");
     }
+    for cluster in list(&now["clusters"]) {
+        let of = name(&cluster["cluster"]);
+        if let (Some(why), Some(since)) = (cluster["why"].as_str(), cluster["since_seconds"].as_f64()) {
+            let _ = writeln!(text, "cluster {of}: {} for {since:.1} s: {why}", name(&cluster["state"]));
+        } else {
+            let _ = writeln!(text, "cluster {of}: {}", name(&cluster["state"]));
+        }
+        for missing in list(&cluster["missing"]) {
+            let (rule, resource, why) = (name(&missing["rule"]), name(&missing["resource"]), name(&missing["why"]));
+            let _ = writeln!(text, "rule {rule}: {resource} of {of}: missing: {why}");
+        }
+    }
+    for (task, times) in now["restarts"].as_object().into_iter().flatten().filter(|(_, times)| **times != 0) {
+        let _ = writeln!(text, "task {task}: ended unexpectedly {times} times, and was restarted");
+    }
     for source in list(&now["sources"]) {
         let why =
             source["why"].as_str().filter(|why| !why.is_empty()).map(|why| format!(": {why}")).unwrap_or_default();

@@ -1,8 +1,10 @@
 //! Approvals on their way from whoever gives them to the program that acts: a file for each mirror, which says what is approved of.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+use crate::state::write_private;
 
 /// Where approvals wait to be taken.
 #[derive(Clone, Debug)]
@@ -22,17 +24,8 @@ impl Approvals {
     ///
     /// If the file cannot be written.
     pub fn give(&self, mirror: &str, ids: &[String]) -> io::Result<()> {
-        let (file, beside) = (self.file(mirror), self.folder.join(format!("approved-{mirror}.new")));
-        let write = || {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true);
-            #[cfg(unix)]
-            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-            options.open(&beside)?.write_all(ids.join("\n").as_bytes())?;
-            // The whole of it or nothing is there for a reader.
-            fs::rename(&beside, &file)
-        };
-        write().map_err(|error| told(&file, &error))
+        let file = self.file(mirror);
+        write_private(&file, &ids.join("\n")).map_err(|error| told(&file, &error))
     }
 
     /// Whether one still waits to be taken.
@@ -41,7 +34,7 @@ impl Approvals {
     }
 
     /// Takes the IDs that were approved.
-    pub(super) fn take(&self, mirror: &str) -> io::Result<Vec<String>> {
+    pub(crate) fn take(&self, mirror: &str) -> io::Result<Vec<String>> {
         let file = self.file(mirror);
         match fs::read_to_string(&file) {
             Ok(ids) => {

@@ -21,11 +21,19 @@ pub(crate) struct Refused {
     pub(crate) path: String,
     pub(crate) what: String,
     pub(crate) remedy: &'static str,
+    /// Whether the cause is outside of the configuration: a file that cannot be read, a variable that is not set. Such a cause
+    /// may go away, so opening is retried.
+    pub(crate) is_environment: bool,
 }
 
 impl Refused {
     pub(crate) fn at(path: impl Into<String>, what: impl Display, remedy: &'static str) -> Self {
-        Self { path: path.into(), what: what.to_string(), remedy }
+        Self { path: path.into(), what: what.to_string(), remedy, is_environment: false }
+    }
+
+    /// The same with a cause outside of the configuration.
+    pub(crate) fn of_environment(self) -> Self {
+        Self { is_environment: true, ..self }
     }
 }
 
@@ -69,6 +77,24 @@ pub struct MirrorStanding {
     pub restarts: u64,
 }
 
+impl MirrorStanding {
+    /// Status of a mirror that is not open, and why.
+    pub(super) fn blocked(why: Arc<str>) -> Self {
+        Self {
+            state: State::Blocked(why.clone()),
+            entries: 0,
+            is_settled: false,
+            kept: 0,
+            left_alone: BTreeMap::new(),
+            asks: 0,
+            pending: Vec::new(),
+            failing: Some(why),
+            seen: None,
+            restarts: 0,
+        }
+    }
+}
+
 /// Number of entries that a status lists by name.
 pub const MAX_LISTED: usize = 100;
 
@@ -105,6 +131,9 @@ pub(crate) trait AnyMirror: Send + Sync {
 
     /// How it stands.
     fn standing(&self) -> MirrorStanding;
+
+    /// Returns whether its task has ended, although it was not stopped.
+    fn has_ended(&self) -> bool;
 
     /// Ends it, when what is being done is done.
     fn stop(&self) -> Later<'_, ()>;
@@ -260,6 +289,11 @@ impl<V: Value> AnyMirror for Running<V> {
             seen: status.seen.map(|seen| seen.elapsed()),
             restarts: status.restarts,
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        // The sender of the status is the task's own.
+        self.status.has_changed().is_err()
     }
 
     fn stop(&self) -> Later<'_, ()> {

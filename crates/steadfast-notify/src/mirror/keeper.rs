@@ -1,17 +1,18 @@
-//! One mirror and what feeds it: gathers what its rules send, tells what is wrong, takes approvals.
+//! One mirror at work: gathers what its rules send, reports errors, takes approvals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_outside::Memory;
-use tokio::sync::Notify;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::approvals::Approvals;
 use super::collect::{Gathered, collect, unclear};
 use super::driver::{AnyMirror, MirrorStanding, Seen, Troubles};
+use super::feed::Feed;
 use super::open::{Opening, Openings};
 use super::view::View;
 use crate::notice::{Notice, Tell};
@@ -43,56 +44,52 @@ pub struct How {
 }
 
 /// A mirror that is kept as its rules say. Dropped, it ends where it is.
-pub struct Keeper {
-    name: String,
+pub(super) struct Keeper {
     mirror: Arc<dyn AnyMirror>,
-    task: JoinHandle<()>,
+    gathering: AbortHandle,
 }
 
 impl Keeper {
-    /// Begins to keep the mirrors that were opened, each by those of `views` that have its name. On the current runtime.
-    pub fn start_all(openings: Openings, mut views: BTreeMap<String, Vec<View>>, how: &How) -> Vec<Self> {
-        let start = |(name, opening): (String, Opening)| {
-            let views = views.remove(&name).unwrap_or_default();
-            Self::start(name, opening, views, how.clone())
-        };
-        openings.0.into_iter().map(start).collect()
-    }
-
-    fn start(name: String, opening: Opening, views: Vec<View>, how: How) -> Self {
+    /// Starts the mirror `name` on the current runtime, fed by `feed`. The task that is returned too never ends unless the
+    /// mirror does; its value is the reason.
+    pub(super) fn start(name: String, opening: Opening, feed: Feed, how: How) -> (Self, JoinHandle<String>) {
         let Opening { driver, settings, shape } = opening;
         let say = how.say.clone().map(|say| {
             let name = name.clone();
             Box::new(move |words| say(&name, words)) as Box<_>
         });
         let mirror = driver.start(&name, settings, how.memory.clone(), say);
-        let work = Work { name: name.clone(), mirror: mirror.clone(), views, shape, how, told: Told::default() };
-        Self { name, mirror, task: tokio::spawn(work.run()) }
+        let work = Work {
+            name,
+            mirror: mirror.clone(),
+            feed,
+            views: Vec::new(),
+            unmade: BTreeMap::new(),
+            watching: JoinSet::new(),
+            shape,
+            how,
+            told: Told::default(),
+        };
+        let task = tokio::spawn(work.run());
+        (Self { mirror, gathering: task.abort_handle() }, task)
     }
 
-    /// What tells how it stands, for as long as anybody asks.
-    pub fn standing(&self) -> Box<dyn Fn() -> MirrorStanding + Send + Sync> {
-        let mirror = self.mirror.clone();
-        Box::new(move || mirror.standing())
+    /// Returns the mirror's state.
+    pub(super) fn standing(&self) -> MirrorStanding {
+        self.mirror.standing()
     }
 
-    /// Which mirror it keeps.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Ends it: what is being done is done, and what is there stays there.
-    pub async fn stop(mut self) {
-        self.task.abort();
-        // Nothing is wanted any more once this is over.
-        let _ = (&mut self.task).await;
+    /// Stops the mirror after its current action. Its entries stay in the target.
+    pub(super) async fn stop(&self) {
+        // A call of `want` that is running in this instant finds the mirror stopped.
+        self.gathering.abort();
         self.mirror.stop().await;
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.task.abort();
+        self.gathering.abort();
     }
 }
 
@@ -148,7 +145,12 @@ fn gathered(views: &[View], clusters: &Clusters) -> Gathered {
 struct Work {
     name: String,
     mirror: Arc<dyn AnyMirror>,
+    feed: Feed,
     views: Vec<View>,
+    /// Clusters whose views could not be made, each with the reason.
+    unmade: BTreeMap<String, String>,
+    /// Tasks that wake this one.
+    watching: JoinSet<()>,
     shape: Shape,
     how: How,
     told: Told,
@@ -162,24 +164,29 @@ struct Told {
 }
 
 impl Work {
-    async fn run(mut self) {
+    async fn run(mut self) -> String {
         let news = Arc::new(Notify::new());
-        // They end with this one.
-        let mut watching = JoinSet::new();
-        for view in &self.views {
-            let (mut changed, news) = (view.changed(), news.clone());
-            watching.spawn(async move {
-                while changed.changed().await.is_ok() {
-                    news.notify_one();
-                }
-            });
-        }
+        let mut fed = self.feed.subscribe();
+        fed.mark_changed();
         // None before the first time.
         let mut said = None;
         loop {
+            if self.mirror.has_ended() {
+                return "the task that compares the target has ended".to_owned();
+            }
             let begun = Instant::now();
-            let (is_news, clusters) = caught_up(&mut self.views, self.shape).await;
-            if is_news || said.as_ref() != Some(&clusters) {
+            let is_fed = fed.has_changed().unwrap_or_default();
+            if is_fed || !self.unmade.is_empty() {
+                fed.mark_unchanged();
+                self.unmade = self.feed.update(&mut self.views);
+                self.watching = self.watch(&news, fed.clone());
+            }
+            let (is_news, mut clusters) = caught_up(&mut self.views, self.shape).await;
+            // A cluster that has not contributed all of its views is uncertain: entries of it may be in the target.
+            for (cluster, why) in self.feed.missing().into_iter().chain(self.unmade.clone()) {
+                clusters.insert(cluster, Some(why.into()));
+            }
+            if is_fed || is_news || said.as_ref() != Some(&clusters) {
                 let mut gathered = gathered(&self.views, &clusters);
                 let invalid = self.mirror.want(&gathered);
                 gathered.doubts.objects.extend(invalid);
@@ -192,6 +199,26 @@ impl Work {
             // Looked at all the same when that is over.
             let _ = timeout(LOOK_EVERY, news.notified()).await;
         }
+    }
+
+    /// Starts tasks that wake the mirror when a view or the feed changes.
+    fn watch(&self, news: &Arc<Notify>, mut fed: watch::Receiver<u64>) -> JoinSet<()> {
+        let mut watching = JoinSet::new();
+        for view in &self.views {
+            let (mut changed, news) = (view.changed(), news.clone());
+            watching.spawn(async move {
+                while changed.changed().await.is_ok() {
+                    news.notify_one();
+                }
+            });
+        }
+        let news = news.clone();
+        watching.spawn(async move {
+            if fed.changed().await.is_ok() {
+                news.notify_one();
+            }
+        });
+        watching
     }
 
     fn tell_of_objects(&mut self, gathered: &Gathered) {

@@ -8,7 +8,7 @@ use steadfast_outside::{Limits, Memory, Settings};
 use tokio::time::timeout;
 
 use super::collect::Gathered;
-use super::driver::AnyDriver;
+use super::driver::{AnyDriver, Refused};
 use super::drivers;
 use crate::config::sinks::Sink;
 use crate::plan::Plan;
@@ -31,25 +31,32 @@ impl Openings {
     ///
     /// What of them cannot be: a name that is none.
     pub async fn of(plan: &Plan) -> Result<Self, Problems> {
-        let (mut opened, mut problems) = (BTreeMap::new(), Vec::<Problem>::new());
-        for (name, sink) in &plan.sinks {
-            let Some(shape) = drivers::shape(sink) else { continue };
-            match drivers::open(name, sink, &plan.folder).await {
-                Ok(Some(driver)) => {
-                    opened.insert(name.clone(), Opening { driver, settings: settings(sink), shape });
-                }
-                Ok(None) => {}
-                Err(refused) => {
-                    let path = format!("{name}.{}", refused.path);
-                    problems.push(plan.problem_with_sink(&path, refused.what, refused.remedy));
-                }
+        let (opened, unopened) = Self::attempt(plan).await;
+        let problems = unopened.into_iter().map(|unopened| unopened.problem).collect();
+        all_or(Self(opened), problems)
+    }
+
+    /// Checks what the configuration says of its mirrors. A secret or certificate that cannot be read is no such error: it may
+    /// be readable later.
+    ///
+    /// # Errors
+    ///
+    /// All that the configuration says wrong, with its places.
+    pub async fn check(plan: &Plan) -> Result<(), Problems> {
+        let (_, unopened) = Self::attempt(plan).await;
+        let errors = unopened.into_iter().filter(|unopened| !unopened.is_environment);
+        all_or((), errors.map(|unopened| unopened.problem).collect())
+    }
+
+    async fn attempt(plan: &Plan) -> (BTreeMap<String, Opening>, Vec<Unopened>) {
+        let (mut opened, mut unopened) = (BTreeMap::new(), Vec::new());
+        for name in plan.mirrors() {
+            match open(plan, name).await {
+                Ok(opening) => drop(opened.insert(name.to_owned(), opening)),
+                Err(why) => unopened.push(why),
             }
         }
-        if problems.is_empty() {
-            return Ok(Self(opened));
-        }
-        problems.sort_by_key(|problem| problem.place);
-        Err(Problems(problems))
+        (opened, unopened)
     }
 
     /// Those whose outside cannot be looked at within `patience`, and why; nothing is changed there.
@@ -70,6 +77,39 @@ impl Openings {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Why a mirror cannot be opened.
+pub(super) struct Unopened {
+    pub(super) problem: Problem,
+    /// Whether the cause is outside of the configuration, and may go away.
+    is_environment: bool,
+}
+
+/// Opens the mirror `name` of `plan`; nothing is connected to yet.
+pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, Unopened> {
+    let none = || Unopened {
+        problem: plan.problem_with_sink(name, "this sink is not a mirror", "name a mirror"),
+        is_environment: false,
+    };
+    let sink = plan.sinks.get(name).ok_or_else(none)?;
+    let shape = drivers::shape(sink).ok_or_else(none)?;
+    match drivers::open(name, sink, &plan.folder).await {
+        Ok(Some(driver)) => Ok(Opening { driver, settings: settings(sink), shape }),
+        Ok(None) => Err(none()),
+        Err(Refused { path, what, remedy, is_environment }) => {
+            let problem = plan.problem_with_sink(&format!("{name}.{path}"), what, remedy);
+            Err(Unopened { problem, is_environment })
+        }
+    }
+}
+
+fn all_or<T>(value: T, mut problems: Vec<Problem>) -> Result<T, Problems> {
+    if problems.is_empty() {
+        return Ok(value);
+    }
+    problems.sort_by_key(|problem| problem.place);
+    Err(Problems(problems))
 }
 
 /// How a mirror is kept, as it is configured.

@@ -66,6 +66,8 @@ impl Presence {
 /// A rule that feeds a mirror, and what it looks at in one place.
 pub struct View {
     source: Source,
+    /// Number of the connection of its cluster.
+    connection: u64,
     rule: Arc<Compiled>,
     informer: Informer<Lazy<DynamicObject>>,
     /// The state of the cache that `sent` is of.
@@ -83,7 +85,14 @@ impl View {
     /// Where there is no such informer, in its words.
     pub fn begin(lookout: &Lookout, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
         let informer = source.informer(lookout, None)?;
-        Ok(Self { source, rule, informer, seen: None, sent: BTreeMap::new(), is_confirmed: false })
+        let connection = lookout.connection;
+        Ok(Self { source, connection, rule, informer, seen: None, sent: BTreeMap::new(), is_confirmed: false })
+    }
+
+    /// Returns whether this is the view of `source` for `rule`, which may have been read again without a change.
+    pub(super) fn is_of(&self, lookout: &Lookout, source: &Source, rule: &Compiled) -> bool {
+        let is_same_place = self.connection == lookout.connection && self.source == *source;
+        is_same_place && self.rule.number == rule.number && self.rule.config == rule.config
     }
 
     /// Tells of what changes in the cache, or in what it is worth.

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use super::exec::Exec;
 use super::stream::Stream;
+use super::unopened::Unopened;
 use super::webhook::Webhook;
 use crate::config::secret::SecretFrom;
 use crate::config::sinks::{self, Mode};
 use crate::engine::Streams;
+use crate::notice::{Notice, Tell};
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
@@ -26,12 +28,7 @@ impl Plan {
         let mut problems: Vec<Problem> = Vec::new();
         let mut streams = Streams::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
-            let opened: Result<Arc<dyn Stream>, Problem> = match (&sink.exec, &sink.webhook) {
-                (Some(exec), _) => self.exec(name, exec).map(|exec| Arc::new(exec) as _),
-                (None, Some(webhook)) => self.webhook(name, webhook).await.map(|webhook| Arc::new(webhook) as _),
-                (None, None) => Ok(stdout.clone()),
-            };
-            match opened {
+            match self.stream(name, sink, stdout).await {
                 Ok(stream) => drop(streams.insert(name.clone(), stream)),
                 Err(problem) => problems.push(problem),
             }
@@ -41,6 +38,37 @@ impl Plan {
         }
         problems.sort_by_key(|problem| problem.place);
         Err(Problems(problems))
+    }
+
+    /// Opens the streams of all sinks. One that cannot be opened, because a secret or a certificate cannot be read, is opened
+    /// when a message is sent to it; `tell` is told which.
+    pub async fn open_or_retry(self: &Arc<Self>, stdout: &Arc<dyn Stream>, tell: &Arc<Tell>) -> Streams {
+        let mut streams = Streams::new();
+        for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
+            let stream = match self.stream(name, sink, stdout).await {
+                Ok(stream) => stream,
+                Err(problem) => {
+                    tell(Notice::Unopened { sink: name.clone(), why: problem.to_string() });
+                    Arc::new(Unopened::new(self.clone(), name, tell.clone()))
+                }
+            };
+            streams.insert(name.clone(), stream);
+        }
+        streams
+    }
+
+    /// Opens the stream of one sink.
+    pub(super) async fn stream(
+        &self,
+        name: &str,
+        sink: &sinks::Sink,
+        stdout: &Arc<dyn Stream>,
+    ) -> Result<Arc<dyn Stream>, Problem> {
+        match (&sink.exec, &sink.webhook) {
+            (Some(exec), _) => self.exec(name, exec).map(|exec| Arc::new(exec) as _),
+            (None, Some(webhook)) => self.webhook(name, webhook).await.map(|webhook| Arc::new(webhook) as _),
+            (None, None) => Ok(stdout.clone()),
+        }
     }
 
     fn secret(&self, path: &str, from: &SecretFrom) -> Result<Secret, Problem> {

@@ -24,9 +24,10 @@ const MAX_TTL: u32 = i32::MAX as u32;
 
 pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
     let remedy = "put it there as `ALGORITHM:NAME:SECRET`, or say where else it is";
-    let secret = Secret::read(&config.secret, folder).map_err(|why| Refused::at("dns.secret", why, remedy))?;
-    let key = secret.text().ok_or_else(|| Refused::at("dns.secret", "it is no text", remedy))?.parse::<Key>();
-    let key = key.map_err(|error| Refused::at("dns.secret", error, remedy))?;
+    let unreadable = |why: &dyn std::fmt::Display| Refused::at("dns.secret", why, remedy).of_environment();
+    let secret = Secret::read(&config.secret, folder).map_err(|why| unreadable(&why))?;
+    let key = secret.text().ok_or_else(|| unreadable(&"it is no text"))?.parse::<Key>();
+    let key = key.map_err(|error| unreadable(&error))?;
     let refused = |error| {
         let field = if matches!(error, DnsError::Mark(_)) { "dns.mark" } else { "dns.zone" };
         Refused::at(field, error, "write it as zone files do, and in full")

@@ -48,8 +48,9 @@ pub(super) async fn open(
             proxy: None,
         };
         let server = asked.server(folder).await;
-        let Server { connection, .. } =
-            server.map_err(|wrong| Refused::at("etcd", format!("{endpoint}: {}", wrong.what), wrong.remedy))?;
+        let Server { connection, .. } = server.map_err(|wrong| {
+            Refused::at("etcd", format!("{endpoint}: {}", wrong.what), wrong.remedy).of_environment()
+        })?;
         clients.insert(endpoint.trim_end_matches('/').to_owned(), connection.client());
     }
     opened(Connected { clients }, config, compare, folder)
@@ -76,7 +77,8 @@ fn opened<R: Requests>(
     }
     let target = match (&config.user, &config.password) {
         (Some(user), Some(from)) => {
-            Secret::read(from, folder).map_err(|why| Refused::at("etcd.password", why, "put the password there"))?;
+            Secret::read(from, folder)
+                .map_err(|why| Refused::at("etcd.password", why, "put the password there").of_environment())?;
             let (from, folder) = (from.clone(), folder.to_owned());
             target.user(user, move || {
                 let secret = Secret::read(&from, &folder)?;

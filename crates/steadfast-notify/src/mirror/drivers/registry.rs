@@ -37,7 +37,8 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
     })?;
     let Server { connection, headers, .. } = asked.server(folder).await.map_err(|wrong| {
         let path = if wrong.field.is_empty() { "registry".to_owned() } else { format!("registry.{}", wrong.field) };
-        Refused::at(path, wrong.what, wrong.remedy)
+        // Secrets and certificates; what the configuration itself says was checked before.
+        Refused::at(path, wrong.what, wrong.remedy).of_environment()
     })?;
     let requests = Connected { client: connection.client(), headers };
     let target = Registry::new(requests, layout).map_err(|error| Refused::at("registry", error, "correct it"))?;

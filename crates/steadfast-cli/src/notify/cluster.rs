@@ -1,0 +1,399 @@
+//! One cluster of a configuration: a task of its own connects to it, resolves what the rules watch there, and attaches that to
+//! the engine and the mirrors.
+//!
+//! No cluster waits for another one. One that cannot be reached, or does not serve a resource yet, is reported once and retried
+//! with backoff. A reload is applied with what is known of the cluster already, and then the cluster is queried again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast::{Checkpoint, Connection};
+use steadfast_notify::{Engine, Feed, Lookout, Plan, State, Supervised, Supervisor, config};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::follow::{Followed, follow, view_sources};
+use super::places::{Missing, Resolved, connection, lookout, resolve, without_rejected};
+use crate::aside;
+use crate::catalog::{Catalog, Found};
+use crate::connect::{Trouble, trouble};
+use crate::discovery;
+use crate::fleet::Fleet;
+
+/// Delay before the second attempt to reach a cluster or find a resource; it doubles with each further one.
+const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
+
+/// Longest delay between two attempts.
+const RETRY_MAX_DELAY: Duration = Duration::from_secs(10);
+
+/// How long a cluster may take to list what it serves.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// After this duration a credential plugin that has not finished is reported.
+const SLOW_CONNECT: Duration = Duration::from_secs(10);
+
+/// What a cluster has to do: it is replaced by a reload.
+#[derive(Clone)]
+pub(super) struct Orders {
+    pub(super) plan: Arc<Plan>,
+    /// What feeds the mirrors, by their names.
+    pub(super) feeds: BTreeMap<String, Feed>,
+}
+
+/// What all clusters use.
+#[derive(Clone)]
+pub(super) struct Surroundings {
+    pub(super) engine: Engine,
+    /// The embedded server, which replaces all clusters if it is present.
+    pub(super) fleet: Option<Arc<Fleet>>,
+    pub(super) supervisor: Supervisor,
+}
+
+/// A cluster at work. Dropping it ends all that watches it.
+pub(super) struct ClusterTask {
+    cluster: Arc<Cluster>,
+    orders: watch::Sender<Orders>,
+    _task: Supervised,
+}
+
+impl ClusterTask {
+    /// Starts to work on the cluster `name` of the plan; its caches are kept in the folder of `state`, if there is one.
+    pub(super) fn start(name: &str, orders: Orders, surroundings: &Surroundings, state: Option<&Arc<State>>) -> Self {
+        let config = orders.plan.clusters.get(name).cloned().unwrap_or_default();
+        let cluster = Arc::new(Cluster {
+            name: name.to_owned(),
+            config,
+            surroundings: surroundings.clone(),
+            state: state.cloned(),
+            held: Mutex::default(),
+        });
+        let (orders, received) = watch::channel(orders);
+        let working = cluster.clone();
+        let task =
+            surroundings.supervisor.spawn(format!("cluster {name}"), move || working.clone().work(received.clone()));
+        Self { cluster, orders, _task: task }
+    }
+
+    /// Returns the cluster, for reports.
+    pub(super) fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// Returns whether it is the cluster that `config` specifies.
+    pub(super) fn is(&self, config: &config::Cluster) -> bool {
+        self.cluster.config == *config
+    }
+
+    /// Applies what a reload has changed.
+    pub(super) fn order(&self, orders: Orders) {
+        self.orders.send_replace(orders);
+    }
+
+    /// Attaches nothing more. What is attached stays so until the cluster is dropped: it still has to be drained.
+    pub(super) fn close(self) -> Arc<Cluster> {
+        self.cluster.held().is_closing = true;
+        self.cluster.clone()
+    }
+}
+
+impl Drop for ClusterTask {
+    fn drop(&mut self) {
+        let mut held = self.cluster.held();
+        if !held.is_closing {
+            held.is_closing = true;
+            let ended = std::mem::take(&mut held.followed);
+            drop(held);
+            // Their handlers are removed without the lock.
+            drop(ended);
+        }
+    }
+}
+
+/// A cluster, and all that is known of it.
+pub(super) struct Cluster {
+    name: String,
+    config: config::Cluster,
+    surroundings: Surroundings,
+    state: Option<Arc<State>>,
+    held: Mutex<Held>,
+}
+
+/// What outlives a restart of the cluster's task.
+#[derive(Default)]
+struct Held {
+    place: Option<Connected>,
+    catalog: Option<Arc<Catalog>>,
+    /// What names have meant in an earlier catalog: an API group that does not respond now is no reason to end a watch.
+    known: BTreeMap<String, Found>,
+    followed: Vec<Followed>,
+    /// Why the cluster cannot be reached, and since when.
+    trouble: Option<(String, Instant)>,
+    missing: Vec<Missing>,
+    /// Whether the rules have been attached for the first time.
+    is_attached: bool,
+    /// Nothing more is attached.
+    is_closing: bool,
+}
+
+#[derive(Clone)]
+struct Connected {
+    connection: Connection,
+    lookout: Lookout,
+}
+
+/// State of a cluster, for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClusterStanding {
+    pub(super) name: String,
+    pub(super) state: ClusterState,
+    pub(super) missing: Vec<Missing>,
+}
+
+/// What a cluster is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ClusterState {
+    /// It has neither responded nor failed yet.
+    Connecting,
+    /// It cannot be reached, or its kubeconfig cannot be used.
+    Unreachable { why: String, since: Duration },
+    /// It does not serve everything that rules watch.
+    Incomplete,
+    /// All that rules watch is attached. How fresh that is, each cache reports itself.
+    Watching,
+}
+
+impl ClusterState {
+    /// Returns the name of the state, as reports have it.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Incomplete => "incomplete",
+            Self::Watching => "watching",
+        }
+    }
+}
+
+impl Cluster {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // A panic under this lock leaves what the next pass replaces.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the state of the cluster.
+    pub(super) fn standing(&self) -> ClusterStanding {
+        let held = self.held();
+        let state = match &held.trouble {
+            Some((why, since)) => ClusterState::Unreachable { why: why.clone(), since: since.elapsed() },
+            None if !held.missing.is_empty() => ClusterState::Incomplete,
+            None if held.is_attached => ClusterState::Watching,
+            None => ClusterState::Connecting,
+        };
+        ClusterStanding { name: self.name.clone(), state, missing: held.missing.clone() }
+    }
+
+    /// Returns the connection, if there is one yet.
+    pub(super) fn connection(&self) -> Option<Connection> {
+        self.held().place.as_ref().map(|place| place.connection.clone())
+    }
+
+    /// Returns the informers, if there are any yet.
+    pub(super) fn lookout(&self) -> Option<Lookout> {
+        self.held().place.as_ref().map(|place| place.lookout.clone())
+    }
+
+    /// Calls `visit` with all that is watched, and with the rules that do not watch yet all that they name.
+    pub(super) fn visit(&self, visit: impl FnOnce(&[Followed], &[&str])) {
+        let held = self.held();
+        let incomplete: Vec<&str> = held.missing.iter().map(|missing| missing.rule.as_str()).collect();
+        visit(&held.followed, &incomplete);
+    }
+
+    async fn work(self: Arc<Self>, mut orders: watch::Receiver<Orders>) -> String {
+        let place = self.connected(&orders).await;
+        let (mut delay, mut is_new) = (RETRY_INITIAL_DELAY, true);
+        loop {
+            let now = orders.borrow_and_update().clone();
+            let known = self.held().catalog.clone();
+            if let Some(catalog) = known.filter(|_| is_new) {
+                // A reload does not wait for the cluster.
+                self.attach(&now, &place, &catalog).await;
+            }
+            let is_complete = match self.discover(&place).await {
+                Ok(catalog) => {
+                    self.held().catalog = Some(catalog.clone());
+                    self.attach(&now, &place, &catalog).await
+                }
+                Err(why) => {
+                    let is_attached = self.held().is_attached && self.held().missing.is_empty();
+                    // Nothing is missing, and the caches report themselves that the server does not respond.
+                    if is_attached {
+                        self.recovered();
+                    } else {
+                        self.troubled(&why);
+                    }
+                    is_attached
+                }
+            };
+            let retry = async {
+                if is_complete {
+                    std::future::pending().await
+                } else {
+                    sleep(jittered(delay)).await;
+                }
+            };
+            tokio::select! {
+                changed = orders.changed() => {
+                    if changed.is_err() {
+                        // The program drops this task next.
+                        return std::future::pending().await;
+                    }
+                    (delay, is_new) = (RETRY_INITIAL_DELAY, true);
+                }
+                () = retry => (delay, is_new) = ((delay * 2).min(RETRY_MAX_DELAY), false),
+            }
+        }
+    }
+
+    /// Connects, and retries for as long as that fails: a kubeconfig that is missing or invalid may be corrected.
+    async fn connected(&self, orders: &watch::Receiver<Orders>) -> Connected {
+        let mut delay = RETRY_INITIAL_DELAY;
+        loop {
+            if let Some(place) = self.held().place.clone() {
+                return place;
+            }
+            let plan = orders.borrow().plan.clone();
+            match self.connect(&plan).await {
+                Ok(place) => {
+                    self.held().place = Some(place);
+                    continue;
+                }
+                Err(why) => self.troubled(&why),
+            }
+            sleep(jittered(delay)).await;
+            delay = (delay * 2).min(RETRY_MAX_DELAY);
+        }
+    }
+
+    async fn connect(&self, plan: &Plan) -> Result<Connected, String> {
+        let connecting = connection(plan, &self.config, self.surroundings.fleet.as_deref());
+        tokio::pin!(connecting);
+        let connection = loop {
+            match timeout(SLOW_CONNECT, &mut connecting).await {
+                Ok(connected) => break connected,
+                // A second attempt would block a second thread: a plugin that runs cannot be cancelled.
+                Err(_) => {
+                    let seconds = SLOW_CONNECT.as_secs();
+                    self.troubled(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
+                }
+            }
+        };
+        let place = |why: String| plan.problem_with_cluster(&self.name, why).to_string();
+        let connection = connection.map_err(|why| place(why.to_string()))?;
+        let mut lookout = lookout(&connection, &self.config);
+        if let Some(state) = &self.state {
+            let file = state.checkpoint_of(&self.name, &self.config);
+            let opened = tokio::task::spawn_blocking(move || Checkpoint::open(file)).await;
+            let opened = opened.map_err(|error| error.to_string())?;
+            lookout.checkpoint = Some(opened.map_err(|error| error.to_string())?);
+        }
+        Ok(Connected { connection, lookout })
+    }
+
+    async fn discover(&self, place: &Connected) -> Result<Arc<Catalog>, String> {
+        let server = place.connection.server();
+        let asked = timeout(DISCOVERY_TIMEOUT, discovery::ask(&place.connection.client())).await;
+        match asked {
+            Ok(Ok(catalog)) => Ok(Arc::new(catalog)),
+            Ok(Err(error)) => Err(match trouble(server, &error) {
+                Trouble::Passing(why) => why,
+                Trouble::Lasting(failure) => failure.to_string(),
+            }),
+            Err(_) => Err(format!("{server} did not list what it serves within {} s", DISCOVERY_TIMEOUT.as_secs())),
+        }
+    }
+
+    /// Attaches to the engine and to the mirrors what the rules watch, as far as the cluster serves it. Returns whether that is
+    /// all.
+    async fn attach(&self, orders: &Orders, place: &Connected, catalog: &Catalog) -> bool {
+        let Orders { plan, feeds } = orders;
+        let known = self.held().known.clone();
+        let find = |name: &str| catalog.find(name).or_else(|why| known.get(name).cloned().ok_or(why));
+        let (resolved, mut missing) = resolve(plan, &self.name, find);
+        // Those that are watched were accepted before.
+        let (watched, new): (Vec<Resolved>, Vec<Resolved>) = {
+            let held = self.held();
+            resolved.into_iter().partition(|one| held.followed.iter().any(|known| known.source == one.source))
+        };
+        let new = without_rejected(plan, &place.connection, new, &mut missing).await;
+        let mut held = self.held();
+        if held.is_closing {
+            return true;
+        }
+        held.known = watched.iter().chain(&new).map(|one| (one.name.clone(), one.found.clone())).collect();
+        let sources = watched.into_iter().chain(new).map(|one| one.source);
+        let before = std::mem::take(&mut held.followed);
+        let (followed, failed) = follow(plan, &place.lookout, &self.surroundings.engine, before, sources);
+        for (source, why) in failed {
+            let problem = plan.problem_with_cluster(&self.name, format!("{}: {why}", source.resource_name()));
+            missing.push(Missing { rule: source.rule.clone(), resource: source.resource_name(), problem });
+        }
+        let sources: Vec<_> = followed.iter().map(|followed| followed.source.clone()).collect();
+        for (mirror, feed) in feeds {
+            let is_fed = |one: &&Missing| {
+                plan.rule(&one.rule).is_some_and(|rule| plan.mirrors_of(&rule.config).any(|name| name == mirror))
+            };
+            let why = missing.iter().find(is_fed).map(|one| one.problem.what.clone());
+            feed.set(&self.name, view_sources(plan, mirror, &place.lookout, &sources), why);
+        }
+        held.followed = followed;
+        held.is_attached = true;
+        let before = std::mem::replace(&mut held.missing, missing.clone());
+        drop(held);
+        self.recovered();
+        self.report(&before, &missing);
+        missing.is_empty()
+    }
+
+    /// Reports what has become missing, and what is no longer.
+    fn report(&self, before: &[Missing], now: &[Missing]) {
+        for Missing { problem, .. } in now.iter().filter(|one| !before.contains(one)) {
+            let retry = RETRY_MAX_DELAY.as_secs();
+            aside::say(format_args!("{problem}; checked again at least every {retry} s, everything else runs"));
+        }
+        for Missing { rule, resource, .. } in before {
+            let is_still = now.iter().any(|one| (&one.rule, &one.resource) == (rule, resource));
+            if !is_still {
+                aside::say(format_args!("cluster {}: rule {rule} watches {resource} now", self.name));
+            }
+        }
+    }
+
+    fn troubled(&self, why: &str) {
+        let mut held = self.held();
+        let since = held.trouble.as_ref().map_or_else(Instant::now, |(_, since)| *since);
+        let is_new = held.trouble.as_ref().is_none_or(|(known, _)| known != why);
+        held.trouble = Some((why.to_owned(), since));
+        drop(held);
+        if is_new {
+            let name = &self.name;
+            aside::say(format_args!("cluster {name}: unreachable: {why}; retried, other clusters are not affected"));
+        }
+    }
+
+    fn recovered(&self) {
+        let before = self.held().trouble.take();
+        if let Some((_, since)) = before {
+            let seconds = since.elapsed().as_secs_f64();
+            aside::say(format_args!("cluster {}: reached after {seconds:.1} s", self.name));
+        }
+    }
+}
+
+/// Spreads delays by a quarter, so that many programs do not retry in the same instant.
+fn jittered(delay: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let chance = RandomState::new().hash_one(0_u8) % 1000;
+    delay.mul_f64(0.75 + chance as f64 / 4000.0)
+}

@@ -1,0 +1,57 @@
+//! A stream that could not be opened: each attempt to deliver opens it first.
+
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use super::stream::{Delivering, Stream};
+use crate::message::Message;
+use crate::notice::{Notice, Tell};
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+
+/// A stream of a plan that is opened when a message is sent to it. Until then all attempts fail and are retried.
+pub(super) struct Unopened {
+    plan: Arc<Plan>,
+    name: String,
+    opened: OnceCell<Arc<dyn Stream>>,
+    tell: Arc<Tell>,
+}
+
+impl Unopened {
+    pub(super) fn new(plan: Arc<Plan>, name: &str, tell: Arc<Tell>) -> Self {
+        Self { plan, name: name.to_owned(), opened: OnceCell::new(), tell }
+    }
+
+    async fn open(&self) -> Result<&Arc<dyn Stream>, String> {
+        let open = || async {
+            let sink = self.plan.sinks.get(&self.name).ok_or("the configuration does not have this sink")?;
+            // Standard output needs no opening, so this one is never used.
+            let unused: Arc<dyn Stream> = Arc::new(Never);
+            let stream = self.plan.stream(&self.name, sink, &unused).await.map_err(|problem| problem.to_string())?;
+            (self.tell)(Notice::Opened { sink: self.name.clone() });
+            Ok::<_, String>(stream)
+        };
+        self.opened.get_or_try_init(open).await
+    }
+}
+
+impl Stream for Unopened {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+        Box::pin(async move {
+            match self.open().await {
+                Ok(stream) => stream.deliver(messages).await,
+                Err(why) => Outcome::Retry { after: None, why },
+            }
+        })
+    }
+}
+
+/// Rejects every message for now.
+struct Never;
+
+impl Stream for Never {
+    fn deliver<'a>(&'a self, _: &'a [Arc<Message>]) -> Delivering<'a> {
+        Box::pin(async { Outcome::Retry { after: None, why: "the sink is not open".to_owned() } })
+    }
+}

@@ -1,0 +1,296 @@
+//! Supervision of long-lived tasks: a task that ends unexpectedly is logged, counted and restarted with backoff.
+//!
+//! A task that keeps ending turns the program's liveness red, until one of its runs has lasted again: a restart of the whole
+//! program may help where a restart of the task does not.
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, sleep};
+
+use crate::notice::{Notice, Tell};
+
+/// Delay before the first restart of a task; it doubles with each further one.
+const RESTART_INITIAL_DELAY: Duration = Duration::from_secs(1);
+
+/// Longest delay before a restart.
+const RESTART_MAX_DELAY: Duration = Duration::from_secs(60);
+
+/// A run of this duration counts as a recovery: the delay starts over, and the task is healthy again.
+const HEALTHY_RUN: Duration = Duration::from_secs(60);
+
+/// Number of failures within [`FAILURE_WINDOW`] that makes a task unhealthy.
+const MAX_FAILURES: usize = 5;
+
+/// Period in which failures are counted.
+const FAILURE_WINDOW: Duration = Duration::from_secs(600);
+
+/// Starts long-lived tasks and restarts those that end. Cheap to clone.
+#[derive(Clone)]
+pub struct Supervisor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    tell: Arc<Tell>,
+    tasks: Mutex<BTreeMap<u64, Health>>,
+    /// Restarts by task name, including those of tasks that have been stopped: a counter never decreases.
+    restarts: Mutex<BTreeMap<String, u64>>,
+}
+
+/// Record of one supervised task.
+struct Health {
+    name: String,
+    failures: VecDeque<Instant>,
+    /// Failures since the last run that lasted.
+    in_a_row: u32,
+    started: Option<Instant>,
+    last: String,
+}
+
+/// A supervised task. Dropping it stops the task.
+pub struct Supervised {
+    task: JoinHandle<()>,
+    id: u64,
+    shared: Arc<Shared>,
+}
+
+impl Supervisor {
+    /// Creates a supervisor that reports failures to `tell`.
+    pub fn new(tell: Arc<Tell>) -> Self {
+        Self { shared: Arc::new(Shared { tell, tasks: Mutex::default(), restarts: Mutex::default() }) }
+    }
+
+    /// Runs the futures that `task` returns, one after the other, on the current runtime. None of them should ever finish; the
+    /// value of one that does is the reason.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn spawn<F, T>(&self, name: impl Into<String>, mut task: F) -> Supervised
+    where
+        F: FnMut() -> T + Send + 'static,
+        T: Future<Output = String> + Send + 'static,
+    {
+        let id = self.shared.register(name.into());
+        let shared = self.shared.clone();
+        let supervised = tokio::spawn(async move {
+            loop {
+                shared.starts(id);
+                let why = match catch_unwind(AssertUnwindSafe(&mut task)) {
+                    Ok(run) => {
+                        // The run ends with this task, also if this task is aborted.
+                        let mut run = Aborting(tokio::spawn(run));
+                        (&mut run.0).await.unwrap_or_else(|error| reason(error))
+                    }
+                    Err(panic) => format!("panicked: {}", panic_message(&*panic)),
+                };
+                let delay = shared.failed(id, why);
+                sleep(delay).await;
+            }
+        });
+        Supervised { task: supervised, id, shared: self.shared.clone() }
+    }
+
+    /// Returns the tasks that keep ending, each with the reason of its last end. Empty if all are healthy.
+    pub fn unhealthy(&self) -> Vec<(String, String)> {
+        let now = Instant::now();
+        let tasks = lock(&self.shared.tasks);
+        let unhealthy = tasks.values().filter(|health| health.is_unhealthy(now));
+        unhealthy.map(|health| (health.name.clone(), health.last.clone())).collect()
+    }
+
+    /// Returns the number of restarts of each task, by its name.
+    pub fn restarts(&self) -> BTreeMap<String, u64> {
+        lock(&self.shared.restarts).clone()
+    }
+}
+
+impl Shared {
+    fn register(&self, name: String) -> u64 {
+        lock(&self.restarts).entry(name.clone()).or_default();
+        let mut tasks = lock(&self.tasks);
+        let id = tasks.last_key_value().map_or(0, |(last, _)| last + 1);
+        let health = Health { name, failures: VecDeque::new(), in_a_row: 0, started: None, last: String::new() };
+        tasks.insert(id, health);
+        id
+    }
+
+    fn starts(&self, id: u64) {
+        if let Some(health) = lock(&self.tasks).get_mut(&id) {
+            health.started = Some(Instant::now());
+        }
+    }
+
+    /// Records and reports a failure. Returns the delay before the restart.
+    fn failed(&self, id: u64, why: String) -> Duration {
+        let now = Instant::now();
+        let (task, delay) = {
+            let mut tasks = lock(&self.tasks);
+            // Stopped in this instant: the delay never elapses.
+            let Some(health) = tasks.get_mut(&id) else { return RESTART_MAX_DELAY };
+            if health.started.take().is_some_and(|started| now.duration_since(started) >= HEALTHY_RUN) {
+                health.in_a_row = 0;
+            }
+            let delay = RESTART_INITIAL_DELAY.saturating_mul(1 << health.in_a_row.min(16)).min(RESTART_MAX_DELAY);
+            health.in_a_row = health.in_a_row.saturating_add(1);
+            health.failures.push_back(now);
+            if health.failures.len() > MAX_FAILURES {
+                health.failures.pop_front();
+            }
+            health.last.clone_from(&why);
+            (health.name.clone(), delay)
+        };
+        *lock(&self.restarts).entry(task.clone()).or_default() += 1;
+        // No lock is held: the notice may be written to a slow terminal.
+        (self.tell)(Notice::TaskEnded { task, why, delay });
+        delay
+    }
+}
+
+impl Health {
+    fn is_unhealthy(&self, now: Instant) -> bool {
+        let recent = self.failures.iter().filter(|at| now.duration_since(**at) < FAILURE_WINDOW).count();
+        let has_lasted = self.started.is_some_and(|started| now.duration_since(started) >= HEALTHY_RUN);
+        recent >= MAX_FAILURES && !has_lasted
+    }
+}
+
+impl Supervised {
+    /// Stops the task and waits until its current run has been dropped.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        // A cancelled task returns an error, which says nothing new.
+        drop((&mut self.task).await);
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        self.task.abort();
+        lock(&self.shared.tasks).remove(&self.id);
+    }
+}
+
+/// Aborts a task on drop.
+struct Aborting(JoinHandle<String>);
+
+impl Drop for Aborting {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn reason(error: JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => format!("panicked: {}", panic_message(&*panic)),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Returns the message of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn supervisor() -> (Supervisor, Arc<Mutex<Vec<Notice>>>) {
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let told = notices.clone();
+        (Supervisor::new(Arc::new(move |notice| lock(&told).push(notice))), notices)
+    }
+
+    /// Spawns a task that panics in its first `failures` runs.
+    fn spawn(supervisor: &Supervisor, failures: u32) -> (Supervised, Arc<AtomicU32>) {
+        let runs = Arc::new(AtomicU32::new(0));
+        let counted = runs.clone();
+        let task = supervisor.spawn("cluster east", move || {
+            let run = counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                assert!(run >= failures, "injected {run}");
+                std::future::pending().await
+            }
+        });
+        (task, runs)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn panicking_task_is_reported_and_restarted() {
+        let (supervisor, notices) = supervisor();
+        let (_task, runs) = spawn(&supervisor, 2);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
+        let ended = |why: &str, seconds| Notice::TaskEnded {
+            task: "cluster east".to_owned(),
+            why: why.to_owned(),
+            delay: Duration::from_secs(seconds),
+        };
+        assert_eq!(*lock(&notices), [ended("panicked: injected 0", 1), ended("panicked: injected 1", 2)]);
+        assert_eq!(supervisor.restarts()["cluster east"], 2);
+        assert!(supervisor.unhealthy().is_empty(), "two failures are no pattern");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn returning_task_is_restarted_with_its_reason() {
+        let (supervisor, notices) = supervisor();
+        let _task = supervisor.spawn("x", || async { "its queue was closed".to_owned() });
+        sleep(Duration::from_millis(500)).await;
+        assert!(matches!(&lock(&notices)[..], [Notice::TaskEnded { why, .. }] if why == "its queue was closed"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn repeated_failures_are_unhealthy_until_a_run_lasts() {
+        let (supervisor, _) = supervisor();
+        let (_task, runs) = spawn(&supervisor, 5);
+        // Delays of 1, 2, 4, 8 and 16 s.
+        sleep(Duration::from_millis(15_500)).await;
+        assert_eq!(supervisor.unhealthy(), [("cluster east".to_owned(), "panicked: injected 4".to_owned())]);
+        sleep(Duration::from_secs(16 + 55)).await;
+        assert_eq!((runs.load(Ordering::Relaxed), supervisor.unhealthy().len()), (6, 1), "it has not lasted yet");
+        sleep(Duration::from_secs(10)).await;
+        assert!(supervisor.unhealthy().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stopped_task_is_dropped_and_forgotten() {
+        struct Signals(Arc<AtomicU32>);
+        impl Drop for Signals {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (supervisor, dropped) = (supervisor().0, Arc::new(AtomicU32::new(0)));
+        let signals = dropped.clone();
+        let task = supervisor.spawn("x", move || {
+            let signals = Signals(signals.clone());
+            async move {
+                let _signals = signals;
+                std::future::pending().await
+            }
+        });
+        sleep(Duration::from_millis(1)).await;
+        task.stop().await;
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        assert!(lock(&supervisor.shared.tasks).is_empty());
+    }
+}
