@@ -325,6 +325,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(crate) replicas: u16,
 
+    /// The bearer token that is accepted, and written to the kubeconfig; a random one unless given. Other users of this machine
+    /// can see the arguments of its programs.
+    #[arg(long, value_name = "TOKEN", value_parser = crate::serve::token)]
+    pub(crate) token: Option<String>,
+
     /// Whether to serve HTTPS, with a certificate authority made at the start, or plain HTTP.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) tls: bool,

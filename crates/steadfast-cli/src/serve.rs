@@ -21,6 +21,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::{self, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ring::rand::{SecureRandom, SystemRandom};
 use steadfast_apiserver::ApiServer;
 
 use crate::aside;
@@ -30,8 +31,8 @@ use crate::signals::Stop;
 use kubeconfig::Entries;
 use place::Place;
 
-/// kubectl asks for a name and a password where a kubeconfig has no credentials.
-const TOKEN: &str = "embedded";
+/// Length of a random token, in bytes before they are written as hexadecimal digits.
+const TOKEN_BYTES: usize = 16;
 
 /// What whoever takes it for a cluster would find out too late.
 const WHAT_IT_IS_NOT: [&str; 3] = [
@@ -49,8 +50,11 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     ports_are_free(args.port, args.replicas)?;
     // Objects of another run are other objects, though their names are the same.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    // Never without: kubectl asks for a name and a password where a kubeconfig has no credentials, and any page in a browser of
+    // this machine could send requests.
+    let token = args.token.map_or_else(random_token, Ok)?;
     let builder =
-        ApiServer::builder().seed(seed).replicas(args.replicas.into()).tls(args.tls).port(args.port).token(TOKEN);
+        ApiServer::builder().seed(seed).replicas(args.replicas.into()).tls(args.tls).port(args.port).token(&token);
     let server = builder.start().await.map_err(|error| cannot_start(&error))?;
     let warnings = manifest::create(&server, &objects)?;
 
@@ -84,6 +88,27 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns a token that cannot be guessed.
+fn random_token() -> Result<String, Failure> {
+    use std::fmt::Write;
+    let mut bytes = [0; TOKEN_BYTES];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| Failure::run("the system has no random numbers for a token; pass one with --token"))?;
+    Ok(bytes.iter().fold(String::new(), |mut token, byte| {
+        let _ = write!(token, "{byte:02x}");
+        token
+    }))
+}
+
+/// Parses the value of `--token`.
+pub(crate) fn token(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.chars().all(|letter| letter.is_ascii_graphic()) {
+        return Err("a token is visible ASCII without spaces; leave the flag out for a random one".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// Tells the user; a server goes on when nobody reads what it says.
 fn say(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
@@ -114,6 +139,15 @@ fn cannot_start(error: &steadfast_apiserver::StartError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn random_tokens_are_long_and_differ() {
+        let (one, other) = (random_token().expect("random numbers"), random_token().expect("random numbers"));
+        assert_eq!(one.len(), 2 * TOKEN_BYTES);
+        assert_ne!(one, other);
+        assert_eq!(token(&one), Ok(one.clone()));
+        assert!(token("").is_err() && token("a b").is_err() && token("a\n").is_err() && token("ü").is_err());
+    }
 
     #[test]
     fn a_port_in_use_is_told_and_so_are_too_many() -> io::Result<()> {

@@ -5,6 +5,8 @@
 //! with backoff. A reload is applied with what is known of the cluster already, and then the cluster is queried again.
 
 use std::collections::BTreeMap;
+#[cfg(test)]
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -67,6 +69,8 @@ impl ClusterTask {
             surroundings: surroundings.clone(),
             state: state.cloned(),
             held: Mutex::default(),
+            #[cfg(test)]
+            panics: AtomicU32::new(0),
         });
         let (orders, received) = watch::channel(orders);
         let working = cluster.clone();
@@ -117,6 +121,9 @@ pub(super) struct Cluster {
     surroundings: Surroundings,
     state: Option<Arc<State>>,
     held: Mutex<Held>,
+    /// Number of panics that are still injected.
+    #[cfg(test)]
+    panics: AtomicU32,
 }
 
 /// What outlives a restart of the cluster's task.
@@ -302,6 +309,8 @@ impl Cluster {
     }
 
     async fn discover(&self, place: &Connected) -> Result<Arc<Catalog>, String> {
+        #[cfg(test)]
+        self.inject_panic();
         let server = place.connection.server();
         let asked = timeout(DISCOVERY_TIMEOUT, discovery::ask(&place.connection.client())).await;
         match asked {
@@ -396,4 +405,85 @@ fn jittered(delay: Duration) -> Duration {
     use std::hash::{BuildHasher, RandomState};
     let chance = RandomState::new().hash_one(0_u8) % 1000;
     delay.mul_f64(0.75 + chance as f64 / 4000.0)
+}
+
+#[cfg(test)]
+impl Cluster {
+    fn inject_panic(&self) {
+        use std::sync::atomic::Ordering;
+        let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "injected");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use steadfast_notify::notice::Notice;
+    use steadfast_notify::sink::Stream;
+    use steadfast_notify::sink::stdout::Lines;
+
+    use super::*;
+
+    const CONFIGURATION: &str = "state = {checkpoint = false}\n[sinks.log.stdout]\n[[rules]]\nname = \"pods\"\n\
+        resources = [\"pods\"]\ninitial = true\nto = [\"log\"]\n[[rules]]\nname = \"widgets\"\n\
+        resources = [\"widgets\"]\nto = [\"log\"]\n";
+
+    struct Fixture {
+        task: ClusterTask,
+        engine: Engine,
+        notices: Arc<Mutex<Vec<Notice>>>,
+    }
+
+    impl Fixture {
+        async fn start() -> Self {
+            let plan = Arc::new(Plan::read("x.toml", CONFIGURATION).unwrap_or_else(|problems| panic!("{problems}")));
+            let stdout: Arc<dyn Stream> = Arc::new(Lines::new(std::io::sink(), |_| {}));
+            let streams = plan.open(&stdout).await.unwrap_or_else(|problems| panic!("{problems}"));
+            let engine = Engine::start(&plan, streams, 0, |_| {});
+            let notices = Arc::<Mutex<Vec<Notice>>>::default();
+            let told = notices.clone();
+            let supervisor = Supervisor::new(Arc::new(move |notice| told.lock().expect("no panic").push(notice)));
+            let fleet = Fleet::start(None).await.unwrap_or_else(|failure| panic!("{failure}"));
+            let surroundings = Surroundings { engine: engine.clone(), fleet: Some(Arc::new(fleet)), supervisor };
+            let orders = Orders { plan, feeds: BTreeMap::new() };
+            Self { task: ClusterTask::start("default", orders, &surroundings, None), engine, notices }
+        }
+
+        async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+            let begun = Instant::now();
+            while !is_so(self) {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:?}", self.task.cluster().standing());
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn missing_resource_leaves_other_rules_running() {
+        let fixture = Fixture::start().await;
+        fixture.until("pods are delivered", |fixture| fixture.engine.counts().fired > 0).await;
+        let ClusterStanding { state, missing, .. } = fixture.task.cluster().standing();
+        assert_eq!(state, ClusterState::Incomplete);
+        assert_eq!((missing.len(), &*missing[0].rule, &*missing[0].resource), (1, "widgets", "widgets"));
+        assert!(missing[0].problem.to_string().starts_with("x.toml:10:14: "), "{}", missing[0].problem);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn panicking_cluster_task_is_restarted_and_goes_on() {
+        let fixture = Fixture::start().await;
+        fixture.task.cluster().panics.store(2, Ordering::Relaxed);
+        let ended = |fixture: &Fixture| {
+            let notices = fixture.notices.lock().expect("no panic");
+            let is_ours = |notice: &&Notice| matches!(notice, Notice::TaskEnded { task, why, .. } if task == "cluster default" && why == "panicked: injected");
+            notices.iter().filter(is_ours).count()
+        };
+        fixture.until("two panics", |fixture| ended(fixture) == 2).await;
+        let before = fixture.engine.counts().fired;
+        fixture.until("deliveries go on", |fixture| fixture.engine.counts().fired > before).await;
+        fixture
+            .until("it is queried again", |fixture| fixture.task.cluster().standing().state == ClusterState::Incomplete)
+            .await;
+    }
 }

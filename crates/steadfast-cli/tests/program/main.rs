@@ -7,6 +7,8 @@ mod deploy;
 mod endpoint;
 #[cfg(unix)]
 mod haproxy;
+#[cfg(unix)]
+mod independence;
 mod lab;
 #[cfg(unix)]
 mod mirrors;

@@ -49,6 +49,32 @@ fn every_replica_is_told_and_has_a_context_that_works() {
     assert_eq!(server.said[2], "created 2 objects");
 }
 
+/// The token in a kubeconfig.
+fn token(kubeconfig: &str) -> String {
+    let text = std::fs::read_to_string(kubeconfig).expect("it is written");
+    let token = text.lines().find_map(|line| line.trim().strip_prefix("token:"));
+    token.unwrap_or_else(|| panic!("no token: {text}")).trim().trim_matches(['"', '\'']).to_owned()
+}
+
+#[test]
+fn token_is_random_unless_it_is_given() {
+    let one = Serving::start("token-one.kubeconfig", &[]);
+    let other = Serving::start("token-other.kubeconfig", &[]);
+    let (first, second) = (token(&one.kubeconfig), token(&other.kubeconfig));
+    assert!(first.len() >= 32 && first != second, "{first} {second}");
+    let fixed = Serving::start(
+        "token-fixed.kubeconfig",
+        &["--token", "s3cret-token", "-f", &file("token.yaml", &config_map("default", "a"))],
+    );
+    assert_eq!(token(&fixed.kubeconfig), "s3cret-token");
+    assert_eq!(config_maps(&fixed.kubeconfig, "default", "1").len(), 1, "it is accepted");
+    // A client with another token is rejected.
+    let text = std::fs::read_to_string(&fixed.kubeconfig).expect("it is written").replace("s3cret-token", "embedded");
+    let wrong = file("token-wrong.kubeconfig", &text);
+    let output = steadfast(&["watch", "cm", "-n", "default", "--kubeconfig", &wrong, "--until", "1", "--wait", "5"]);
+    assert!(said(&output).contains("401"), "{}", said(&output));
+}
+
 #[cfg(unix)]
 #[test]
 fn it_ends_cleanly_when_told_to() {

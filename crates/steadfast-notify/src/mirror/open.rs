@@ -83,7 +83,7 @@ impl Openings {
 pub(super) struct Unopened {
     pub(super) problem: Problem,
     /// Whether the cause is outside of the configuration, and may go away.
-    is_environment: bool,
+    pub(super) is_environment: bool,
 }
 
 /// Opens the mirror `name` of `plan`; nothing is connected to yet.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::driver::MirrorStanding;
+use super::driver::{Later, MirrorStanding};
 use super::feed::Feed;
 use super::keeper::{How, Keeper};
-use super::open::{Opening, open};
+use super::open::{Opening, Unopened, open};
 use crate::notice::Notice;
 use crate::plan::Plan;
 use crate::supervise::{Supervised, Supervisor};
@@ -22,6 +22,9 @@ const OPEN_MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// How long an earlier run may take to finish its current action before the next one begins.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Opens the target of a mirror.
+type Open = dyn Fn() -> Later<'static, Result<Opening, Unopened>> + Send + Sync;
 
 /// One mirror of a plan at work. Dropping it stops the mirror without waiting for its current action.
 pub struct MirrorTask {
@@ -73,12 +76,28 @@ impl MirrorTask {
         how: How,
         supervisor: &Supervisor,
     ) -> Self {
-        let slot = Arc::<Slot>::default();
+        let (plan, opened) = (plan.clone(), name.to_owned());
+        let open = move || -> Later<'static, Result<Opening, Unopened>> {
+            let (plan, opened) = (plan.clone(), opened.clone());
+            Box::pin(async move { open(&plan, &opened).await })
+        };
+        Self::start_with(open, name, feed, after, how, supervisor)
+    }
+
+    fn start_with(
+        open: impl Fn() -> Later<'static, Result<Opening, Unopened>> + Send + Sync + 'static,
+        name: &str,
+        feed: Feed,
+        after: watch::Receiver<()>,
+        how: How,
+        supervisor: &Supervisor,
+    ) -> Self {
+        let (slot, open) = (Arc::<Slot>::default(), Arc::new(open) as Arc<Open>);
         let run = {
-            let (plan, name, feed, slot) = (plan.clone(), name.to_owned(), feed.clone(), slot.clone());
+            let (name, feed, slot) = (name.to_owned(), feed.clone(), slot.clone());
             move || {
                 let mut after = after.clone();
-                let run = run(plan.clone(), name.clone(), feed.clone(), slot.clone(), how.clone());
+                let run = run(open.clone(), name.clone(), feed.clone(), slot.clone(), how.clone());
                 async move {
                     // Never two writers to one target. What hangs is not awaited for ever.
                     let ended = async { while after.changed().await.is_ok() {} };
@@ -117,13 +136,13 @@ impl MirrorTask {
     }
 }
 
-async fn run(plan: Arc<Plan>, name: String, feed: Feed, slot: Arc<Slot>, how: How) -> String {
+async fn run(open: Arc<Open>, name: String, feed: Feed, slot: Arc<Slot>, how: How) -> String {
     if let Some(earlier) = slot.keeper() {
         // Never two writers to one target. A task that hangs is dropped with its last handle, which ends it.
         let _ = timeout(STOP_TIMEOUT, earlier.stop()).await;
         slot.set(None);
     }
-    let opening = opened(&plan, &name, &slot, &how).await;
+    let opening = opened(&*open, &name, &slot, &how).await;
     let (keeper, ended) = Keeper::start(name, opening, feed, how);
     slot.set(Some(Arc::new(keeper)));
     match ended.await {
@@ -135,10 +154,10 @@ async fn run(plan: Arc<Plan>, name: String, feed: Feed, slot: Arc<Slot>, how: Ho
 }
 
 /// Opens the mirror, and retries for as long as that fails.
-async fn opened(plan: &Plan, name: &str, slot: &Slot, how: &How) -> Opening {
+async fn opened(open: &Open, name: &str, slot: &Slot, how: &How) -> Opening {
     let (mut reported, mut delay) = (None, OPEN_INITIAL_DELAY);
     loop {
-        let why = match open(plan, name).await {
+        let why = match open().await {
             Ok(opening) => {
                 if reported.is_some() {
                     (how.tell)(Notice::Opened { sink: name.to_owned() });
@@ -155,5 +174,153 @@ async fn opened(plan: &Plan, name: &str, slot: &Slot, how: &How) -> Opening {
         }
         sleep(delay).await;
         delay = (delay * 2).min(OPEN_MAX_DELAY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use steadfast_outside::{Ask, Memory, Settings};
+
+    use super::super::driver::{AnyDriver, AnyMirror, Gathered, Say, Seen};
+    use super::*;
+    use crate::problem::{Place, Problem};
+    use crate::shape::SERVER;
+
+    /// A mirror that panics while it is told what is wanted, as often as `panics` says.
+    struct Injected {
+        panics: Arc<AtomicU32>,
+        wanted: Arc<Mutex<Vec<Option<Arc<str>>>>>,
+        has_ended: bool,
+    }
+
+    impl AnyDriver for Injected {
+        fn start(self: Box<Self>, _: &str, _: Settings, _: Memory, _: Option<Say>) -> Arc<dyn AnyMirror> {
+            Arc::new(*self)
+        }
+
+        fn preview<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a Settings,
+            _: &'a Memory,
+            _: &'a Gathered,
+        ) -> Later<'a, Result<Seen, Arc<str>>> {
+            Box::pin(async { Ok(Seen::default()) })
+        }
+    }
+
+    impl AnyMirror for Injected {
+        fn want(&self, gathered: &Gathered) -> Option<String> {
+            let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            assert!(left.is_err(), "injected");
+            self.wanted.lock().expect("no panic").push(gathered.doubt.clone());
+            None
+        }
+
+        fn nudge(&self) {}
+
+        fn troubles(&self) -> (Option<Ask>, Option<Arc<str>>) {
+            (None, None)
+        }
+
+        fn standing(&self) -> MirrorStanding {
+            MirrorStanding { is_settled: true, ..MirrorStanding::default() }
+        }
+
+        fn has_ended(&self) -> bool {
+            self.has_ended
+        }
+
+        fn stop(&self) -> Later<'_, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    struct Fixture {
+        notices: Arc<Mutex<Vec<Notice>>>,
+        wanted: Arc<Mutex<Vec<Option<Arc<str>>>>>,
+        feed: Feed,
+        task: MirrorTask,
+    }
+
+    impl Fixture {
+        /// Starts a mirror that cannot be opened for the first `unopened` attempts.
+        fn start(unopened: u32, panics: u32, has_ended: bool) -> Self {
+            let (notices, wanted) = (Arc::<Mutex<Vec<Notice>>>::default(), Arc::<Mutex<Vec<_>>>::default());
+            let (told, panics, left) = (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
+            let tell: Arc<crate::notice::Tell> = Arc::new(move |notice| told.lock().expect("no panic").push(notice));
+            let driven = wanted.clone();
+            let open = move || -> Later<'static, Result<Opening, Unopened>> {
+                let left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+                let (panics, wanted) = (panics.clone(), driven.clone());
+                let driver = Box::new(Injected { panics, wanted, has_ended });
+                let opening = Opening { driver, settings: Settings::default(), shape: SERVER };
+                let what = "the file key: no such file".to_owned();
+                let problem =
+                    Problem { file: "x.toml".to_owned(), place: Place::START, what, remedy: "write it".to_owned() };
+                Box::pin(async move {
+                    if left.is_ok() { Err(Unopened { problem, is_environment: true }) } else { Ok(opening) }
+                })
+            };
+            let how = How { memory: Memory::volatile(), approvals: None, say: None, tell: tell.clone() };
+            let (feed, supervisor) = (Feed::default(), Supervisor::new(tell));
+            feed.expect(["west"]);
+            let after = watch::channel(()).1;
+            let task = MirrorTask::start_with(open, "web", feed.clone(), after, how, &supervisor);
+            Self { notices, wanted, feed, task }
+        }
+
+        fn last_doubt(&self) -> Option<Arc<str>> {
+            self.wanted.lock().expect("no panic").last().cloned().flatten()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn mirror_works_before_any_cluster_and_names_the_missing_one() {
+        let mirror = Fixture::start(0, 0, false);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(mirror.last_doubt().as_deref(), Some("cluster west: it has not been reached yet"));
+        mirror.feed.set("west", Vec::new(), None);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(mirror.last_doubt().as_deref(), Some("no rule feeds it"), "the cluster is no doubt any more");
+        assert!((mirror.task.standing())().is_settled);
+        mirror.task.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unopened_mirror_is_retried_and_reported_once() {
+        let mirror = Fixture::start(3, 0, false);
+        sleep(Duration::from_millis(100)).await;
+        let failing = (mirror.task.standing())().failing.expect("it is not open");
+        assert!(failing.contains("the file key"), "{failing}");
+        sleep(Duration::from_secs(8)).await;
+        assert!((mirror.task.standing())().failing.is_none());
+        let notices = mirror.notices.lock().expect("no panic");
+        assert!(
+            matches!(&notices[..], [Notice::Unopened { .. }, Notice::Opened { sink }] if sink == "web"),
+            "{notices:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn panic_in_the_gathering_task_restarts_the_mirror() {
+        let mirror = Fixture::start(0, 2, false);
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(mirror.last_doubt().as_deref(), Some("cluster west: it has not been reached yet"), "it works again");
+        let notices = mirror.notices.lock().expect("no panic");
+        let ended = notices.iter().filter(|notice| {
+            matches!(notice, Notice::TaskEnded { task, why, .. } if task == "mirror web" && why == "panicked: injected")
+        });
+        assert_eq!(ended.count(), 2, "{notices:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn mirror_whose_comparing_task_ended_is_restarted() {
+        let mirror = Fixture::start(0, 0, true);
+        sleep(Duration::from_millis(500)).await;
+        let notices = mirror.notices.lock().expect("no panic");
+        assert!(matches!(&notices[..], [Notice::TaskEnded { why, .. }] if why.contains("compares the target")));
     }
 }

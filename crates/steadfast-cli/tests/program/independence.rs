@@ -1,0 +1,356 @@
+//! Parts of `steadfast notify` that are independent start, run, fail and end independently (issue 31, part A).
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::config_map;
+use tokio::runtime::Runtime;
+
+use crate::haproxy::eventually;
+use crate::run::{Killed, place, signal, start, steadfast};
+
+/// A kubeconfig of a server at `url`.
+fn kubeconfig(url: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
+         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
+    )
+}
+
+/// A rule that sends all objects of `resource` to the sink `log`.
+fn rule(name: &str, resource: &str) -> String {
+    format!(
+        "[[rules]]\nname = \"{name}\"\nresources = [\"{resource}\"]\nnamespaces = [\"default\"]\ninitial = true\nto = [\"log\"]\n"
+    )
+}
+
+/// A configuration in a folder of its own, with the cluster `east`.
+struct Fixture {
+    folder: PathBuf,
+    east: ApiServer,
+    runtime: Runtime,
+}
+
+impl Fixture {
+    fn new(name: &str) -> Self {
+        let folder = PathBuf::from(place(name));
+        // A run of long ago may have left it.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("there is space");
+        let runtime = Runtime::new().expect("there are threads");
+        let east = runtime.block_on(ApiServer::start()).expect("it starts");
+        let fixture = Self { folder, east, runtime };
+        fixture.write("east", &fixture.east.kubeconfig());
+        fixture
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.folder.join(file), text).expect("there is space");
+    }
+
+    /// Writes the configuration: the clusters `east` and `west`, then `more`.
+    fn configure(&self, more: &str) {
+        let clusters = "[clusters.east]\nkubeconfig = \"east\"\n[clusters.west]\nkubeconfig = \"west\"\n";
+        self.write("notify.toml", &format!("{clusters}[sinks.log.stdout]\n{more}"));
+    }
+
+    fn start(&self, drain: &str) -> Acting {
+        let file = self.folder.join("notify.toml");
+        let file = file.to_str().expect("it is text");
+        let mut child = Killed(start(&["notify", "-c", file, "--metrics", "127.0.0.1:0", "--drain", drain]));
+        let stdout = gathered(child.0.stdout.take().expect("it is piped"));
+        let stderr = gathered(child.0.stderr.take().expect("it is piped"));
+        let mut acting = Acting { child, stdout, stderr, address: String::new() };
+        let mut address = None;
+        eventually("the address", || {
+            let said = acting.said();
+            address = said
+                .split("metrics at http://")
+                .nth(1)
+                .and_then(|rest| Some(rest.split_once("/metrics")?.0.to_owned()));
+            address.is_some()
+        });
+        acting.address = address.unwrap_or_default();
+        acting
+    }
+}
+
+fn gathered(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
+    let all = Arc::<Mutex<Vec<u8>>>::default();
+    let gathered = all.clone();
+    std::thread::spawn(move || {
+        let mut part = [0; 4096];
+        while let Ok(read @ 1..) = from.read(&mut part) {
+            gathered.lock().expect("no panic").extend_from_slice(&part[..read]);
+        }
+    });
+    all
+}
+
+/// The program at work.
+struct Acting {
+    child: Killed,
+    stdout: Arc<Mutex<Vec<u8>>>,
+    stderr: Arc<Mutex<Vec<u8>>>,
+    address: String,
+}
+
+impl Acting {
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&self.stderr.lock().expect("no panic")).into_owned()
+    }
+
+    /// Returns the clusters and names of the objects that `rule` has sent.
+    fn sent(&self, rule: &str) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.stdout.lock().expect("no panic")).into_owned();
+        // The last line may not be whole yet.
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let sent = lines.filter(|line| line["rule"] == rule);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        sent.map(|line| format!("{}/{}", text(&line["cluster"]), text(&line["name"]))).collect()
+    }
+
+    fn until_sent(&self, rule: &str, object: &str) {
+        eventually(&format!("{object} by {rule}"), || self.sent(rule).iter().any(|sent| sent == object));
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(5))).expect("it can be set");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response within five seconds");
+        let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
+        (head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status"), body.to_owned())
+    }
+
+    /// Sends SIGTERM, and returns how long the program took to end.
+    fn terminated(mut self) -> (Duration, String) {
+        let begun = Instant::now();
+        signal(&self.child.0, "TERM");
+        self.child.0.wait().expect("it ends");
+        (begun.elapsed(), self.said())
+    }
+}
+
+#[test]
+fn dead_and_unconfigured_clusters_delay_no_other() {
+    let fixture = Fixture::new("independent-clusters");
+    fixture.configure(&rule("maps", "cm"));
+    fixture.east.create(&config_map("a", "1")).expect("to create");
+    // The kubeconfig of west does not exist yet.
+    let acting = fixture.start("2");
+    acting.until_sent("maps", "east/a");
+    let (status, text) = acting.get("/readyz");
+    assert_eq!(status, 503);
+    assert!(text.contains("cluster west: unreachable for ") && text.contains("the kubeconfig"), "{text}");
+    assert_eq!(acting.get("/livez"), (200, "ok\n".to_owned()), "a restart would not help");
+
+    // A server that is not running, then one that is.
+    fixture.write("west", &kubeconfig("http://127.0.0.1:1"));
+    eventually("the refused connection", || acting.get("/readyz").1.contains("Connection refused"));
+    let said = acting.said();
+    assert!(said.contains("cluster west: unreachable: ") && said.contains("other clusters are not affected"), "{said}");
+    let file = fixture.folder.join("notify.toml");
+    let output = steadfast(&["notify", "status", "-c", file.to_str().expect("it is text"), "-o", "json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let clusters = &status["now"]["clusters"];
+    assert_eq!((&clusters[0]["state"], &clusters[1]["state"]), (&json!("watching"), &json!("unreachable")), "{status}");
+    let (_, metrics) = acting.get("/metrics");
+    assert!(metrics.contains("steadfast_notify_cluster_attached{cluster=\"east\"} 1.0"), "{metrics}");
+    assert!(metrics.contains("steadfast_notify_cluster_attached{cluster=\"west\"} 0.0"), "{metrics}");
+}
+
+#[test]
+fn kubeconfig_that_appears_later_is_used() {
+    let fixture = Fixture::new("independent-kubeconfig");
+    fixture.configure(&rule("maps", "cm"));
+    let west = fixture.runtime.block_on(ApiServer::start()).expect("it starts");
+    west.create(&config_map("b", "1")).expect("to create");
+    let acting = fixture.start("2");
+    eventually("the report", || acting.said().contains("cluster west: unreachable: "));
+    fixture.write("west", &west.kubeconfig());
+    acting.until_sent("maps", "west/b");
+    eventually("readiness", || acting.get("/readyz").0 == 200);
+    assert!(acting.said().contains("cluster west: reached after "), "{}", acting.said());
+}
+
+#[test]
+fn resource_that_is_served_later_is_watched_then() {
+    let fixture = Fixture::new("independent-kinds");
+    let rules = rule("maps", "cm") + &rule("widgets", "widgets.example.com");
+    fixture.configure(&rules.replace("initial", "clusters = [\"east\"]\ninitial"));
+    fixture.east.create(&config_map("a", "1")).expect("to create");
+    let acting = fixture.start("2");
+    acting.until_sent("maps", "east/a");
+    let (status, text) = acting.get("/readyz");
+    assert_eq!(status, 503);
+    assert!(text.contains("rule widgets: widgets.example.com of east: missing: "), "{text}");
+    eventually("the report", || acting.said().contains("notify.toml:15:14: east: the server has no resource"));
+    assert!(acting.get("/metrics").1.contains("steadfast_notify_missing_resources{cluster=\"east\"} 1.0"));
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    fixture.east.create(&definition).expect("to create");
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"}});
+    eventually("the kind", || fixture.east.create(&widget).is_ok());
+    acting.until_sent("widgets", "east/w");
+    eventually("readiness", || acting.get("/readyz").0 == 200);
+    let said = acting.said();
+    assert_eq!(said.matches("the server has no resource").count(), 1, "reported once: {said}");
+    assert!(said.contains("cluster east: rule widgets watches widgets.example.com now"), "{said}");
+}
+
+#[test]
+fn reload_waits_for_no_cluster() {
+    let fixture = Fixture::new("independent-reload");
+    // Accepts connections and never responds.
+    let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
+    fixture.write("west", &kubeconfig(&format!("http://{}", hanging.local_addr().expect("an address"))));
+    fixture.configure(&rule("maps", "cm"));
+    fixture.east.create(&config_map("a", "1")).expect("to create");
+    let acting = fixture.start("2");
+    acting.until_sent("maps", "east/a");
+    fixture.configure(&(rule("maps", "cm") + &rule("again", "cm")));
+    let begun = Instant::now();
+    signal(&acting.child.0, "HUP");
+    acting.until_sent("again", "east/a");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(acting.sent("maps"), ["east/a"], "a rule that is unchanged goes on");
+    // With the cluster that had responded gone too.
+    fixture.east.faults().cut();
+    fixture.configure(&(rule("maps", "cm") + &rule("third", "cm")));
+    signal(&acting.child.0, "HUP");
+    eventually("the reload", || acting.said().matches("as it is now: 2 rules").count() == 2);
+    fixture.east.faults().heal();
+    acting.until_sent("third", "east/a");
+}
+
+#[test]
+fn unreadable_secret_affects_its_sink_alone() {
+    let fixture = Fixture::new("independent-secrets");
+    fixture.write("west", &fixture.east.kubeconfig());
+    let received = fixture.folder.join("received");
+    let more = format!(
+        "[sinks.hook]\nexec = {{command = [\"sh\", \"-c\", \"cat >> {}\"], secret_env = {{KEY = {{file = \"key\"}}}}}}\n\
+         retry = {{first = \"100ms\", longest = \"200ms\"}}\n\
+         [sinks.names]\ndns = {{server = \"127.0.0.1:1\", zone = \"example.test\", mark = \"m\", secret = {{file = \"none\"}}}}\n{}\
+         [[rules]]\nname = \"names\"\nresources = [\"pods\"]\nto = [\"names\"]\n\
+         send = \"{{'key': object.metadata.name, 'name': 'a', 'type': 'A', 'data': '10.0.0.1'}}\"\n",
+        received.display(),
+        rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"hook\"]"),
+    );
+    fixture.configure(&more);
+    fixture.east.create(&config_map("a", "1")).expect("to create");
+    let acting = fixture.start("2");
+    acting.until_sent("maps", "east/a");
+    let said = acting.said();
+    assert!(said.contains("sink hook: cannot be opened: ") && said.contains("key"), "{said}");
+    eventually("the mirror's report", || acting.said().contains("sink names: cannot be opened: "));
+    fixture.write("key", "k");
+    eventually("the delivery", || std::fs::read_to_string(&received).is_ok_and(|text| text.contains("\"name\":\"a\"")));
+    eventually("the report", || acting.said().contains("sink hook: opened"));
+}
+
+#[test]
+fn errors_of_the_file_itself_stay_fatal() {
+    let fixture = Fixture::new("independent-fatal");
+    for (more, says) in [
+        ("[sinks.web]\nhaproxy = {socket = \"s\", backend = \"no name\"}\n", "sinks"),
+        ("[[rules]]\nname = \"x\"\nresources = [\"cm\"]\nto = [\"unknown\"]\n", "there is no sink \"unknown\""),
+    ] {
+        let feeding = "[[rules]]\nname = \"web\"\nresources = [\"pods\"]\nto = [\"web\"]\nsend = \"{'key': 'a', 'address': '10.0.0.1', 'port': 1}\"\n";
+        let rules = if more.contains("haproxy") { feeding } else { "" };
+        fixture.configure(&format!("{more}{rules}{}", rule("maps", "cm")));
+        let file = fixture.folder.join("notify.toml");
+        let output = steadfast(&["notify", "-c", file.to_str().expect("it is text")]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("notify.toml:") && said.contains(says) || said.contains("notify.toml:6:"), "{said}");
+    }
+}
+
+/// Accepts connections on a Unix socket and never responds.
+fn hanging_socket(path: &Path) -> UnixListener {
+    UnixListener::bind(path).expect("a socket")
+}
+
+/// A configuration whose targets all hang: a load balancer, etcd, a stream and a cluster.
+fn hanging(name: &str) -> (Fixture, (UnixListener, TcpListener, TcpListener)) {
+    let fixture = Fixture::new(name);
+    let socket = hanging_socket(&fixture.folder.join("socket"));
+    let [etcd, cluster] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    fixture.write("west", &kubeconfig(&format!("http://{}", cluster.local_addr().expect("an address"))));
+    let etcd_address = etcd.local_addr().expect("an address");
+    let more = format!(
+        "[sinks.slow]\nexec = {{command = [\"sleep\", \"100\"]}}\n[sinks.web]\nhaproxy = {{socket = \"socket\", backend = \"web\"}}\n\
+         [sinks.keys]\netcd = {{endpoints = [\"http://{etcd_address}\"], prefix = \"/x/\", mark = \"m\"}}\n{}\
+         [[rules]]\nname = \"web\"\nresources = [\"cm\"]\nto = [\"web\"]\nsend = \"{{'key': object.metadata.name, 'address': '10.0.0.1', 'port': 1}}\"\n\
+         [[rules]]\nname = \"keys\"\nresources = [\"cm\"]\nto = [\"keys\"]\nsend = \"{{'key': object.metadata.name, 'value': 'x'}}\"\n",
+        rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"slow\"]"),
+    );
+    fixture.configure(&more);
+    fixture.east.create(&config_map("a", "1")).expect("to create");
+    (fixture, (socket, etcd, cluster))
+}
+
+#[test]
+fn shutdown_keeps_its_deadline_whatever_hangs() {
+    let (fixture, _hanging) = hanging("independent-shutdown");
+    let acting = fixture.start("2");
+    acting.until_sent("maps", "east/a");
+    let (took, said) = acting.terminated();
+    assert!(took < Duration::from_secs(3), "{took:?}: {said}");
+    assert!(took > Duration::from_millis(1500), "what waits is delivered for two seconds: {took:?}");
+    assert!(said.contains("messages were not delivered within 2 s"), "{said}");
+
+    // A second signal ends the program at once.
+    let acting = fixture.start("30");
+    eventually("work", || acting.said().contains("acting by"));
+    let begun = Instant::now();
+    signal(&acting.child.0, "TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    let (took, said) = acting.terminated();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{took:?}: {said}");
+}
+
+#[test]
+fn silent_clients_do_not_block_health_endpoints() {
+    let fixture = Fixture::new("independent-health");
+    fixture.write("west", &fixture.east.kubeconfig());
+    fixture.configure(&rule("maps", "cm"));
+    let acting = fixture.start("2");
+    eventually("readiness", || acting.get("/readyz").0 == 200);
+    for count in [16, 100] {
+        for request in ["", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.1\r\n"] {
+            let clients: Vec<TcpStream> = (0..count)
+                .map(|_| {
+                    let mut client = TcpStream::connect(&acting.address).expect("it listens");
+                    // One that is replaced already does not take it.
+                    let _ = client.write_all(request.as_bytes());
+                    client
+                })
+                .collect();
+            let begun = Instant::now();
+            assert_eq!(acting.get("/livez"), (200, "ok\n".to_owned()), "{count} of {request:?}");
+            assert!(begun.elapsed() < Duration::from_secs(2), "{count} of {request:?}: {:?}", begun.elapsed());
+            // Those that have asked for metrics may still be served.
+            eventually("readiness", || acting.get("/readyz").0 == 200);
+            assert!(begun.elapsed() < Duration::from_secs(6), "{count} of {request:?}: {:?}", begun.elapsed());
+            drop(clients);
+        }
+    }
+}
