@@ -200,12 +200,12 @@ mod tests {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is this user's");
         fs::write(folder.join("approved-web.new"), "of an earlier run").expect("there is space");
         state.tells_at(([127, 0, 0, 1], 7).into()).expect("there is space");
-        state.approvals().give("web", "id").expect("there is space");
+        state.approvals().give("web", &["id".to_owned()]).expect("there is space");
         for file in ["address", "approved-web"] {
             let mode = fs::metadata(folder.join(file)).expect("it exists").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }
-        assert_eq!(state.approvals().take("web").expect("it can be read").as_deref(), Some("id"));
+        assert_eq!(state.approvals().take("web").expect("it can be read"), ["id"]);
         fs::remove_dir_all(&folder).expect("it exists");
     }
 }

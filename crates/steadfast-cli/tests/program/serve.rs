@@ -52,7 +52,7 @@ fn every_replica_is_told_and_has_a_context_that_works() {
 /// The token in a kubeconfig.
 fn token(kubeconfig: &str) -> String {
     let text = std::fs::read_to_string(kubeconfig).expect("it is written");
-    let token = text.lines().find_map(|line| line.trim().strip_prefix("token:"));
+    let token = text.lines().find_map(|line| line.trim().strip_prefix("\"token\":"));
     token.unwrap_or_else(|| panic!("no token: {text}")).trim().trim_matches(['"', '\'']).to_owned()
 }
 

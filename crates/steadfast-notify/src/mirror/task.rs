@@ -181,9 +181,12 @@ async fn opened(open: &Open, name: &str, slot: &Slot, how: &How) -> Opening {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use steadfast_outside::{Ask, Memory, Settings};
+    use std::collections::BTreeMap;
 
-    use super::super::driver::{AnyDriver, AnyMirror, Gathered, Say, Seen};
+    use steadfast_outside::{Memory, ObjectId, Settings};
+
+    use super::super::collect::Gathered;
+    use super::super::driver::{AnyDriver, AnyMirror, Say, Seen, Troubles};
     use super::*;
     use crate::problem::{Place, Problem};
     use crate::shape::SERVER;
@@ -191,7 +194,7 @@ mod tests {
     /// A mirror that panics while it is told what is wanted, as often as `panics` says.
     struct Injected {
         panics: Arc<AtomicU32>,
-        wanted: Arc<Mutex<Vec<Option<Arc<str>>>>>,
+        wanted: Arc<Mutex<Vec<String>>>,
         has_ended: bool,
     }
 
@@ -212,21 +215,23 @@ mod tests {
     }
 
     impl AnyMirror for Injected {
-        fn want(&self, gathered: &Gathered) -> Option<String> {
+        fn want(&self, gathered: &Gathered) -> BTreeMap<ObjectId, Arc<str>> {
             let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             assert!(left.is_err(), "injected");
-            self.wanted.lock().expect("no panic").push(gathered.doubt.clone());
-            None
+            let doubts = gathered.doubts.clusters.iter().map(|(cluster, why)| format!("{cluster}: {why}"));
+            let doubts = doubts.chain(gathered.doubt.iter().map(ToString::to_string));
+            self.wanted.lock().expect("no panic").push(doubts.collect::<Vec<_>>().join(", "));
+            BTreeMap::new()
         }
 
         fn nudge(&self) {}
 
-        fn troubles(&self) -> (Option<Ask>, Option<Arc<str>>) {
-            (None, None)
+        fn troubles(&self) -> Troubles {
+            Troubles::default()
         }
 
         fn standing(&self) -> MirrorStanding {
-            MirrorStanding { is_settled: true, ..MirrorStanding::default() }
+            MirrorStanding { is_settled: true, failing: None, ..MirrorStanding::blocked("".into()) }
         }
 
         fn has_ended(&self) -> bool {
@@ -240,7 +245,7 @@ mod tests {
 
     struct Fixture {
         notices: Arc<Mutex<Vec<Notice>>>,
-        wanted: Arc<Mutex<Vec<Option<Arc<str>>>>>,
+        wanted: Arc<Mutex<Vec<String>>>,
         feed: Feed,
         task: MirrorTask,
     }
@@ -248,7 +253,7 @@ mod tests {
     impl Fixture {
         /// Starts a mirror that cannot be opened for the first `unopened` attempts.
         fn start(unopened: u32, panics: u32, has_ended: bool) -> Self {
-            let (notices, wanted) = (Arc::<Mutex<Vec<Notice>>>::default(), Arc::<Mutex<Vec<_>>>::default());
+            let (notices, wanted) = (Arc::<Mutex<Vec<Notice>>>::default(), Arc::<Mutex<Vec<String>>>::default());
             let (told, panics, left) = (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
             let tell: Arc<crate::notice::Tell> = Arc::new(move |notice| told.lock().expect("no panic").push(notice));
             let driven = wanted.clone();
@@ -272,8 +277,8 @@ mod tests {
             Self { notices, wanted, feed, task }
         }
 
-        fn last_doubt(&self) -> Option<Arc<str>> {
-            self.wanted.lock().expect("no panic").last().cloned().flatten()
+        fn last_doubt(&self) -> Option<String> {
+            self.wanted.lock().expect("no panic").last().cloned()
         }
     }
 
@@ -281,7 +286,7 @@ mod tests {
     async fn mirror_works_before_any_cluster_and_names_the_missing_one() {
         let mirror = Fixture::start(0, 0, false);
         sleep(Duration::from_secs(1)).await;
-        assert_eq!(mirror.last_doubt().as_deref(), Some("cluster west: it has not been reached yet"));
+        assert_eq!(mirror.last_doubt().as_deref(), Some("west: it has not been reached yet"));
         mirror.feed.set("west", Vec::new(), None);
         sleep(Duration::from_secs(1)).await;
         assert_eq!(mirror.last_doubt().as_deref(), Some("no rule feeds it"), "the cluster is no doubt any more");
@@ -308,7 +313,7 @@ mod tests {
     async fn panic_in_the_gathering_task_restarts_the_mirror() {
         let mirror = Fixture::start(0, 2, false);
         sleep(Duration::from_secs(5)).await;
-        assert_eq!(mirror.last_doubt().as_deref(), Some("cluster west: it has not been reached yet"), "it works again");
+        assert_eq!(mirror.last_doubt().as_deref(), Some("west: it has not been reached yet"), "it works again");
         let notices = mirror.notices.lock().expect("no panic");
         let ended = notices.iter().filter(|notice| {
             matches!(notice, Notice::TaskEnded { task, why, .. } if task == "mirror web" && why == "panicked: injected")
