@@ -83,11 +83,7 @@ struct Shown {
 }
 
 /// Serves at `address`, and reports the address on standard error.
-pub(crate) async fn serve(
-    address: SocketAddr,
-    told: impl Told,
-    supervisor: &Supervisor,
-) -> Result<SocketAddr, Failure> {
+pub(crate) fn serve(address: SocketAddr, told: impl Told, supervisor: &Supervisor) -> Result<SocketAddr, Failure> {
     let cannot =
         |error| Failure::run(format!("metrics cannot be served at {address}: {error}; choose another address"));
     let listener = std::net::TcpListener::bind(address).map_err(cannot)?;
@@ -127,14 +123,11 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<Sho
     };
     let mut connections = VecDeque::<Open>::new();
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(_) => {
-                // Out of file descriptors, most likely: those of idle clients are needed.
-                connections.drain(..).for_each(|open| open.task.abort());
-                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-                continue;
-            }
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of file descriptors, most likely: those of idle clients are needed.
+            connections.drain(..).for_each(|open| open.task.abort());
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+            continue;
         };
         connections.retain(|open| !open.task.is_finished());
         if connections.len() >= MAX_CONNECTIONS {

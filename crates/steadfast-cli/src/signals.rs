@@ -65,7 +65,7 @@ impl GuardedStop {
     /// after the second one.
     pub(crate) fn listen(deadline: Duration) -> Result<Self, Failure> {
         let (send, requests) = unbounded_channel();
-        let (begin, begun) = unbounded_channel();
+        let (begin, started) = unbounded_channel();
         let (ready, is_ready) = mpsc::channel();
         let guard = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -77,7 +77,7 @@ impl GuardedStop {
                 match Stop::listen() {
                     Ok(stop) => {
                         let _ = ready.send(Ok(()));
-                        watch_over(stop, begun, send, deadline).await;
+                        watch_over(stop, started, send, deadline).await;
                     }
                     Err(failure) => drop(ready.send(Err(failure))),
                 }
@@ -92,7 +92,7 @@ impl GuardedStop {
     pub(crate) async fn told(&mut self) {
         if self.requests.recv().await.is_none() {
             // The thread has ended, which it does with the process alone.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -102,10 +102,10 @@ impl GuardedStop {
     }
 }
 
-async fn watch_over(mut stop: Stop, mut begun: UnboundedReceiver<()>, send: UnboundedSender<()>, deadline: Duration) {
+async fn watch_over(mut stop: Stop, mut started: UnboundedReceiver<()>, send: UnboundedSender<()>, deadline: Duration) {
     tokio::select! {
         () = stop.told() => drop(send.send(())),
-        Some(()) = begun.recv() => {}
+        Some(()) = started.recv() => {}
     }
     let why = tokio::select! {
         () = stop.told() => {

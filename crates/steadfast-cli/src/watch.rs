@@ -65,7 +65,7 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     let followed = Followed::new(&connection);
     if let Some(address) = args.metrics {
         let supervisor = Supervisor::new(Arc::new(aside::say));
-        endpoint::serve(address, followed.clone(), &supervisor).await?;
+        endpoint::serve(address, followed.clone(), &supervisor)?;
     }
     let catalog = discovery::catalog(&connection, patience).await?;
     let Sorted { found, missing } = sorted(&args, &catalog)?;

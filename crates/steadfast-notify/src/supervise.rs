@@ -86,7 +86,7 @@ impl Supervisor {
                     Ok(run) => {
                         // The run ends with this task, also if this task is aborted.
                         let mut run = Aborting(tokio::spawn(run));
-                        (&mut run.0).await.unwrap_or_else(|error| reason(error))
+                        (&mut run.0).await.unwrap_or_else(reason)
                     }
                     Err(panic) => format!("panicked: {}", panic_message(&*panic)),
                 };

@@ -245,7 +245,7 @@ impl Cluster {
             };
             let retry = async {
                 if is_complete {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 } else {
                     sleep(jittered(delay)).await;
                 }
@@ -287,14 +287,12 @@ impl Cluster {
         let connecting = connection(plan, &self.config, self.surroundings.fleet.as_deref());
         tokio::pin!(connecting);
         let connection = loop {
-            match timeout(SLOW_CONNECT, &mut connecting).await {
-                Ok(connected) => break connected,
-                // A second attempt would block a second thread: a plugin that runs cannot be cancelled.
-                Err(_) => {
-                    let seconds = SLOW_CONNECT.as_secs();
-                    self.troubled(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
-                }
+            if let Ok(connected) = timeout(SLOW_CONNECT, &mut connecting).await {
+                break connected;
             }
+            // A second attempt would block a second thread: a plugin that runs cannot be cancelled.
+            let seconds = SLOW_CONNECT.as_secs();
+            self.troubled(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
         };
         let place = |why: String| plan.problem_with_cluster(&self.name, why).to_string();
         let connection = connection.map_err(|why| place(why.to_string()))?;

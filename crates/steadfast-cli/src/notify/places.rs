@@ -64,13 +64,11 @@ pub(super) fn is_watched(plan: &Plan, name: &str) -> bool {
 
 /// Makes the connection that `cluster` specifies, or one to the embedded server. No request is sent yet.
 pub(super) async fn connection(plan: &Plan, cluster: &Cluster, fleet: Option<&Fleet>) -> Result<Connection, Failure> {
-    match fleet {
-        Some(fleet) => fleet.connect().await,
-        None => {
-            let kubeconfig = cluster.kubeconfig.as_ref().map(|file: &PathBuf| plan.folder.join(file));
-            connect(kubeconfig, cluster.context.clone()).await
-        }
+    if let Some(fleet) = fleet {
+        return fleet.connect().await;
     }
+    let kubeconfig = cluster.kubeconfig.as_ref().map(|file: &PathBuf| plan.folder.join(file));
+    connect(kubeconfig, cluster.context.clone()).await
 }
 
 /// Returns the informers on `connection`; none of them runs yet, and none has a checkpoint.

@@ -101,7 +101,7 @@ impl Acting {
         mirrors.prepare(&plan)?;
         let standing = Standing::new(&supervisor);
         if let Some(address) = metrics {
-            let address = endpoint::serve(address, standing.clone(), &supervisor).await?;
+            let address = endpoint::serve(address, standing.clone(), &supervisor)?;
             if let Some(state) = mirrors.state() {
                 state.tells_at(address).map_err(Failure::run)?;
             }

@@ -254,12 +254,14 @@ mod tests {
         /// Starts a mirror that cannot be opened for the first `unopened` attempts.
         fn start(unopened: u32, panics: u32, has_ended: bool) -> Self {
             let (notices, wanted) = (Arc::<Mutex<Vec<Notice>>>::default(), Arc::<Mutex<Vec<String>>>::default());
-            let (told, panics, left) = (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
-            let tell: Arc<crate::notice::Tell> = Arc::new(move |notice| told.lock().expect("no panic").push(notice));
-            let driven = wanted.clone();
+            let (reported, panics, left) =
+                (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
+            let tell: Arc<crate::notice::Tell> =
+                Arc::new(move |notice| reported.lock().expect("no panic").push(notice));
+            let recorded = wanted.clone();
             let open = move || -> Later<'static, Result<Opening, Unopened>> {
                 let left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-                let (panics, wanted) = (panics.clone(), driven.clone());
+                let (panics, wanted) = (panics.clone(), recorded.clone());
                 let driver = Box::new(Injected { panics, wanted, has_ended });
                 let opening = Opening { driver, settings: Settings::default(), shape: SERVER };
                 let what = "the file key: no such file".to_owned();
