@@ -1,9 +1,12 @@
 //! Dead letters: messages that could not be delivered, in a file, one a line.
 //!
-//! Whoever changes the file holds a lock beside it, so that a program that runs and one that tries the letters again can do
-//! so at the same time.
+//! Two locks next to the file keep several processes apart:
+//!
+//! - `.lock` is held for each change of the files, so that the running program can add letters during a `redrive`;
+//! - `.redrive` is held for as long as letters are [taken](DeadLetters::take). Without it, a second `redrive` would take the
+//!   letters of the first one again, and the first one would remove the file that holds the letters of both.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -88,12 +91,14 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Takes all letters out, to be tried again: those that are not [done](Taken::done) with are there again the next time.
+    /// Takes all letters out for another attempt. Letters that are not [done](Taken::done) are taken again the next time.
     ///
     /// # Errors
     ///
-    /// Where the files cannot be read or written.
+    /// Returns an error if the files cannot be read or written, and of the kind `ResourceBusy` if another process has taken
+    /// letters and is not done.
     pub fn take(&self) -> io::Result<Taken> {
+        let redrive = self.redrive_lock()?;
         let _lock = self.lock()?;
         let taken = beside(&self.file, ".taken");
         // What another attempt has left goes first: it is older.
@@ -118,16 +123,33 @@ impl DeadLetters {
                 Err(_) => torn += 1,
             }
         }
-        Ok(Taken { letters, torn, file: taken })
+        Ok(Taken { letters, torn, file: taken, _redrive: redrive })
     }
 
     fn lock(&self) -> io::Result<File> {
+        let lock = self.lock_file(".lock")?;
+        lock.lock()?;
+        Ok(lock)
+    }
+
+    fn redrive_lock(&self) -> io::Result<File> {
+        let lock = self.lock_file(".redrive")?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => {
+                let file = self.file.display();
+                let why = format!("another `redrive` of {file} is running; wait until it has ended, then start this one again");
+                Err(io::Error::new(ErrorKind::ResourceBusy, why))
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn lock_file(&self, suffix: &str) -> io::Result<File> {
         if let Some(folder) = self.file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
-        let lock = owners_own(&beside(&self.file, ".lock"))?;
-        lock.lock()?;
-        Ok(lock)
+        owners_own(&beside(&self.file, suffix))
     }
 }
 
@@ -139,6 +161,8 @@ pub struct Taken {
     /// How many lines were no letters: what was cut off when a machine stopped.
     pub torn: usize,
     file: PathBuf,
+    /// Held until this is dropped: a second `redrive` must not take these letters too.
+    _redrive: File,
 }
 
 impl Taken {
