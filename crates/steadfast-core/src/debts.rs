@@ -191,6 +191,14 @@ impl<K> Debts<K> {
         self.of.insert(key, Debt { is_written, ..debt });
     }
 
+    /// Copies all pending deliveries of another handler, to be written before they are delivered.
+    pub fn copy_from(&mut self, other: &Self) {
+        for (key, debt) in &other.of {
+            self.of.insert(key.clone(), Debt { is_written: false, ..debt.clone() });
+            self.unwritten.insert(key.clone());
+        }
+    }
+
     /// Takes in a change.
     pub fn record(&mut self, change: &Change<K>) {
         let key = change.key();

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use sinks::Sink;
-pub use span::Span;
+pub use span::{MAX_SPAN, Span};
 
 /// What `steadfast notify` acts on, and how.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]

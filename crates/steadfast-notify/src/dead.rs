@@ -138,7 +138,9 @@ impl DeadLetters {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => {
                 let file = self.file.display();
-                let why = format!("another `redrive` of {file} is running; wait until it has ended, then start this one again");
+                let why = format!(
+                    "another `redrive` of {file} is running; wait until it has ended, then start this one again"
+                );
                 Err(io::Error::new(ErrorKind::ResourceBusy, why))
             }
             Err(TryLockError::Error(error)) => Err(error),

@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
-
+use crate::ack::Ack;
 use crate::chance::Chance;
 use crate::change::Change;
-use crate::courier::{Courier, SinkCounts, delivery};
 use crate::dead::DeadLetters;
 use crate::message::Message;
 use crate::notice::{Notice, Tell};
@@ -16,7 +14,8 @@ use crate::plan::Plan;
 use crate::projections::{News, Projections};
 use crate::rule::{Compiled, Verdict};
 use crate::sink::Stream;
-use crate::ticket::Ticket;
+use crate::supervise::{Supervised, Supervisor};
+use crate::worker::{SinkCounts, SinkWorker, delivery};
 
 /// The streams of a plan's sinks, by name.
 pub type Streams = BTreeMap<String, Arc<dyn Stream>>;
@@ -29,9 +28,10 @@ pub struct Engine {
 
 struct Shared {
     rules: Mutex<HashMap<String, Arc<Acting>>>,
-    couriers: Mutex<BTreeMap<String, Running>>,
+    workers: Mutex<BTreeMap<String, Running>>,
     dead: Arc<DeadLetters>,
     tell: Arc<Tell>,
+    supervisor: Supervisor,
     seed: u64,
     counts: Mutex<Counts>,
 }
@@ -39,26 +39,20 @@ struct Shared {
 /// A rule at work.
 struct Acting {
     rule: Arc<Compiled>,
-    /// What was sent by it: the same thing still where the rule is read anew.
-    known: Arc<Mutex<Projections>>,
+    /// What the rule has sent, by sink. Kept when the configuration is read again.
+    sent: Arc<Mutex<BTreeMap<String, Projections>>>,
 }
 
-/// A courier and its task.
+/// A sink worker and its task.
 struct Running {
-    courier: Arc<Courier>,
-    task: AbortHandle,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    worker: Arc<SinkWorker>,
+    _task: Supervised,
 }
 
 /// What an engine has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Changes that were handed over, once for each rule that they were for.
+    /// Changes that were accepted, once for each rule and sink.
     pub changes: u64,
     /// Those for which the rule sent something.
     pub fired: u64,
@@ -75,14 +69,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// Begins to act by `plan`; on the current runtime, by its clock. Chance comes from `seed`.
+    /// Starts to act by `plan`, on the current runtime. Random numbers come from `seed`.
     pub fn start(plan: &Plan, streams: Streams, seed: u64, tell: impl Fn(Notice) + Send + Sync + 'static) -> Self {
+        let tell: Arc<Tell> = Arc::new(tell);
+        Self::supervised(plan, streams, seed, Supervisor::new(tell.clone()), tell)
+    }
+
+    /// Starts to act by `plan`, with the tasks of its sinks under `supervisor`.
+    pub fn supervised(plan: &Plan, streams: Streams, seed: u64, supervisor: Supervisor, tell: Arc<Tell>) -> Self {
         let dead = Arc::new(DeadLetters::at(plan.dead_letters.clone(), plan.most_dead_letters));
         let shared = Shared {
             rules: Mutex::default(),
-            couriers: Mutex::default(),
+            workers: Mutex::default(),
             dead,
-            tell: Arc::new(tell),
+            tell,
+            supervisor,
             seed,
             counts: Mutex::default(),
         };
@@ -91,57 +92,58 @@ impl Engine {
         engine
     }
 
-    /// From now on it acts by `plan`. What waits to be delivered stays, and so does what is known of what rules have sent;
-    /// a sink that is gone keeps what it has to deliver until it has.
+    /// Changes to another plan. Pending messages stay, and so does the record of what rules have sent. A sink that is removed
+    /// stays until its pending messages are settled.
     pub fn act_by(&self, plan: &Plan, streams: Streams) {
         {
-            let mut couriers = lock(&self.shared.couriers);
+            let mut workers = lock(&self.shared.workers);
             for (name, stream) in streams {
                 let Some(sink) = plan.sinks.get(&name) else { continue };
-                if let Some(running) = couriers.get(&name) {
-                    running.courier.become_as(delivery(sink), stream);
+                if let Some(running) = workers.get(&name) {
+                    running.worker.reconfigure(delivery(sink), stream);
                     continue;
                 }
-                // Each has chances of its own.
-                let chance = Chance::new(self.shared.seed.wrapping_add(couriers.len() as u64 * 0x9e37));
+                // Each sink has a random sequence of its own.
+                let chance = Chance::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
                 let (dead, tell) = (self.shared.dead.clone(), self.shared.tell.clone());
-                let courier = Courier::new(&name, delivery(sink), stream, chance, dead, tell);
-                let task = tokio::spawn(courier.clone().run()).abort_handle();
-                couriers.insert(name, Running { courier, task });
+                let worker = SinkWorker::new(&name, delivery(sink), stream, chance, dead, tell);
+                let task = worker.clone().start(&self.shared.supervisor);
+                workers.insert(name, Running { worker, _task: task });
             }
-            couriers.retain(|name, running| plan.sinks.contains_key(name) || running.courier.counts().waiting > 0);
+            workers.retain(|name, running| plan.sinks.contains_key(name) || running.worker.pending() > 0);
         }
         let mut rules = lock(&self.shared.rules);
         let mut before = std::mem::take(&mut *rules);
         for rule in &plan.rules {
-            let known = before.remove(&rule.config.name).map(|acting| acting.known.clone()).unwrap_or_default();
-            rules.insert(rule.config.name.clone(), Arc::new(Acting { rule: rule.clone(), known }));
+            let sent = before.remove(&rule.config.name).map(|acting| acting.sent.clone()).unwrap_or_default();
+            // A sink that is added again later starts as a new one.
+            lock(&sent).retain(|sink, _| rule.config.to.contains(sink));
+            rules.insert(rule.config.name.clone(), Arc::new(Acting { rule: rule.clone(), sent }));
         }
     }
 
-    /// Asks the rule of this name about a change, which is in order behind those of the same object before. Returns when what
-    /// it sends has its place among what waits; `settled` is called when all of it is delivered, or is a dead letter.
-    pub async fn accept(&self, rule: &str, change: Arc<Change>, settled: impl FnOnce() + Send + 'static) {
+    /// Evaluates a rule for a change, and queues the message for one of the rule's sinks. Changes of one object have to come
+    /// in order. Returns when the message is in the queue; `settled` is called when it is delivered or a dead letter, or when
+    /// there is nothing to send.
+    pub async fn accept(&self, rule: &str, sink: &str, change: Arc<Change>, settled: impl FnOnce() + Send + 'static) {
         let acting = lock(&self.shared.rules).get(rule).cloned();
-        // It is gone since.
-        let Some(acting) = acting else { return settled() };
+        let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
+        // The rule or the sink was removed from the configuration since.
+        let (Some(acting), Some(worker)) = (acting, worker) else { return settled() };
         lock(&self.shared.counts).changes += 1;
-        let Some(message) = self.judge(&acting, &change) else { return settled() };
-        let couriers: Vec<Arc<Courier>> = {
-            let couriers = lock(&self.shared.couriers);
-            let named = acting.rule.config.to.iter().filter_map(|sink| couriers.get(sink));
-            named.map(|running| running.courier.clone()).collect()
-        };
-        let ticket = Ticket::new(couriers.len(), settled);
-        for courier in couriers {
-            courier.put(message.clone(), ticket.clone()).await;
+        match self.judge(&acting, sink, &change) {
+            Some(message) => worker.put(message, Ack::new(settled)).await,
+            None => settled(),
         }
     }
 
-    /// What the rule sends, if it sends anything that was not sent before.
-    fn judge(&self, acting: &Acting, change: &Arc<Change>) -> Option<Arc<Message>> {
+    /// Returns the message that the rule sends to `sink`, unless it has sent the same before.
+    fn judge(&self, acting: &Acting, sink: &str, change: &Arc<Change>) -> Option<Arc<Message>> {
         let verdict = acting.rule.judge(change);
-        let news = lock(&acting.known).take_in(&acting.rule, change, &verdict);
+        let news = {
+            let mut sent = lock(&acting.sent);
+            sent.entry(sink.to_owned()).or_default().take_in(&acting.rule, change, &verdict)
+        };
         let mut counts = lock(&self.shared.counts);
         match (verdict, news) {
             (Verdict::Fires(data), News::Changed) => {
@@ -181,24 +183,24 @@ impl Engine {
         }
     }
 
-    /// What it has done.
+    /// Returns its counters.
     pub fn counts(&self) -> Counts {
-        let couriers = lock(&self.shared.couriers);
-        let sinks = couriers.iter().map(|(name, running)| (name.clone(), running.courier.counts())).collect();
+        let workers = lock(&self.shared.workers);
+        let sinks = workers.iter().map(|(name, running)| (name.clone(), running.worker.counts())).collect();
         Counts { sinks, ..lock(&self.shared.counts).clone() }
     }
 
-    /// Waits until all that waits is delivered or given up, for `deadline` at most; returns how many messages are not.
+    /// Waits until all messages are settled, for `deadline` at most; returns how many are not.
     pub async fn drain(&self, deadline: Duration) -> usize {
-        let couriers: Vec<Arc<Courier>> =
-            lock(&self.shared.couriers).values().map(|running| running.courier.clone()).collect();
+        let workers: Vec<Arc<SinkWorker>> =
+            lock(&self.shared.workers).values().map(|running| running.worker.clone()).collect();
         let all = async {
-            for courier in &couriers {
-                courier.until_empty().await;
+            for worker in &workers {
+                worker.until_empty().await;
             }
         };
-        // What is not delivered by then is counted.
+        // Messages that are pending at the deadline are counted.
         let _ = tokio::time::timeout(deadline, all).await;
-        couriers.iter().map(|courier| courier.counts().waiting).sum()
+        workers.iter().map(|worker| worker.pending()).sum()
     }
 }

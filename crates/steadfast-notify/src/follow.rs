@@ -1,8 +1,10 @@
-//! Where changes come from: a handler of an informer for each rule and each part of a cluster that it looks at.
+//! Handlers of informers that pass changes to the engine: one for each source of a rule and each of the rule's streams.
 //!
-//! Where the informer has a checkpoint it is a durable one, which is told a change until all that it caused is settled, in this
-//! life of the program or a later one. Else it is an ordinary one, and what is not settled when the program dies is lost.
+//! Each handler acknowledges for its own sink, so that a sink that is down delays nothing for the others. With a checkpoint the
+//! handlers are durable: changes that are not settled when the program dies are delivered to the next run of it. Without one,
+//! such changes are lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use steadfast::{
 use tokio::sync::oneshot;
 
 use crate::change::{Change, State};
-use crate::config::EventKind;
+use crate::config::{EventKind, MAX_SPAN};
 use crate::engine::Engine;
 use crate::short_hash::short_hash;
 use crate::source::{Lookout, Source, subject, whole};
@@ -22,17 +24,22 @@ use crate::source::{Lookout, Source, subject, whole};
 /// How many changes of a rule may wait for it to be asked; of what comes then, the newest state of each object does.
 const WAITING: usize = 1024;
 
-/// Of how many objects a rule may have something to be settled at a time: as many as may wait for a sink, so that those that a
-/// sink does not take keep nobody else's place.
-const UNSETTLED: usize = 10_000;
+/// Maximum number of objects of which a change is not settled, for each rule and sink. As large as the queue of a sink, so that
+/// objects whose messages a sink does not accept do not keep others waiting.
+const MAX_UNSETTLED: usize = 10_000;
 
-/// What is told is settled when it is delivered or given up, however long that takes; a message may be kept for as long.
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Deadline of a durable handler. A message is settled at its `give_up_after`, which may be as long as a [`Span`] can be.
+///
+/// [`Span`]: crate::config::Span
+const SETTLE_TIMEOUT: Duration = MAX_SPAN.saturating_mul(2);
+
+/// Bytes of the hash that stands for a longer name: enough to tell any two apart.
+const HASH_BYTES: usize = 16;
 
 /// The longest name that a durable handler may have, in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// A rule that looks; it looks no more once this is dropped.
+/// Registration of a rule's handler for one source and one sink. Dropping it removes the handler.
 pub struct Following {
     registered: Registered,
 }
@@ -43,18 +50,41 @@ enum Registered {
 }
 
 impl Following {
-    /// Begins to hand what `source` tells to `engine`; with a checkpoint, from where an earlier life of the program was. Several
-    /// that look at the same thing share one watch.
+    /// Starts to pass the changes of `source` to `engine`, for one of the rule's `sinks` each; for those of `known` it has
+    /// started already. With a checkpoint it resumes where an earlier run ended. Sources of the same objects share one watch.
     ///
     /// # Errors
     ///
-    /// Where there is no such informer, in its words.
-    pub fn begin(lookout: &Lookout, source: Source, engine: &Engine) -> Result<Self, String> {
+    /// Returns the informer's error text if there is no such informer or it rejects the handler.
+    pub fn begin(
+        lookout: &Lookout,
+        source: &Source,
+        sinks: &[&str],
+        mut known: BTreeMap<String, Self>,
+        engine: &Engine,
+    ) -> Result<BTreeMap<String, Self>, String> {
         let informer = source.informer(lookout, None)?;
         let is_kept = lookout.checkpoint.is_some() && source.may_be_kept();
-        let hand_over = HandOver { resource: source.resource_name(), source, engine: engine.clone() };
-        let registered = if is_kept { hand_over.durably(&informer) } else { hand_over.in_passing(&informer) };
-        Ok(Self { registered: registered.map_err(|error| error.to_string())? })
+        if is_kept {
+            take_over(&informer, &source.rule, sinks);
+        }
+        let mut following = BTreeMap::new();
+        for &sink in sinks {
+            if let Some(known) = known.remove(sink) {
+                following.insert(sink.to_owned(), known);
+                continue;
+            }
+            let hand_over = HandOver {
+                resource: source.resource_name(),
+                source: source.clone(),
+                sink: sink.to_owned(),
+                engine: engine.clone(),
+            };
+            let registered = if is_kept { hand_over.durably(&informer) } else { hand_over.in_passing(&informer) };
+            let registered = registered.map_err(|error| error.to_string())?;
+            following.insert(sink.to_owned(), Self { registered });
+        }
+        Ok(following)
     }
 }
 
@@ -67,28 +97,48 @@ impl Drop for Following {
     }
 }
 
-/// Forgets what is kept for rules that `is_rule` does not know any more: one of the same name would be a new one.
-pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, rules: &[&str]) {
-    let names: Vec<String> = rules.iter().map(|rule| durable_name(rule)).collect();
+/// Takes over the state of an older version, which acknowledged once for all sinks of a rule: what was pending for the rule is
+/// pending for each of its sinks.
+fn take_over(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str]) {
+    let successors: Vec<String> = sinks.iter().map(|sink| durable_name(rule, sink)).collect();
+    let successors: Vec<&str> = successors.iter().map(String::as_str).collect();
+    informer.replace_durable(&bounded(rule), &successors);
+}
+
+/// Drops the state of rules and sinks other than `known`, and of rules other than `incomplete`, of which it is not known yet what
+/// they watch. If a rule or sink of the same name is configured later, it starts as a new one.
+pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &str)], incomplete: &[&str]) {
+    let names: Vec<String> = known.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
     for (name, counts) in informer.durables() {
-        if !counts.is_here && !names.iter().any(|known| **known == *name) {
+        let is_known = names.iter().any(|known| **known == *name) || incomplete.iter().any(|rule| may_be_of(&name, rule));
+        if !counts.is_here && !is_known {
             informer.drop_durable(&name);
         }
     }
 }
 
-/// Under which name the checkpoint has what a rule is owed.
-fn durable_name(rule: &str) -> String {
-    if rule.len() <= LONGEST_NAME {
-        return rule.to_owned();
+/// Whether `name` may be a [durable name](durable_name) of this rule, with any sink or of an older version.
+fn may_be_of(name: &str, rule: &str) -> bool {
+    let is_hash = name.len() == 2 * HASH_BYTES && name.bytes().all(|letter| letter.is_ascii_hexdigit());
+    is_hash || name == rule || name.strip_prefix(rule).is_some_and(|sink| sink.starts_with('/'))
+}
+
+/// Returns the name under which the checkpoint has the state of a rule and sink. No rule's name contains the slash.
+fn durable_name(rule: &str, sink: &str) -> String {
+    bounded(&format!("{rule}/{sink}"))
+}
+
+fn bounded(name: &str) -> String {
+    if name.len() <= LONGEST_NAME {
+        return name.to_owned();
     }
-    // Half of the hash is enough to tell any two apart.
-    short_hash(rule, 16)
+    short_hash(name, HASH_BYTES)
 }
 
 struct HandOver {
     source: Source,
     resource: String,
+    sink: String,
     engine: Engine,
 }
 
@@ -98,8 +148,8 @@ impl HandOver {
     }
 
     fn durably(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
-        let (name, hand_over) = (durable_name(&self.source.rule), Arc::new(self));
-        let durable = informer.durable(&name).concurrency(UNSETTLED).deadline(FOREVER);
+        let (name, hand_over) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
+        let durable = informer.durable(&name).concurrency(MAX_UNSETTLED).deadline(SETTLE_TIMEOUT);
         let registered = durable.on_event(move |told: Told<Lazy<DynamicObject>>| {
             let hand_over = hand_over.clone();
             async move {
@@ -107,7 +157,7 @@ impl HandOver {
                 let (settled, settlement) = oneshot::channel();
                 hand_over
                     .engine
-                    .accept(&hand_over.source.rule, change, move || {
+                    .accept(&hand_over.source.rule, &hand_over.sink, change, move || {
                         // Nobody waits for it where the program ends.
                         let _ = settled.send(());
                     })
@@ -134,7 +184,7 @@ impl HandOver {
 impl AsyncHandler<Lazy<DynamicObject>> for HandOver {
     async fn handle(&self, event: Event<Lazy<DynamicObject>>, _: Call) {
         let Some(change) = self.change(&event, false) else { return };
-        self.engine.accept(&self.source.rule, change, || {}).await;
+        self.engine.accept(&self.source.rule, &self.sink, change, || {}).await;
     }
 }
 

@@ -12,7 +12,7 @@
 //! | `plan`, [`problem`] | a configuration that was looked through, and what is wrong with one |
 //! | `expression`, `path` | the language of rules: read, looked through, evaluated |
 //! | [`rule`], [`explain`] | whether a rule fires for a change and what it sends, and why not |
-//! | [`change`], [`message`], `ticket` | what comes in, what goes out, and the acknowledgement |
+//! | [`change`], [`message`], `ack` | what comes in, what goes out, and the acknowledgement |
 //! | `projections` | what rules have sent: the same again is no news |
 //! | [`outbox`], [`outcome`] | what waits for one sink: what goes next, and when; without clock or task |
 //! | `courier`, `chance` | an outbox at work: time, tasks, the stream at its end |
@@ -27,10 +27,10 @@
 //! | `source` | what a rule looks at in one place, and the informer of it |
 //! | `follow` | the handlers of informers that changes come from: what is not settled when the program dies, they tell its next life |
 
+mod ack;
 mod chance;
 pub mod change;
 pub mod config;
-mod courier;
 pub mod dead;
 mod document;
 mod engine;
@@ -57,9 +57,9 @@ pub mod sink;
 mod source;
 pub mod state;
 mod supervise;
-mod ticket;
+mod trouble;
+mod worker;
 
-pub use courier::SinkCounts;
 pub use engine::{Counts, Engine, Streams};
 pub use follow::{Following, forget_others};
 pub use mirror::{
@@ -72,3 +72,4 @@ pub use source::{Lookout, Source};
 pub use state::State;
 pub use steadfast_outside::{Ask, Memory, State as MirrorState};
 pub use supervise::{Supervised, Supervisor};
+pub use worker::SinkCounts;

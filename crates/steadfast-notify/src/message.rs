@@ -32,9 +32,9 @@ pub struct Message {
     pub data: Value,
 }
 
-/// Which object's messages keep their order: whatever has one name.
+/// Messages with equal keys keep their order: those about the objects that have one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lane {
+pub struct OrderingKey {
     cluster: String,
     resource: String,
     namespace: String,
@@ -59,9 +59,9 @@ impl Message {
         }
     }
 
-    /// Whose order it keeps.
-    pub(crate) fn lane(&self) -> Lane {
-        Lane {
+    /// The key by which the message keeps its order.
+    pub(crate) fn ordering_key(&self) -> OrderingKey {
+        OrderingKey {
             cluster: self.cluster.clone(),
             resource: self.resource.clone(),
             namespace: self.namespace.clone(),
@@ -72,5 +72,12 @@ impl Message {
     /// The message as one line, without its end.
     pub fn line(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| unreachable!("texts and values are JSON"))
+    }
+}
+
+impl OrderingKey {
+    /// The namespace and its cluster.
+    pub(crate) fn tenant(&self) -> (String, String) {
+        (self.cluster.clone(), self.namespace.clone())
     }
 }

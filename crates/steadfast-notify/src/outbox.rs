@@ -1,125 +1,148 @@
-//! What waits to be delivered to one sink: what goes next, and when.
+//! Queue of one sink: which message is sent next, and when.
 //!
-//! It has no clock, no task and no random source: moments are given as the time since a beginning of the caller's choice,
-//! chance as numbers. What has one name is one lane: its messages go one after the other, in order, and wait for nobody
-//! else's.
+//! A state machine without clock, task or random source: the caller passes the time since an origin of its choice, and random
+//! numbers. Messages with one [`OrderingKey`] are sent one after the other. Namespaces take turns.
 
 mod bucket;
+mod pause;
+mod tenants;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Lane, Message};
+use crate::message::{Message, OrderingKey};
 use crate::outcome::Outcome;
 use bucket::Bucket;
+use pause::Pause;
+use tenants::{Ready, Tenant, Tenants};
 
-/// How messages are delivered.
+/// The longest wait that a receiver can request. Anything longer is an error or an attack.
+pub const MAX_PEER_WAIT: Duration = Duration::from_secs(3600);
+
+/// Delivery settings of a sink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delivery {
-    /// How long a message waits for a newer one of the same rule and object, which takes its place.
+    /// How long a message waits for a newer one of the same rule and object, which replaces it.
     pub debounce: Duration,
-    /// How many attempts a second, and how many at once.
+    /// Attempts per second, and how many of them may be made at once after a pause.
     pub rate: Option<(f64, u32)>,
-    /// The wait before the second attempt.
+    /// Wait before the second attempt.
     pub first: Duration,
-    /// The longest wait.
+    /// Longest wait between attempts.
     pub longest: Duration,
-    /// How old a message may become before it is given up.
+    /// Age at which a message becomes a dead letter if its next attempt fails.
     pub give_up_after: Duration,
-    /// How many shipments may be under way at a time.
+    /// Maximum number of batches in flight.
     pub concurrency: usize,
-    /// How many messages a shipment may have.
+    /// Maximum number of messages in a batch.
     pub batch: usize,
 }
 
-/// Messages that are tried together.
+/// Messages that are sent together.
 #[derive(Clone, Debug)]
-pub struct Shipment {
-    /// Tells it from others.
+pub struct Batch {
+    /// Identifies the batch when it is [settled](Outbox::settle).
     pub number: u64,
-    /// In order.
+    /// The messages, in order.
     pub messages: Vec<Arc<Message>>,
 }
 
-/// What waits to be delivered; `T` is whatever is to be told when a message is settled.
+/// Queue of one sink. `T` is the acknowledgement that belongs to a message.
 pub struct Outbox<T> {
     delivery: Delivery,
-    lanes: HashMap<Lane, VecDeque<Waiting<T>>>,
-    /// The lanes of which nothing is under way, by when their first message may go.
-    ready: BTreeSet<(Duration, u64, Lane)>,
-    under_way: HashMap<u64, Vec<(Lane, Waiting<T>)>>,
+    queues: HashMap<OrderingKey, VecDeque<Pending<T>>>,
+    /// Keys with messages of which none is in flight.
+    tenants: Tenants,
+    /// The same keys by the age of their first message: the time it was put in, and its entry in `tenants`.
+    by_age: BTreeSet<(Duration, Ready)>,
+    in_flight: HashMap<u64, InFlight<T>>,
     bucket: Bucket,
-    waiting: usize,
-    /// Numbers messages and shipments.
+    pause: Pause,
+    len: usize,
+    /// Next number of a message or batch.
     next: u64,
 }
 
-struct Waiting<T> {
+struct Pending<T> {
     message: Arc<Message>,
-    /// Which message it is: lanes that may go at once go in this order.
     number: u64,
     put: Duration,
     not_before: Duration,
     attempts: u32,
-    /// Whether it was refused among others, and is to be tried by itself.
+    /// Set after a batch was refused: the message is sent in a batch of its own, to find the one at fault.
     alone: bool,
     tokens: Vec<T>,
 }
 
-/// A message that is settled.
+struct InFlight<T> {
+    items: Vec<(OrderingKey, Pending<T>)>,
+    tenants: BTreeSet<Tenant>,
+}
+
+/// A message that was delivered or has become a dead letter.
 pub struct Settled<T> {
     /// The message.
     pub message: Arc<Message>,
-    /// What was put with it, and with those whose place it took.
+    /// Acknowledgements of the message and of those that it replaced.
     pub tokens: Vec<T>,
-    /// Whether it was delivered; else it was given up.
+    /// Whether it was delivered. Otherwise it is a dead letter.
     pub is_delivered: bool,
 }
 
 impl<T> Outbox<T> {
-    /// Nothing waits yet.
+    /// Creates an empty queue.
     pub fn new(delivery: Delivery) -> Self {
         Self {
             delivery,
-            lanes: HashMap::new(),
-            ready: BTreeSet::new(),
-            under_way: HashMap::new(),
+            queues: HashMap::new(),
+            tenants: Tenants::default(),
+            by_age: BTreeSet::new(),
+            in_flight: HashMap::new(),
             bucket: Bucket::new(delivery.rate),
-            waiting: 0,
+            pause: Pause::default(),
+            len: 0,
             next: 0,
         }
     }
 
-    /// From now on messages are delivered so.
+    /// Changes the delivery settings. Pending messages stay.
     pub fn deliver_as(&mut self, delivery: Delivery) {
         if delivery.rate != self.delivery.rate {
             self.bucket = Bucket::new(delivery.rate);
         }
         self.delivery = delivery;
+        // The receiver may be another one now.
+        self.pause.end();
     }
 
-    /// How many messages are not settled.
+    /// Returns the number of messages that are not settled.
     pub fn len(&self) -> usize {
-        self.waiting
+        self.len
     }
 
-    /// Whether all is settled.
+    /// Whether all messages are settled.
     pub fn is_empty(&self) -> bool {
-        self.waiting == 0
+        self.len == 0
     }
 
-    /// When the oldest message was put that is not settled.
+    /// Returns when the oldest unsettled message was put in.
     pub fn oldest(&self) -> Option<Duration> {
-        let queued = self.lanes.values().filter_map(VecDeque::front).map(|waiting| waiting.put);
-        queued.chain(self.under_way.values().flatten().map(|(_, waiting)| waiting.put)).min()
+        let queued = self.queues.values().filter_map(VecDeque::front).map(|pending| pending.put);
+        let in_flight = self.in_flight.values().flat_map(|batch| &batch.items).map(|(_, pending)| pending.put);
+        queued.chain(in_flight).min()
     }
 
-    /// Puts a message behind those of the same object.
+    /// Returns until when the whole sink pauses because its receiver requested that.
+    pub fn paused_until(&self, now: Duration) -> Option<Duration> {
+        self.pause.until(now)
+    }
+
+    /// Adds a message behind those of the same object.
     pub fn put(&mut self, now: Duration, message: Arc<Message>, token: T) {
-        let lane = message.lane();
+        let key = message.ordering_key();
         let debounce = self.delivery.debounce;
-        let queue = self.lanes.entry(lane.clone()).or_default();
+        let queue = self.queues.entry(key.clone()).or_default();
         if !debounce.is_zero()
             && let Some(last) = queue.back_mut()
             && last.attempts == 0
@@ -132,77 +155,148 @@ impl<T> Outbox<T> {
         }
         let number = self.next;
         self.next += 1;
-        let not_before = now + debounce;
-        queue.push_back(Waiting {
-            message,
-            number,
-            put: now,
-            not_before,
-            attempts: 0,
-            alone: false,
-            tokens: vec![token],
-        });
-        self.waiting += 1;
-        let is_under_way = self.under_way.values().flatten().any(|(other, _)| *other == lane);
-        if queue.len() == 1 && !is_under_way {
-            self.ready.insert((not_before, number, lane));
+        let not_before = now.saturating_add(debounce);
+        let tokens = vec![token];
+        queue.push_back(Pending { message, number, put: now, not_before, attempts: 0, alone: false, tokens });
+        self.len += 1;
+        let is_first = queue.len() == 1;
+        if is_first && !self.is_in_flight(&key) {
+            self.make_ready(key);
         }
     }
 
-    /// What goes now; each has to be settled.
-    pub fn take(&mut self, now: Duration) -> Vec<Shipment> {
-        let mut shipments = Vec::new();
-        while self.under_way.len() < self.delivery.concurrency {
-            let is_due = self.ready.first().is_some_and(|(at, ..)| *at <= now);
-            if !is_due || !self.bucket.take(now) {
+    fn is_in_flight(&self, key: &OrderingKey) -> bool {
+        self.in_flight.values().flat_map(|batch| &batch.items).any(|(other, _)| other == key)
+    }
+
+    /// Lists a key by its first message, or forgets it if it has none.
+    fn make_ready(&mut self, key: OrderingKey) {
+        match self.queues.get(&key).and_then(VecDeque::front) {
+            Some(first) => {
+                self.by_age.insert((first.put, (first.not_before, first.number, key.clone())));
+                self.tenants.insert(first.not_before, first.number, key);
+            }
+            None => drop(self.queues.remove(&key)),
+        }
+    }
+
+    /// Returns the batches to send now. The caller has to [`settle`](Self::settle) each.
+    pub fn take(&mut self, now: Duration) -> Vec<Batch> {
+        let mut batches = Vec::new();
+        while self.in_flight.len() < self.concurrency() {
+            let limit = self.tenants.limit(self.delivery.concurrency);
+            let due = self.next_due(limit).is_some_and(|at| at.max(self.open_at(now)) <= now);
+            let last_attempt = if self.pause.until(now).is_some() { self.expired(now) } else { None };
+            if !(due || last_attempt.is_some()) || !self.bucket.take(now) {
                 break;
             }
-            let items = self.load(now);
+            let items = match last_attempt {
+                Some(ready) => self.load_key(&ready, now),
+                None => self.load(now, limit),
+            };
+            let tenants: BTreeSet<Tenant> = items.iter().map(|(key, _)| key.tenant()).collect();
+            self.tenants.sent(&tenants);
             let number = self.next;
             self.next += 1;
-            let messages = items.iter().map(|(_, waiting)| waiting.message.clone()).collect();
-            self.under_way.insert(number, items);
-            shipments.push(Shipment { number, messages });
+            let messages = items.iter().map(|(_, pending)| pending.message.clone()).collect();
+            self.in_flight.insert(number, InFlight { items, tenants });
+            batches.push(Batch { number, messages });
         }
-        shipments
+        batches
     }
 
-    /// Takes as many messages as a shipment may have from the lanes that may go.
-    fn load(&mut self, now: Duration) -> Vec<(Lane, Waiting<T>)> {
-        let mut items: Vec<(Lane, Waiting<T>)> = Vec::new();
-        while items.len() < self.delivery.batch
-            && let Some((at, number, lane)) = self.ready.pop_first()
-        {
-            let queue = self.lanes.get_mut(&lane).expect("a lane that may go has messages");
-            let is_alone = queue.front().is_some_and(|first| first.alone);
-            if at > now || (is_alone && !items.is_empty()) {
-                self.ready.insert((at, number, lane));
+    /// Returns how many batches may be in flight: one after a rejection, until the receiver accepts requests again.
+    fn concurrency(&self) -> usize {
+        if self.pause.is_probing() { 1 } else { self.delivery.concurrency }
+    }
+
+    fn open_at(&self, now: Duration) -> Duration {
+        self.pause.until(now).unwrap_or_default()
+    }
+
+    fn next_due(&self, limit: usize) -> Option<Duration> {
+        self.tenants.next(limit)
+    }
+
+    /// Returns the oldest key whose first message has reached its age limit. A pause does not delay its last attempt.
+    fn expired(&self, now: Duration) -> Option<Ready> {
+        let expired = self.by_age.iter().take_while(|(put, _)| self.expires(*put) <= now);
+        expired.map(|(_, ready)| ready).find(|(not_before, ..)| *not_before <= now).cloned()
+    }
+
+    fn expires(&self, put: Duration) -> Duration {
+        put.saturating_add(self.delivery.give_up_after)
+    }
+
+    /// Takes as many messages as a batch may have, from keys in the order of [`Tenants`].
+    fn load(&mut self, now: Duration, limit: usize) -> Vec<(OrderingKey, Pending<T>)> {
+        let mut items: Vec<(OrderingKey, Pending<T>)> = Vec::new();
+        while items.len() < self.delivery.batch.max(1) {
+            let queues = &self.queues;
+            let is_alone =
+                |key: &OrderingKey| queues.get(key).and_then(VecDeque::front).is_some_and(|first| first.alone);
+            let is_first = items.is_empty();
+            let Some(ready) = self.tenants.take(now, limit, |key| is_first || !is_alone(key)) else { break };
+            self.forget_age(&ready);
+            if self.unload(&ready.2, now, &mut items) {
                 break;
-            }
-            while items.len() < self.delivery.batch
-                && queue.front().is_some_and(|first| first.not_before <= now && first.alone == is_alone)
-                && let Some(first) = queue.pop_front()
-            {
-                items.push((lane.clone(), first));
-                if is_alone {
-                    return items;
-                }
             }
         }
         items
     }
 
-    /// When there may be something to take, if nothing else happens before.
-    pub fn next(&self) -> Option<Duration> {
-        if self.under_way.len() >= self.delivery.concurrency {
-            return None;
-        }
-        let (at, ..) = self.ready.first()?;
-        Some((*at).max(self.bucket.next()))
+    /// Takes the messages of one key out of turn.
+    fn load_key(&mut self, ready: &Ready, now: Duration) -> Vec<(OrderingKey, Pending<T>)> {
+        let mut items = Vec::new();
+        self.tenants.remove(ready);
+        self.forget_age(ready);
+        self.unload(&ready.2, now, &mut items);
+        items
     }
 
-    /// Takes in what came of a shipment. `chance` is a number from zero to one. What is given up is handed to `bury`, which
-    /// says whether it has a place for it; while it has not, the message is tried on.
+    fn forget_age(&mut self, ready: &Ready) {
+        if let Some(first) = self.queues.get(&ready.2).and_then(VecDeque::front) {
+            self.by_age.remove(&(first.put, ready.clone()));
+        }
+    }
+
+    /// Moves messages of a key into a batch; returns whether the batch may have no others.
+    fn unload(&mut self, key: &OrderingKey, now: Duration, items: &mut Vec<(OrderingKey, Pending<T>)>) -> bool {
+        let Some(queue) = self.queues.get_mut(key) else { return false };
+        let is_alone = queue.front().is_some_and(|first| first.alone);
+        while items.len() < self.delivery.batch.max(1)
+            && queue.front().is_some_and(|first| first.not_before <= now && first.alone == is_alone)
+            && let Some(first) = queue.pop_front()
+        {
+            items.push((key.clone(), first));
+            if is_alone {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns when there may be something to take, if nothing else happens before.
+    pub fn next(&self, now: Duration) -> Option<Duration> {
+        if self.in_flight.len() >= self.concurrency() {
+            return None;
+        }
+        let due = self.next_due(self.tenants.limit(self.delivery.concurrency));
+        let Some(open) = self.pause.until(now) else { return due.map(|at| at.max(self.bucket.next())) };
+        let mut next = due.map(|at| at.max(open));
+        for (put, (not_before, ..)) in &self.by_age {
+            let expires = self.expires(*put);
+            if next.is_some_and(|next| expires >= next) {
+                break;
+            }
+            let at = expires.max(*not_before);
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
+        next.map(|at| at.max(self.bucket.next()))
+    }
+
+    /// Records the result of a batch. `chance` returns random numbers from zero to one. `bury` stores a dead letter and
+    /// returns whether that succeeded; while it fails, the message is retried.
     pub fn settle(
         &mut self,
         now: Duration,
@@ -211,62 +305,96 @@ impl<T> Outbox<T> {
         mut chance: impl FnMut() -> f64,
         mut bury: impl FnMut(&Message, &str, u32) -> bool,
     ) -> Vec<Settled<T>> {
-        let Some(items) = self.under_way.remove(&number) else { return Vec::new() };
+        let Some(InFlight { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
+        match outcome {
+            Outcome::Busy { after, .. } => self.pause.begin(now, *after, &self.delivery, chance()),
+            // A pause that another attempt has begun stays.
+            _ if self.pause.until(now).is_none() => self.pause.end(),
+            _ => {}
+        }
         let were_several = items.len() > 1;
-        let mut settled = Vec::new();
-        let mut lanes: Vec<Lane> = Vec::new();
-        let mut back: Vec<(Lane, Waiting<T>)> = Vec::new();
-        for (lane, mut waiting) in items {
-            if !lanes.contains(&lane) {
-                lanes.push(lane.clone());
+        let (mut settled, mut back) = (Vec::new(), Vec::new());
+        let mut keys: Vec<OrderingKey> = Vec::new();
+        for (key, mut pending) in items {
+            if !keys.contains(&key) {
+                keys.push(key.clone());
             }
-            waiting.attempts += 1;
-            let is_old = now.saturating_sub(waiting.put) >= self.delivery.give_up_after;
-            let (ends, is_delivered) = match outcome {
-                Outcome::Delivered => (true, true),
-                // Which of them is at fault nobody knows: each is tried by itself.
+            pending.attempts = pending.attempts.saturating_add(1);
+            let is_old = self.expires(pending.put) <= now;
+            let retry_at = now.saturating_add(self.wait(outcome, &pending, now, chance()));
+            let (end, not_before) = match outcome {
+                Outcome::Delivered => (Some(true), now),
+                // The receiver does not say which message is at fault, so each is sent alone.
                 Outcome::Refused { .. } if were_several => {
-                    (waiting.alone, waiting.not_before) = (true, now);
-                    (false, false)
+                    pending.alone = true;
+                    (None, now)
                 }
-                Outcome::Refused { why } => (bury(&waiting.message, why, waiting.attempts), false),
-                Outcome::Retry { why, .. } if is_old => (bury(&waiting.message, why, waiting.attempts), false),
-                Outcome::Retry { .. } => (false, false),
+                Outcome::Refused { why } => (bury(&pending.message, why, pending.attempts).then_some(false), retry_at),
+                Outcome::Retry { why, .. } | Outcome::Busy { why, .. } if is_old => {
+                    (bury(&pending.message, why, pending.attempts).then_some(false), retry_at)
+                }
+                Outcome::Retry { .. } => (None, retry_at),
+                // The pause of the sink is the wait.
+                Outcome::Busy { .. } => (None, now),
             };
-            if ends {
-                self.waiting -= 1;
-                settled.push(Settled { message: waiting.message, tokens: waiting.tokens, is_delivered });
-                continue;
-            }
-            if !(were_several && matches!(outcome, Outcome::Refused { .. })) {
-                waiting.not_before = now + self.wait(outcome, &waiting, now, chance());
-            }
-            back.push((lane, waiting));
-        }
-        // In front of what came meanwhile, in their order.
-        for (lane, waiting) in back.into_iter().rev() {
-            self.lanes.entry(lane).or_default().push_front(waiting);
-        }
-        for lane in lanes {
-            match self.lanes.get(&lane).and_then(VecDeque::front) {
-                Some(first) => drop(self.ready.insert((first.not_before, first.number, lane))),
-                None => drop(self.lanes.remove(&lane)),
+            if let Some(is_delivered) = end {
+                self.len -= 1;
+                settled.push(Settled { message: pending.message, tokens: pending.tokens, is_delivered });
+            } else {
+                pending.not_before = not_before;
+                back.push((key, pending));
             }
         }
+        self.put_back(back, keys, &tenants);
         settled
     }
 
-    /// How long to wait before the next attempt: twice as long each time, half of it left to chance; what the other side
-    /// asks for, at least; and no longer than until the message is too old.
-    fn wait(&self, outcome: &Outcome, waiting: &Waiting<T>, now: Duration, chance: f64) -> Duration {
-        let doubled = self.delivery.first.saturating_mul(1 << waiting.attempts.saturating_sub(1).min(20));
-        let jittered = doubled.min(self.delivery.longest).mul_f64(0.5 + chance / 2.0);
-        let left = (waiting.put + self.delivery.give_up_after).saturating_sub(now);
-        match outcome {
-            Outcome::Retry { after: Some(after), .. } => jittered.max(*after),
-            // One more attempt before the end.
-            _ if !left.is_zero() => jittered.min(left),
-            _ => jittered,
+    /// Makes all batches pending again, because the task that sent them has ended without a result. A receiver may get their
+    /// messages twice, with the same IDs.
+    pub fn abandon(&mut self, now: Duration) {
+        for InFlight { items, tenants } in std::mem::take(&mut self.in_flight).into_values() {
+            let mut keys: Vec<OrderingKey> = Vec::new();
+            let mut back = Vec::new();
+            for (key, mut pending) in items {
+                if !keys.contains(&key) {
+                    keys.push(key.clone());
+                }
+                pending.attempts = pending.attempts.saturating_add(1);
+                pending.not_before = now;
+                back.push((key, pending));
+            }
+            self.put_back(back, keys, &tenants);
         }
     }
+
+    /// Puts messages in front of those that have come since, in their order.
+    fn put_back(&mut self, back: Vec<(OrderingKey, Pending<T>)>, keys: Vec<OrderingKey>, tenants: &BTreeSet<Tenant>) {
+        for (key, pending) in back.into_iter().rev() {
+            self.queues.entry(key).or_default().push_front(pending);
+        }
+        for key in keys {
+            self.make_ready(key);
+        }
+        self.tenants.ended(tenants);
+    }
+
+    /// Returns the wait before the next attempt: exponential backoff with jitter, at least what the receiver requests, and
+    /// never beyond the age limit of the message, so that it has one more attempt before its end.
+    fn wait(&self, outcome: &Outcome, pending: &Pending<T>, now: Duration, chance: f64) -> Duration {
+        let backoff = backoff(&self.delivery, pending.attempts, chance);
+        let wait = match outcome {
+            Outcome::Retry { after: Some(after), .. } => backoff.max((*after).min(MAX_PEER_WAIT)),
+            _ => backoff,
+        };
+        let left = self.expires(pending.put).saturating_sub(now);
+        if left.is_zero() { backoff } else { wait.min(left) }
+    }
+}
+
+/// Exponential backoff after this many attempts; half of it is random.
+fn backoff(delivery: &Delivery, attempts: u32, chance: f64) -> Duration {
+    let doubled = delivery.first.saturating_mul(1 << attempts.saturating_sub(1).min(20));
+    let longest = doubled.min(delivery.longest);
+    let jittered = longest.as_secs_f64() * (0.5 + chance.clamp(0.0, 1.0) / 2.0);
+    Duration::try_from_secs_f64(jittered).map_or(longest, |jittered| jittered.min(longest))
 }

@@ -1,22 +1,29 @@
-//! What came of an attempt to deliver.
+//! Result of a delivery attempt.
 
 use std::time::Duration;
 
-/// What came of an attempt to deliver.
+/// Result of a delivery attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The other side has it.
+    /// The receiver has accepted the messages.
     Delivered,
-    /// It may go well another time.
+    /// The attempt failed and may succeed later. Only the messages of this attempt wait.
     Retry {
-        /// What the other side asks to wait for.
+        /// The wait that the receiver requests.
         after: Option<Duration>,
-        /// Why it did not, and nothing of any secret.
+        /// The cause, without any secret.
         why: String,
     },
-    /// It will not, however often it is tried.
+    /// The receiver accepts no requests at all for now (HTTP 429). The whole sink pauses.
+    Busy {
+        /// The wait that the receiver requests.
+        after: Option<Duration>,
+        /// The cause, without any secret.
+        why: String,
+    },
+    /// The receiver will never accept these messages.
     Refused {
-        /// Why, and nothing of any secret.
+        /// The cause, without any secret.
         why: String,
     },
 }

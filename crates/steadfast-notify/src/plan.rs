@@ -131,9 +131,11 @@ impl Plan {
         hasher.finish()
     }
 
-    /// Whether a rule sends anything to a stream.
-    pub fn has_streams(&self, rule: &Rule) -> bool {
-        rule.to.iter().any(|name| self.sinks.get(name).is_some_and(|sink| !sink.is_mirror()))
+    /// Returns the streams of a rule, by name, each once.
+    pub fn streams_of<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = &'a str> {
+        let is_stream = |name: &&str| self.sinks.get(*name).is_some_and(|sink| !sink.is_mirror());
+        let names: std::collections::BTreeSet<&str> = rule.to.iter().map(String::as_str).collect();
+        names.into_iter().filter(is_stream)
     }
 
     /// The rule of this name.

@@ -1,5 +1,6 @@
 //! Dead letters tried again.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -26,11 +27,12 @@ pub struct Redriven {
 ///
 /// # Errors
 ///
-/// Where the file cannot be read or written.
+/// Returns an error if the file cannot be read or written, or if another `redrive` of it is running.
 pub async fn redrive(dead: &DeadLetters, streams: &Streams, only: Option<&str>) -> io::Result<Redriven> {
     let taken = dead.take()?;
     let mut report = Redriven { torn: taken.torn, ..Redriven::default() };
     let mut left: Vec<Letter> = Vec::new();
+    let mut busy: BTreeMap<String, String> = BTreeMap::new();
     for letter in &taken.letters {
         if only.is_some_and(|only| only != letter.sink) {
             report.others += 1;
@@ -38,15 +40,22 @@ pub async fn redrive(dead: &DeadLetters, streams: &Streams, only: Option<&str>) 
             continue;
         }
         let outcome = match streams.get(&letter.sink) {
+            // The receiver would reject this letter as it has rejected another one.
+            Some(_) if busy.contains_key(&letter.sink) => {
+                Outcome::Busy { after: None, why: busy[&letter.sink].clone() }
+            }
             Some(stream) => stream.deliver(&[Arc::new(letter.message.clone())]).await,
             None => Outcome::Refused { why: format!("there is no sink {:?} any more", letter.sink) },
         };
         let id = letter.message.id.clone();
+        if let Outcome::Busy { why, .. } = &outcome {
+            busy.insert(letter.sink.clone(), why.clone());
+        }
         match outcome {
             Outcome::Delivered => report.delivered.push(id),
-            Outcome::Retry { why, .. } | Outcome::Refused { why } => {
+            Outcome::Retry { why, .. } | Outcome::Busy { why, .. } | Outcome::Refused { why } => {
                 report.failed.push((id, why.clone()));
-                left.push(Letter { why, attempts: letter.attempts + 1, ..letter.clone() });
+                left.push(Letter { why, attempts: letter.attempts.saturating_add(1), ..letter.clone() });
             }
         }
     }

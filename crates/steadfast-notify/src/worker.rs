@@ -1,4 +1,4 @@
-//! The task that delivers to one sink: an outbox with a clock, and a stream at its end.
+//! Sink worker: the task that sends the messages of one sink's queue.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,43 +8,48 @@ use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+use crate::ack::Ack;
 use crate::chance::Chance;
 use crate::dead::{DeadLetters, Letter};
 use crate::message::Message;
 use crate::notice::{Notice, Tell};
-use crate::outbox::{Delivery, Outbox, Shipment};
+use crate::outbox::{Batch, Delivery, Outbox};
 use crate::outcome::Outcome;
 use crate::sink::Stream;
-use crate::ticket::Ticket;
+use crate::supervise::{Supervised, Supervisor};
+use crate::trouble::Trouble;
 
-/// How many messages may wait; whoever has more waits too, and its informer keeps what comes meanwhile.
-const MOST_WAITING: usize = 10_000;
+/// Maximum number of messages in the queue. Beyond it, callers wait, and their informers keep the newest state of each object.
+const MAX_PENDING_MESSAGES: usize = 10_000;
 
-/// Delivers to one sink.
-pub(crate) struct Courier {
+/// Sends the messages of one sink.
+pub(crate) struct SinkWorker {
     name: String,
     state: Mutex<State>,
-    /// There is something new to do.
+    /// Wakes the task: there is a message to send, or the settings have changed.
     changed: Notify,
-    /// There is room again, or nothing waits any more.
+    /// Wakes callers: messages were settled.
     settled: Notify,
-    begun: Instant,
+    started: Instant,
     dead: Arc<DeadLetters>,
     tell: Arc<Tell>,
 }
 
 struct State {
-    outbox: Outbox<Ticket>,
+    outbox: Outbox<Ack>,
     stream: Arc<dyn Stream>,
     chance: Chance,
-    /// Whether the last attempt failed, so that it was told.
-    is_troubled: bool,
+    trouble: Trouble,
+    /// Whether the last dead letter could not be stored, which was reported.
+    is_dead_letter_stuck: bool,
     delivered: u64,
     given_up: u64,
+    failed_attempts: u64,
+    starts: u64,
 }
 
-/// What a courier has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counters and state of one sink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SinkCounts {
     /// Messages delivered.
     pub delivered: u64,
@@ -52,11 +57,19 @@ pub struct SinkCounts {
     pub given_up: u64,
     /// Messages that are not settled.
     pub waiting: usize,
-    /// How long the oldest of these has waited.
+    /// Age of the oldest of them.
     pub oldest: Option<Duration>,
+    /// Attempts that failed.
+    pub failed_attempts: u64,
+    /// Cause of the last failure, if the sink has not worked since.
+    pub failing: Option<String>,
+    /// How much longer the sink pauses because its receiver requested that (HTTP 429).
+    pub paused: Option<Duration>,
+    /// How often the sink's task was restarted after a panic.
+    pub restarts: u64,
 }
 
-impl Courier {
+impl SinkWorker {
     pub(crate) fn new(
         name: &str,
         delivery: Delivery,
@@ -65,14 +78,23 @@ impl Courier {
         dead: Arc<DeadLetters>,
         tell: Arc<Tell>,
     ) -> Arc<Self> {
-        let state =
-            State { outbox: Outbox::new(delivery), stream, chance, is_troubled: false, delivered: 0, given_up: 0 };
+        let state = State {
+            outbox: Outbox::new(delivery),
+            stream,
+            chance,
+            trouble: Trouble::default(),
+            is_dead_letter_stuck: false,
+            delivered: 0,
+            given_up: 0,
+            failed_attempts: 0,
+            starts: 0,
+        };
         Arc::new(Self {
             name: name.to_owned(),
             state: Mutex::new(state),
             changed: Notify::new(),
             settled: Notify::new(),
-            begun: Instant::now(),
+            started: Instant::now(),
             dead,
             tell,
         })
@@ -82,8 +104,8 @@ impl Courier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it delivers so; what waits stays.
-    pub(crate) fn become_as(&self, delivery: Delivery, stream: Arc<dyn Stream>) {
+    /// Changes the delivery settings and the stream. Pending messages stay.
+    pub(crate) fn reconfigure(&self, delivery: Delivery, stream: Arc<dyn Stream>) {
         let mut state = self.state();
         state.outbox.deliver_as(delivery);
         state.stream = stream;
@@ -92,30 +114,43 @@ impl Courier {
     }
 
     pub(crate) fn counts(&self) -> SinkCounts {
-        let state = self.state();
-        let oldest = state.outbox.oldest().map(|put| self.begun.elapsed().saturating_sub(put));
-        SinkCounts { delivered: state.delivered, given_up: state.given_up, waiting: state.outbox.len(), oldest }
+        let (state, now) = (self.state(), self.started.elapsed());
+        SinkCounts {
+            delivered: state.delivered,
+            given_up: state.given_up,
+            waiting: state.outbox.len(),
+            oldest: state.outbox.oldest().map(|put| now.saturating_sub(put)),
+            failed_attempts: state.failed_attempts,
+            failing: state.trouble.why().map(str::to_owned),
+            paused: state.outbox.paused_until(now).map(|until| until.saturating_sub(now)),
+            restarts: state.starts.saturating_sub(1),
+        }
     }
 
-    /// Waits until there is room, and puts a message behind the others.
-    pub(crate) async fn put(&self, message: Arc<Message>, ticket: Ticket) {
+    /// Returns the number of messages that are not settled.
+    pub(crate) fn pending(&self) -> usize {
+        self.state().outbox.len()
+    }
+
+    /// Waits until the queue has space, and adds a message.
+    pub(crate) async fn put(&self, message: Arc<Message>, ack: Ack) {
         loop {
-            let room = self.settled.notified();
-            tokio::pin!(room);
-            room.as_mut().enable();
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
             {
                 let mut state = self.state();
-                if state.outbox.len() < MOST_WAITING {
-                    state.outbox.put(self.begun.elapsed(), message, ticket);
+                if state.outbox.len() < MAX_PENDING_MESSAGES {
+                    state.outbox.put(self.started.elapsed(), message, ack);
                     break;
                 }
             }
-            room.await;
+            settled.await;
         }
         self.changed.notify_one();
     }
 
-    /// Waits until nothing waits to be delivered.
+    /// Waits until all messages are settled.
     pub(crate) async fn until_empty(&self) {
         loop {
             let settled = self.settled.notified();
@@ -128,24 +163,37 @@ impl Courier {
         }
     }
 
-    /// Delivers, for ever.
-    pub(crate) async fn run(self: Arc<Self>) {
+    /// Runs the worker, and restarts it after a panic, as long as the result exists.
+    pub(crate) fn start(self: Arc<Self>, supervisor: &Supervisor) -> Supervised {
+        supervisor.spawn(format!("sink {}", self.name), move || {
+            {
+                let state = &mut *self.state();
+                state.starts = state.starts.saturating_add(1);
+                // The attempts of a run that panicked have ended with it, without a result.
+                state.outbox.abandon(self.started.elapsed());
+            }
+            self.clone().run()
+        })
+    }
+
+    async fn run(self: Arc<Self>) -> String {
         let mut attempts = JoinSet::new();
         let mut numbers: HashMap<Id, u64> = HashMap::new();
         loop {
-            let (shipments, stream, next) = {
-                let mut state = self.state();
-                let shipments = state.outbox.take(self.begun.elapsed());
-                (shipments, state.stream.clone(), state.outbox.next())
+            let (batches, stream, next) = {
+                let (now, state) = (self.started.elapsed(), &mut *self.state());
+                let batches = state.outbox.take(now);
+                let next = [state.outbox.next(now), state.trouble.next()].into_iter().flatten().min();
+                (batches, state.stream.clone(), next)
             };
-            for Shipment { number, messages } in shipments {
+            for Batch { number, messages } in batches {
                 let stream = stream.clone();
                 let attempt = attempts.spawn(async move { stream.deliver(&messages).await });
                 numbers.insert(attempt.id(), number);
             }
-            let waiting = async {
-                match next {
-                    Some(next) => sleep_until(self.begun + next).await,
+            let due = async {
+                match next.and_then(|next| self.started.checked_add(next)) {
+                    Some(due) => sleep_until(due).await,
                     None => std::future::pending().await,
                 }
             };
@@ -163,27 +211,31 @@ impl Courier {
                     }
                 }
                 () = self.changed.notified() => {}
-                () = waiting => {}
+                () = due => self.report_recovery(),
             }
         }
     }
 
     fn settle(&self, number: u64, outcome: &Outcome) {
-        let now = self.begun.elapsed();
+        let now = self.started.elapsed();
         let mut notices = Vec::new();
         let settled = {
             let state = &mut *self.state();
+            let is_stuck = &mut state.is_dead_letter_stuck;
             let bury = |message: &Message, why: &str, attempts: u32| {
                 let (sink, why) = (self.name.clone(), why.to_owned());
                 let letter = Letter { sink: sink.clone(), why: why.clone(), attempts, message: message.clone() };
                 match self.dead.add(&letter) {
                     Ok(()) => {
+                        *is_stuck = false;
                         notices.push(Notice::GivenUp { sink, id: letter.message.id, why, attempts });
                         true
                     }
                     Err(untaken) => {
-                        let file = self.dead.file().to_owned();
-                        notices.push(Notice::NoPlace { sink, file, why: untaken.to_string() });
+                        if !std::mem::replace(is_stuck, true) {
+                            let file = self.dead.file().to_owned();
+                            notices.push(Notice::NoPlace { sink, file, why: untaken.to_string() });
+                        }
                         false
                     }
                 }
@@ -195,27 +247,37 @@ impl Courier {
             }
             let (sink, waiting) = (self.name.clone(), state.outbox.len());
             match outcome {
-                Outcome::Retry { why, .. } if !state.is_troubled => {
-                    state.is_troubled = true;
-                    notices.push(Notice::Troubled { sink, why: why.clone(), waiting });
+                Outcome::Retry { why, .. } | Outcome::Busy { why, .. } => {
+                    state.failed_attempts = state.failed_attempts.saturating_add(1);
+                    if state.trouble.failed(now, why) {
+                        notices.push(Notice::Troubled { sink, why: why.clone(), waiting });
+                    }
                 }
-                Outcome::Delivered if state.is_troubled => {
-                    state.is_troubled = false;
-                    notices.push(Notice::Recovered { sink, waiting });
-                }
-                _ => {}
+                Outcome::Delivered => state.trouble.delivered(),
+                Outcome::Refused { .. } => state.failed_attempts = state.failed_attempts.saturating_add(1),
             }
             settled
         };
+        settled.into_iter().flat_map(|settled| settled.tokens).for_each(Ack::done);
+        self.settled.notify_waiters();
         for notice in notices {
             (self.tell)(notice);
         }
-        settled.iter().flat_map(|settled| &settled.tokens).for_each(Ticket::done);
-        self.settled.notify_waiters();
+        self.report_recovery();
+    }
+
+    fn report_recovery(&self) {
+        let recovered = {
+            let state = &mut *self.state();
+            state.trouble.has_ended(self.started.elapsed()).then(|| state.outbox.len())
+        };
+        if let Some(waiting) = recovered {
+            (self.tell)(Notice::Recovered { sink: self.name.clone(), waiting });
+        }
     }
 }
 
-/// How a sink is delivered to, as it is configured.
+/// Returns the delivery settings of a configured sink.
 pub(crate) fn delivery(sink: &crate::config::sinks::Sink) -> Delivery {
     use crate::config::sinks::Mode;
     let batched = sink.webhook.as_ref().filter(|webhook| webhook.mode == Mode::Batched);
@@ -225,7 +287,7 @@ pub(crate) fn delivery(sink: &crate::config::sinks::Sink) -> Delivery {
         first: sink.retry.first.0,
         longest: sink.retry.longest.0,
         give_up_after: sink.retry.give_up_after.0,
-        // Lines come in their order.
+        // Lines keep their order.
         concurrency: if sink.stdout.is_some() { 1 } else { sink.concurrency },
         batch: if sink.stdout.is_some() { 100 } else { batched.map_or(1, |webhook| webhook.batch) },
     }

@@ -15,8 +15,8 @@ use crate::failure::Failure;
 pub(super) struct Followed {
     pub(super) source: Source,
     pub(super) informer: Informer<Lazy<DynamicObject>>,
-    /// Present if the rule sends to streams.
-    following: Option<Following>,
+    /// The rule's handlers, by stream.
+    following: BTreeMap<String, Following>,
 }
 
 impl Followed {
@@ -26,14 +26,15 @@ impl Followed {
     }
 }
 
-/// Drops what is kept for rules that send to no stream any more: it would be kept for ever. A rule of `incomplete` keeps it:
-/// what it watches is not known yet.
+/// Drops the state of rules and streams that are not configured any more: it would be kept for ever. A rule of `incomplete` keeps
+/// its state: what it watches is not known yet.
 pub(super) fn forget_rules(followed: &[Followed], incomplete: &[&str]) {
     for Followed { source, informer, .. } in followed {
-        let same = followed.iter().filter(|other| other.following.is_some() && other.watches(source));
-        let mut rules: Vec<&str> = same.map(|other| other.source.rule.as_str()).collect();
-        rules.extend(incomplete);
-        forget_others(informer, &rules);
+        let same = followed.iter().filter(|other| other.watches(source));
+        let known: Vec<(&str, &str)> = same
+            .flat_map(|other| other.following.keys().map(|sink| (other.source.rule.as_str(), sink.as_str())))
+            .collect();
+        forget_others(informer, &known, incomplete);
     }
 }
 
@@ -48,17 +49,22 @@ pub(super) fn follow(
 ) -> (Vec<Followed>, Vec<(Source, String)>) {
     let (mut followed, mut failed) = (Vec::new(), Vec::new());
     for source in sources {
-        let has_streams = plan.rule(&source.rule).is_some_and(|rule| plan.has_streams(&rule.config));
-        let is_same = |known: &Followed| known.source == source && known.following.is_some() == has_streams;
-        if let Some(at) = before.iter().position(is_same) {
-            followed.push(before.swap_remove(at));
+        let streams: Vec<&str> =
+            plan.rule(&source.rule).map(|rule| plan.streams_of(&rule.config).collect()).unwrap_or_default();
+        let known = before.iter().position(|known| known.source == source).map(|at| before.swap_remove(at));
+        if let Some(mut known) = known {
+            let following = std::mem::take(&mut known.following);
+            match Following::begin(lookout, &source, &streams, following, engine) {
+                Ok(following) => followed.push(Followed { following, ..known }),
+                Err(why) => failed.push((source, why)),
+            }
             continue;
         }
         // An informer that several rules share reports what is to be known of it once.
         let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
         let tell = is_first.then(|| Arc::new(aside::say) as Arc<_>);
         let begun = source.informer(lookout, tell).and_then(|informer| {
-            let following = has_streams.then(|| Following::begin(lookout, source.clone(), engine)).transpose()?;
+            let following = Following::begin(lookout, &source, &streams, BTreeMap::new(), engine)?;
             Ok(Followed { source: source.clone(), informer, following })
         });
         match begun {

@@ -108,7 +108,7 @@ impl Acting {
         }
         let streams = plan.open_or_retry(&stdout, &(Arc::new(aside::say) as Arc<_>)).await;
         let fleet = if embedded { Some(Arc::new(Fleet::start(None).await?)) } else { None };
-        let engine = Engine::start(&plan, streams, seed(), aside::say);
+        let engine = Engine::supervised(&plan, streams, seed(), supervisor.clone(), Arc::new(aside::say));
         let surroundings = Surroundings { engine, fleet, supervisor: supervisor.clone() };
         let reported = standing.clone();
         let reporting = supervisor.spawn("freshness reports", move || report(reported.clone()));

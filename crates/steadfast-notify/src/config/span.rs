@@ -7,7 +7,10 @@ use jiff::SignedDuration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// A stretch of time: `500ms`, `10s`, `1h 30m`.
+/// The longest duration that a configuration may have: ten years. Every sum of such a duration and a time is representable.
+pub const MAX_SPAN: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// A stretch of time: `500ms`, `10s`, `1h 30m`; at most ten years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
@@ -16,7 +19,13 @@ impl<'de> Deserialize<'de> for Span {
         let written = String::deserialize(deserializer)?;
         let wrong = || D::Error::custom(format!("{written:?} is no stretch of time, as `500ms`, `10s` or `1h 30m` is"));
         let read: SignedDuration = written.parse().map_err(|_| wrong())?;
-        Duration::try_from(read).map(Self).map_err(|_| wrong())
+        let read = Duration::try_from(read).map_err(|_| wrong())?;
+        if read > MAX_SPAN {
+            return Err(D::Error::custom(format!(
+                "{written:?} is longer than ten years (87600h), the longest duration"
+            )));
+        }
+        Ok(Self(read))
     }
 }
 

@@ -1,40 +1,44 @@
-//! How much may be sent: a bucket that fills steadily.
+//! Token bucket for the rate limit of a sink.
 
 use std::time::Duration;
 
-/// A bucket of attempts.
+/// The longest time until the next token. The configuration allows 0.001 attempts per second, which is 1000 s.
+const MAX_REFILL_SECONDS: f64 = 1e6;
+
+/// Token bucket for attempts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
-    /// How many a second, and how many it holds; without, there is no limit.
+    /// Attempts per second and capacity; no limit if absent.
     rate: Option<(f64, u32)>,
-    has: f64,
-    at: Duration,
+    tokens: f64,
+    updated: Duration,
 }
 
 impl Bucket {
-    /// A full one.
+    /// Creates a full bucket.
     pub(super) fn new(rate: Option<(f64, u32)>) -> Self {
-        Self { rate, has: rate.map_or(0.0, |(_, most)| f64::from(most)), at: Duration::ZERO }
+        Self { rate, tokens: rate.map_or(0.0, |(_, capacity)| f64::from(capacity)), updated: Duration::ZERO }
     }
 
-    /// Takes one attempt, if there is one.
+    /// Takes one token if there is one.
     pub(super) fn take(&mut self, now: Duration) -> bool {
-        let Some((per_second, most)) = self.rate else { return true };
-        let more = now.saturating_sub(self.at).as_secs_f64() * per_second;
-        (self.has, self.at) = ((self.has + more).min(f64::from(most)), now);
-        // What is missing by rounding is there.
-        let is_there = self.has > 1.0 - 1e-9;
-        if is_there {
-            self.has -= 1.0;
+        let Some((per_second, capacity)) = self.rate else { return true };
+        let refilled = now.saturating_sub(self.updated).as_secs_f64() * per_second;
+        (self.tokens, self.updated) = ((self.tokens + refilled).min(f64::from(capacity)), now);
+        // Rounding must not delay an attempt.
+        let is_available = self.tokens > 1.0 - 1e-9;
+        if is_available {
+            self.tokens -= 1.0;
         }
-        is_there
+        is_available
     }
 
-    /// When there is one.
+    /// Returns when the next token is available.
     pub(super) fn next(&self) -> Duration {
         let Some((per_second, _)) = self.rate else { return Duration::ZERO };
-        let missing = (1.0 - self.has).max(0.0);
-        // Rounded up, or whoever waits would be early.
-        self.at + Duration::from_secs_f64(missing / per_second) + Duration::from_nanos(u64::from(missing > 0.0))
+        let missing = (1.0 - self.tokens).max(0.0);
+        let wait = Duration::try_from_secs_f64((missing / per_second).min(MAX_REFILL_SECONDS)).unwrap_or_default();
+        // Rounded up, because an early caller would find no token.
+        self.updated.saturating_add(wait).saturating_add(Duration::from_nanos(u64::from(missing > 0.0)))
     }
 }

@@ -33,7 +33,7 @@ fn what_is_good_is_taken_in_both_languages() {
 }
 
 /// The line that is replaced, what by, where the error is, and what is in it.
-const MISTAKES: [(&str, &str, &str, &str, &str); 37] = [
+const MISTAKES: [(&str, &str, &str, &str, &str); 39] = [
     (
         "[sinks.log.stdout]",
         "[clusters.a]\naudit = \"0s\"\n[sinks.log.stdout]",
@@ -67,6 +67,20 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 37] = [
         "[sinks.log]\nstdout = {}\ndebounce = \"x\"",
         "3:12:",
         "\"x\" is no stretch of time",
+        "schema",
+    ),
+    (
+        "[sinks.log.stdout]",
+        "[sinks.log]\nstdout = {}\ndebounce = \"9223372036854775000s\"",
+        "3:12:",
+        "is longer than ten years",
+        "schema",
+    ),
+    (
+        "[sinks.log.stdout]",
+        "[sinks.log]\nstdout = {}\nretry = {give_up_after = \"87601h\"}",
+        "3:26:",
+        "is longer than ten years",
         "schema",
     ),
     ("[sinks.log.stdout]", "[sinks.log]\nexec = {command = []}", "2:19:", "no program is named", "write it as"),

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::folder::Folder;
 
-fn letters(folder: &Folder, most: usize) -> DeadLetters {
+pub(crate) fn letters(folder: &Folder, most: usize) -> DeadLetters {
     DeadLetters::at(folder.join("dead-letters.ndjson"), most)
 }
 
@@ -37,7 +37,7 @@ fn subject(name: &str) -> Subject {
 }
 
 /// A change of the pod `name` to the state that has this `value`.
-fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
+pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "value": value});
     Arc::new(Change {
         id: format!("uid-of-{name}@{version}"),
@@ -57,7 +57,7 @@ fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
 type Answer = dyn Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync;
 
 /// A sink that answers as a test says, and writes down what it was given and when.
-struct Scripted {
+pub(crate) struct Scripted {
     begun: Instant,
     answer: Box<Answer>,
     tries: Mutex<BTreeMap<String, u32>>,
@@ -65,17 +65,17 @@ struct Scripted {
 }
 
 impl Scripted {
-    fn new(answer: impl Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(answer: impl Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync + 'static) -> Arc<Self> {
         let (tries, seen) = (Mutex::default(), Mutex::default());
         Arc::new(Self { begun: Instant::now(), answer: Box::new(answer), tries, seen })
     }
 
     /// When which pod's message came, with what, and whether it was taken.
-    fn seen(&self) -> Vec<(Duration, String, Value, bool)> {
+    pub(crate) fn seen(&self) -> Vec<(Duration, String, Value, bool)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn taken(&self) -> Vec<(String, Value)> {
+    pub(crate) fn taken(&self) -> Vec<(String, Value)> {
         self.seen().into_iter().filter(|seen| seen.3).map(|(_, name, value, _)| (name, value)).collect()
     }
 }
@@ -100,22 +100,22 @@ impl Stream for Scripted {
     }
 }
 
-fn retry() -> Outcome {
+pub(crate) fn retry() -> Outcome {
     Outcome::Retry { after: None, why: "not now".to_owned() }
 }
 
-const AT_ONCE: Duration = Duration::ZERO;
+pub(crate) const AT_ONCE: Duration = Duration::ZERO;
 
 /// An engine with one rule, which sends the value, and one sink, with `more` of its configuration.
-struct World {
-    engine: Engine,
-    sink: Arc<Scripted>,
+pub(crate) struct World {
+    pub(crate) engine: Engine,
+    pub(crate) sink: Arc<Scripted>,
     notices: Arc<Mutex<Vec<Notice>>>,
     settled: Arc<Mutex<Vec<String>>>,
     _folder: Folder,
 }
 
-fn plan(folder: &Folder, more: &str) -> Plan {
+pub(crate) fn plan(folder: &Folder, more: &str) -> Plan {
     let text = format!(
         "dead_letters = {{file = \"dead-letters.ndjson\", most = 2}}\n\
          [[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.value\"\nto = [\"s\"]\n\
@@ -127,7 +127,7 @@ fn plan(folder: &Folder, more: &str) -> Plan {
 }
 
 impl World {
-    fn new(folder: Folder, more: &str, sink: Arc<Scripted>) -> Self {
+    pub(crate) fn new(folder: Folder, more: &str, sink: Arc<Scripted>) -> Self {
         let plan = plan(&folder, more);
         let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
         let notices = Arc::new(Mutex::new(Vec::new()));
@@ -137,24 +137,24 @@ impl World {
         Self { engine, sink, notices, settled: Arc::default(), _folder: folder }
     }
 
-    async fn put(&self, name: &str, version: u64, value: Value) {
+    pub(crate) async fn put(&self, name: &str, version: u64, value: Value) {
         let (settled, change) = (self.settled.clone(), change(name, version, &value));
         let id = change.id.clone();
         let done = move || settled.lock().unwrap_or_else(PoisonError::into_inner).push(id);
-        self.engine.accept("r", change, done).await;
+        self.engine.accept("r", "s", change, done).await;
     }
 
-    fn settled(&self) -> Vec<String> {
+    pub(crate) fn settled(&self) -> Vec<String> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn told(&self) -> String {
+    pub(crate) fn told(&self) -> String {
         let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 }
 
-const LONG: Duration = Duration::from_secs(100_000);
+pub(crate) const LONG: Duration = Duration::from_secs(100_000);
 
 #[tokio::test(start_paused = true)]
 async fn messages_of_an_object_come_in_order_and_nobody_waits_for_those_of_another() {
@@ -405,4 +405,55 @@ async fn reading_anew_keeps_what_waits_and_what_is_known() {
     assert_eq!(world.engine.drain(LONG).await, 0);
     let sent: Vec<Value> = better.taken().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!(1), json!(3)], "the one that waited, and not the same again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn overlapping_redrive_is_rejected_and_loses_nothing() {
+    let folder = Folder::new("overlapping");
+    let dead = letters(&folder, 10);
+    let letter = |name: &str| {
+        let message = serde_json::from_value(json!({
+            "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
+            "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
+        }));
+        Letter { sink: "s".to_owned(), why: "w".to_owned(), attempts: u32::MAX, message: message.expect("a message") }
+    };
+    dead.add(&letter("one")).expect("there is room");
+    let slow = Scripted::new(|_, _| (Duration::from_secs(4), retry()));
+    let streams = Streams::from([("s".to_owned(), slow.clone() as Arc<dyn Stream>)]);
+    let first = redrive(&dead, &streams, None);
+    tokio::pin!(first);
+    assert!(tokio::time::timeout(Duration::from_secs(1), &mut first).await.is_err(), "it takes four seconds");
+
+    // Another process, and the program itself, at the same time.
+    let other = letters(&folder, 10);
+    other.add(&letter("two")).expect("the program can add letters in the meantime");
+    let rejected = redrive(&other, &streams, None).await.expect_err("the first one is still running");
+    assert!(rejected.to_string().contains("another `redrive` of"), "{rejected}");
+    first.await.expect("the files can be read");
+
+    let better = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let streams = Streams::from([("s".to_owned(), better as Arc<dyn Stream>)]);
+    let mut delivered = redrive(&other, &streams, None).await.expect("the first one has ended").delivered;
+    delivered.sort();
+    assert_eq!(delivered, ["one", "two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn busy_receiver_gets_one_letter_of_a_redrive() {
+    let folder = Folder::new("redrive-busy");
+    let dead = letters(&folder, 10);
+    for name in ["a", "b", "c"] {
+        let message = serde_json::from_value(json!({
+            "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
+            "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
+        }));
+        let letter =
+            Letter { sink: "s".to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") };
+        dead.add(&letter).expect("there is room");
+    }
+    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Busy { after: None, why: "429".to_owned() }));
+    let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
+    let report = redrive(&dead, &streams, None).await.expect("the file can be read");
+    assert_eq!((report.failed.len(), sink.seen().len()), (3, 1));
 }

@@ -349,3 +349,94 @@ async fn a_durable_handler_wants_a_checkpoint_and_a_name_of_its_own() -> Result<
     assert!(matches!(stopped, HandlerError::Stopped { .. }), "{stopped}");
     Ok(())
 }
+
+/// Adds a handler of this name, which acknowledges each event unless it is `stuck`.
+fn successor(life: &Life, name: &str, stuck: bool) -> Result<Log, HandlerError> {
+    let log = Log::default();
+    let seen = log.clone();
+    life.informer.durable(name).on_event(move |told| {
+        seen.lock().expect("no panic").push(Seen::Told(word(&told)));
+        async move {
+            if stuck {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, std::io::Error>(())
+        }
+    })?;
+    Ok(log)
+}
+
+fn names(life: &Life) -> Vec<String> {
+    life.informer.durables().iter().map(|(name, _)| name.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaced_handler_leaves_pending_events_to_each_successor() -> Result<(), WorldError> {
+    let folder = Folder::new("replaced")?;
+    let (server, life, _) = first_life(&folder).await?;
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 2).await?;
+    let stuck = Log::default();
+    mirror(&life, &stuck, |_| Does::Never)?;
+    server.replace(&config_map("a", "2"))?;
+    server.delete_named("configmaps", "default", "b")?;
+    life.settle(&server).await?;
+    assert_eq!(told(&stuck).len(), 2);
+    let path = life.die(&folder)?;
+    // Changed while the program is down.
+    server.create(&config_map("c", "1"))?;
+
+    let life = Life::begin(&server, &path, 3).await?;
+    life.informer.replace_durable("mirror", &["one", "two"]);
+    let one = successor(&life, "one", false)?;
+    let two = successor(&life, "two", true)?;
+    life.settle(&server).await?;
+    let mut events = told(&one);
+    events.sort();
+    assert_eq!(events, ["+ c", "- b", "~ a"]);
+    let same = |log: &Log| {
+        let mut ids = ids(log);
+        ids.sort();
+        ids
+    };
+    assert_eq!(same(&one), same(&two));
+    assert!(same(&stuck).iter().all(|id| same(&one).contains(id)), "the IDs stay");
+    assert_eq!(names(&life), ["one", "two"]);
+
+    // In the next run `one` has nothing pending, and `two` everything. Replacing again changes nothing.
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 4).await?;
+    life.informer.replace_durable("mirror", &["one", "two", "three"]);
+    let (one, again) = (successor(&life, "one", false)?, successor(&life, "two", false)?);
+    life.settle(&server).await?;
+    assert_eq!(told(&one), Vec::<String>::new());
+    assert_eq!(same(&again), same(&two));
+    assert_eq!(names(&life), ["one", "two"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn successor_with_a_record_keeps_it() -> Result<(), WorldError> {
+    let folder = Folder::new("successor")?;
+    let (server, life, _) = first_life(&folder).await?;
+    successor(&life, "one", false)?;
+    life.settle(&server).await?;
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &Log::default(), |_| Does::Never)?;
+    let one = successor(&life, "one", false)?;
+    server.replace(&config_map("a", "2"))?;
+    life.settle(&server).await?;
+    assert_eq!(told(&one), ["~ a"]);
+    let path = life.die(&folder)?;
+
+    let life = Life::begin(&server, &path, 3).await?;
+    let (one, two) = {
+        life.informer.replace_durable("mirror", &["one", "two"]);
+        (successor(&life, "one", false)?, successor(&life, "two", false)?)
+    };
+    life.settle(&server).await?;
+    assert_eq!((told(&one), told(&two)), (vec![], vec!["~ a".to_owned()]));
+    assert_eq!(names(&life), ["one", "two"]);
+    Ok(())
+}

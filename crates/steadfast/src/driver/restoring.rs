@@ -87,6 +87,7 @@ impl<K: Kept> Driver<K> {
         for (handler, debts) in handlers {
             durables.restore(name, &handler, debts, environment);
         }
+        self.shared.durables_restored();
     }
 
     /// Puts what was kept into the store, for readers.

@@ -19,7 +19,16 @@ pub(crate) struct Durables<K> {
     is_kept: AtomicBool,
     members: Mutex<BTreeMap<Arc<str>, Arc<Durable<K>>>>,
     dropped: Mutex<Vec<Dropped>>,
+    /// Handlers that are to be replaced, and by which ones.
+    successions: Mutex<BTreeMap<Arc<str>, Succession>>,
     wake: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
+}
+
+/// The handlers that replace another one.
+struct Succession {
+    informer: String,
+    successors: Vec<String>,
+    environment: SharedEnvironment,
 }
 
 /// A handler that there is to be no more.
@@ -52,6 +61,7 @@ impl<K> Default for Durables<K> {
             is_kept: AtomicBool::new(false),
             members: Mutex::default(),
             dropped: Mutex::default(),
+            successions: Mutex::default(),
             wake: Arc::default(),
         }
     }
@@ -94,6 +104,38 @@ impl<K: Send + Sync + 'static> Durables<K> {
         environment: &SharedEnvironment,
     ) {
         self.member(informer, name, environment).restore(debts);
+    }
+
+    /// All that the file has is [restored](Self::restore).
+    pub(crate) fn restored(&self) {
+        let names: Vec<Arc<str>> = lock(&self.successions).keys().cloned().collect();
+        for name in names {
+            self.succeed(&name);
+        }
+    }
+
+    /// Replaces the handler `name` by `successors` as soon as the file is restored, or now.
+    pub(crate) fn replace(&self, informer: &str, name: &str, successors: &[&str], environment: &SharedEnvironment) {
+        let (name, successors) = (Arc::<str>::from(name), successors.iter().map(|&name| name.to_owned()).collect());
+        let succession = Succession { informer: informer.to_owned(), successors, environment: environment.clone() };
+        lock(&self.successions).insert(name.clone(), succession);
+        self.succeed(&name);
+    }
+
+    /// Copies what is pending for a handler to its successors and drops the handler, if it is there and unused. Both are in
+    /// one [cut](Self::cut), because the caller holds the lock under which that is made.
+    fn succeed(&self, name: &str) {
+        let Some(before) = lock(&self.members).get(name).cloned() else { return };
+        if before.counts().is_here {
+            return;
+        }
+        let Some(Succession { informer, successors, environment }) = lock(&self.successions).remove(name) else {
+            return;
+        };
+        for successor in &successors {
+            self.member(&informer, successor, &environment).succeed(&before);
+        }
+        self.drop_name(name);
     }
 
     /// Has a handler called from here on. It is to be [opened](Self::open) where others are.

@@ -115,6 +115,22 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
+    /// Takes over the pending deliveries of `other`, which it then has to acknowledge itself. Does nothing if it has a record of
+    /// its own already, from the file or from a first view.
+    pub(super) fn succeed(&self, other: &Self) {
+        // One lock at a time: nothing else orders the two.
+        let (debts, is_viewed) = {
+            let other = other.lock();
+            let mut debts = Debts::default();
+            debts.copy_from(&other.debts);
+            (debts, other.is_viewed)
+        };
+        let mut state = self.lock();
+        if is_viewed && !state.is_viewed && state.known == Known::Not {
+            (state.debts, state.is_viewed) = (debts, true);
+        }
+    }
+
     /// Has it called from here on, unless it is already.
     pub(super) fn attach(&self, calls: Calls<K>) -> bool {
         let mut state = self.lock();

@@ -68,6 +68,27 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
         self.shared().durables.counts()
     }
 
+    /// Replaces a durable handler that an earlier run of the program had: each of `successors` takes over everything that is
+    /// pending for `name`, and `name` is dropped. Both happen in one write of the file.
+    ///
+    /// Call this before the successors are added, for example after a handler was split into several. Nothing happens if the
+    /// file has no handler `name`, or while the handler is in use. A successor that has a record of its own keeps that.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use steadfast::{Informer, Lazy};
+    /// # fn example(pods: &Informer<Lazy<Pod>>) -> Result<(), steadfast::HandlerError> {
+    /// pods.replace_durable("registry", &["registry-east", "registry-west"]);
+    /// for region in ["registry-east", "registry-west"] {
+    ///     pods.durable(region).on_event(|_| async { Ok::<_, std::io::Error>(()) })?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn replace_durable(&self, name: &str, successors: &[&str]) {
+        self.shared().replace_durable(name, successors);
+    }
+
     /// Ends a durable handler for good, and drops all that is owed to it: one of the same name is new from then on, and is
     /// shown all there is. Returns whether there was one.
     ///

@@ -41,6 +41,18 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.durables.open(|| first_view(&now));
     }
 
+    /// All durable handlers of the file are restored.
+    pub(crate) fn durables_restored(&self) {
+        let _publication = lock(&self.handlers);
+        self.durables.restored();
+    }
+
+    /// Replaces a durable handler by others.
+    pub(crate) fn replace_durable(&self, name: &str, successors: &[&str]) {
+        let _publication = lock(&self.handlers);
+        self.durables.replace(&self.name, name, successors, &self.environment);
+    }
+
     /// Adds a durable handler, and owes it what there is where it is new.
     ///
     /// # Errors

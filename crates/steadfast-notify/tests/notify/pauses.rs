@@ -1,0 +1,211 @@
+//! Waits that a receiver requests, pauses of a whole sink, and fairness between namespaces. Issue 31, items 4, 14 and 15.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+use steadfast_notify::message::Message;
+use steadfast_notify::outbox::{Delivery, MAX_PEER_WAIT, Outbox};
+use steadfast_notify::outcome::Outcome;
+
+use crate::delivery::{AT_ONCE, LONG, Scripted, World};
+use crate::folder::Folder;
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn message(namespace: &str, name: &str) -> Arc<Message> {
+    let value = json!({
+        "id": format!("{namespace}/{name}"), "time": "2026-01-02T03:04:05Z", "type": "Updated", "rule": "r",
+        "cluster": "default", "resource": "pods", "namespace": namespace, "name": name, "uid": name, "data": 1,
+    });
+    Arc::new(serde_json::from_value(value).expect("a message"))
+}
+
+fn delivery() -> Delivery {
+    Delivery {
+        debounce: Duration::ZERO,
+        rate: None,
+        first: seconds(1),
+        longest: seconds(60),
+        give_up_after: seconds(3600),
+        concurrency: 4,
+        batch: 1,
+    }
+}
+
+fn busy(after: Option<Duration>) -> Outcome {
+    Outcome::Busy { after, why: "429".to_owned() }
+}
+
+/// Sends what is due at `now`; returns the numbers and IDs of the batches.
+fn sent(outbox: &mut Outbox<()>, now: Duration) -> Vec<(u64, String)> {
+    outbox.take(now).into_iter().map(|batch| (batch.number, batch.messages[0].id.clone())).collect()
+}
+
+#[test]
+fn rejected_request_pauses_the_whole_sink() {
+    let mut outbox = Outbox::new(delivery());
+    for number in 0..40 {
+        outbox.put(AT_ONCE, message("shop", &number.to_string()), ());
+    }
+    let first = sent(&mut outbox, AT_ONCE);
+    assert_eq!(first.len(), 4);
+    for (number, _) in first {
+        outbox.settle(AT_ONCE, number, &busy(Some(seconds(30))), || 0.5, |_, _, _| true);
+    }
+    assert_eq!(sent(&mut outbox, seconds(29)), []);
+    assert_eq!(outbox.next(seconds(1)), Some(seconds(30)));
+    // One request shows whether the receiver accepts more; then all slots are used again.
+    let probe = sent(&mut outbox, seconds(30));
+    assert_eq!(probe.len(), 1);
+    assert_eq!(outbox.next(seconds(30)), None);
+    outbox.settle(seconds(30), probe[0].0, &Outcome::Delivered, || 0.5, |_, _, _| true);
+    assert_eq!(sent(&mut outbox, seconds(30)).len(), 4);
+}
+
+#[test]
+fn rejections_without_a_wait_back_off() {
+    let mut outbox = Outbox::new(delivery());
+    outbox.put(AT_ONCE, message("shop", "a"), ());
+    let (mut now, mut waits) = (AT_ONCE, Vec::new());
+    for _ in 0..8 {
+        let batch = sent(&mut outbox, now);
+        outbox.settle(now, batch[0].0, &busy(None), || 1.0, |_, _, _| true);
+        let next = outbox.next(now).expect("it is retried");
+        waits.push((next - now).as_secs());
+        now = next;
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+}
+
+#[test]
+fn pause_ends_at_the_age_limit_with_one_last_attempt() {
+    let mut outbox = Outbox::new(Delivery { give_up_after: seconds(20), ..delivery() });
+    for name in ["a", "b"] {
+        outbox.put(AT_ONCE, message("shop", name), ());
+    }
+    for (number, _) in sent(&mut outbox, AT_ONCE) {
+        outbox.settle(AT_ONCE, number, &busy(Some(Duration::MAX)), || 0.5, |_, _, _| true);
+    }
+    assert_eq!(outbox.next(seconds(1)), Some(seconds(20)));
+    let mut buried = Vec::new();
+    for _ in 0..2 {
+        let last = sent(&mut outbox, seconds(20));
+        assert_eq!(last.len(), 1, "one at a time while the receiver rejects requests");
+        let bury = |message: &Message, why: &str, attempts: u32| {
+            buried.push((message.name.clone(), why.to_owned(), attempts));
+            true
+        };
+        outbox.settle(seconds(20), last[0].0, &busy(Some(Duration::MAX)), || 0.5, bury);
+    }
+    assert_eq!(buried, [("a".to_owned(), "429".to_owned(), 2), ("b".to_owned(), "429".to_owned(), 2)]);
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn slow_namespace_leaves_slots_to_others() {
+    // Forty messages of one namespace take ten seconds each; issue 31 saw a delay of 99 s for another one.
+    let mut outbox = Outbox::new(delivery());
+    for number in 0..40 {
+        outbox.put(AT_ONCE, message("slow", &number.to_string()), ());
+    }
+    let first: Vec<u64> = sent(&mut outbox, AT_ONCE).into_iter().map(|(number, _)| number).collect();
+    assert_eq!(first.len(), 4, "a single namespace has all slots");
+    outbox.put(seconds(1), message("other", "x"), ());
+    for number in first {
+        outbox.settle(seconds(10), number, &Outcome::Delivered, || 0.5, |_, _, _| true);
+    }
+    let second = sent(&mut outbox, seconds(10));
+    assert_eq!(second[0].1, "other/x");
+    // From now on one slot is left to others, who do not wait at all.
+    assert_eq!(second.len(), 4);
+    outbox.settle(seconds(11), second[0].0, &Outcome::Delivered, || 0.5, |_, _, _| true);
+    assert_eq!(sent(&mut outbox, seconds(11)), []);
+    outbox.put(seconds(12), message("third", "y"), ());
+    assert_eq!(sent(&mut outbox, seconds(12))[0].1, "third/y");
+}
+
+#[test]
+fn namespaces_take_turns_in_batches() {
+    let mut outbox = Outbox::new(Delivery { concurrency: 1, batch: 4, ..delivery() });
+    for number in 0..6 {
+        outbox.put(AT_ONCE, message("a", &number.to_string()), ());
+    }
+    for number in 0..2 {
+        outbox.put(AT_ONCE, message("b", &number.to_string()), ());
+    }
+    let batch = outbox.take(AT_ONCE).remove(0);
+    let ids: Vec<&str> = batch.messages.iter().map(|message| message.id.as_str()).collect();
+    assert_eq!(ids, ["a/0", "b/0", "a/1", "b/1"]);
+}
+
+proptest! {
+    /// Whatever wait a receiver requests and whatever the configuration says, the next attempt comes within an hour and not
+    /// after the age limit of the message.
+    #[test]
+    fn requested_wait_never_exceeds_its_bounds(
+        after in prop_oneof![any::<u64>(), 0_u64..10_000],
+        nanos in 0_u32..1_000_000_000,
+        give_up in prop_oneof![Just(u64::MAX), 1_u64..20_000],
+        now in 0_u64..100_000,
+        first in prop_oneof![Just(u64::MAX), 1_u64..100],
+        debounce in prop_oneof![Just(u64::MAX), 0_u64..100],
+        is_busy: bool,
+    ) {
+        let settings = Delivery {
+            give_up_after: seconds(give_up), first: seconds(first), longest: seconds(60), debounce: seconds(debounce), ..delivery()
+        };
+        let mut outbox = Outbox::new(settings);
+        let start = seconds(now);
+        outbox.put(start, message("shop", "a"), ());
+        let due = outbox.next(start).expect("it is pending");
+        prop_assert_eq!(due, start.saturating_add(seconds(debounce)));
+        let batch = outbox.take(due).remove(0);
+        let after = Some(Duration::new(after, nanos));
+        let outcome = if is_busy { busy(after) } else { Outcome::Retry { after, why: String::new() } };
+        let settled = outbox.settle(due, batch.number, &outcome, || 1.0, |_, _, _| true);
+        if due >= start.saturating_add(seconds(give_up)) {
+            prop_assert_eq!(settled.len(), 1);
+        } else {
+            let next = outbox.next(due).expect("it is retried");
+            prop_assert!(next <= due.saturating_add(MAX_PEER_WAIT.max(seconds(60))));
+            prop_assert!(next <= start.saturating_add(seconds(give_up)));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn enormous_retry_after_does_not_outlive_the_message() {
+    for after in [seconds(u64::MAX), seconds(99_999_999_999), seconds(45)] {
+        let asks = Outcome::Retry { after: Some(after), why: "busy".to_owned() };
+        let sink = Scripted::new(move |_, _| (AT_ONCE, asks.clone()));
+        let world = World::new(Folder::new("enormous"), "", sink);
+        world.put("a", 1, json!(1)).await;
+        assert_eq!(world.engine.drain(LONG).await, 0);
+        // `give_up_after` is 60 s.
+        let attempts: Vec<u64> = world.sink.seen().into_iter().map(|(at, ..)| at.as_secs()).collect();
+        assert!(attempts.first() == Some(&0) && attempts.last() == Some(&60), "{after:?}: {attempts:?}");
+        let counts = &world.engine.counts().sinks["s"];
+        assert_eq!((counts.given_up, counts.restarts), (1, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn flaky_sink_writes_no_line_per_message() {
+    let sink =
+        Scripted::new(|_, tries| (AT_ONCE, if tries == 1 { crate::delivery::retry() } else { Outcome::Delivered }));
+    let world = World::new(Folder::new("flaky"), "", sink);
+    for number in 0..50 {
+        world.put(&format!("pod-{number}"), 1, json!(1)).await;
+        assert_eq!(world.engine.drain(LONG).await, 0);
+    }
+    assert_eq!(world.told().lines().count(), 3, "{}", world.told());
+    assert_eq!(world.engine.counts().sinks["s"].failing.as_deref(), Some("not now"));
+    tokio::time::sleep(seconds(700)).await;
+    assert_eq!(world.told().lines().count(), 4, "{}", world.told());
+    assert!(world.told().ends_with("it takes messages again, 0 waiting"), "{}", world.told());
+    assert_eq!(world.engine.counts().sinks["s"].failing, None);
+}

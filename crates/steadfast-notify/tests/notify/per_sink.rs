@@ -1,0 +1,357 @@
+//! Each sink of a rule has a delivery state of its own, across restarts and failures. Issue 31, item 3.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::core::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_notify::message::Message;
+use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink::{Delivering, Stream};
+use steadfast_notify::{Engine, Following, Lookout, Plan, Source, Streams, forget_others};
+use steadfast_testing::{InMemory, config_map};
+use tokio::time::sleep;
+
+use crate::folder::Folder;
+
+/// A receiver that outlives the program. It keeps what it accepts.
+#[derive(Default)]
+struct Receiver {
+    is_down: AtomicBool,
+    /// Accepts messages, but the response is lost.
+    is_mute: AtomicBool,
+    accepted: Mutex<Vec<Message>>,
+}
+
+impl Receiver {
+    fn accepted(&self) -> Vec<Message> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.accepted().iter().map(|message| format!("{} {} {}", message.kind, message.name, message.data)).collect()
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.accepted().into_iter().map(|message| message.id).collect()
+    }
+
+    fn set(&self, is_down: bool, is_mute: bool) {
+        self.is_down.store(is_down, Ordering::Relaxed);
+        self.is_mute.store(is_mute, Ordering::Relaxed);
+    }
+}
+
+/// The way to a receiver from one run of the program, which sends nothing after it was killed.
+struct Wire {
+    receiver: Arc<Receiver>,
+    is_killed: Arc<AtomicBool>,
+}
+
+impl Stream for Wire {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+        Box::pin(async move {
+            sleep(Duration::from_millis(20)).await;
+            if self.is_killed.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            self.receiver.accept(messages)
+        })
+    }
+}
+
+impl Receiver {
+    fn accept(&self, messages: &[Arc<Message>]) -> Outcome {
+        let fails = Outcome::Retry { after: None, why: "503".to_owned() };
+        if self.is_down.load(Ordering::Relaxed) {
+            return fails;
+        }
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        accepted.extend(messages.iter().map(|message| Message::clone(message)));
+        if self.is_mute.load(Ordering::Relaxed) { fails } else { Outcome::Delivered }
+    }
+}
+
+/// A cluster, receivers, and the folder of a program that is started several times.
+struct World {
+    server: ApiServer,
+    folder: Folder,
+    receivers: BTreeMap<&'static str, Arc<Receiver>>,
+    files: u32,
+    rule: &'static str,
+}
+
+/// One run of the program.
+struct Run {
+    engine: Engine,
+    factory: InformerFactory,
+    informer: Informer<Lazy<DynamicObject>>,
+    is_killed: Arc<AtomicBool>,
+    _following: BTreeMap<String, Following>,
+}
+
+impl World {
+    async fn new(name: &str) -> Self {
+        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        let receivers = ["pager", "chat", "mail"].map(|name| (name, Arc::default()));
+        Self { server, folder: Folder::new(name), receivers: receivers.into(), files: 0, rule: "each" }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join(format!("{}.checkpoint", self.files))
+    }
+
+    async fn lookout(&self) -> Lookout {
+        let network = InMemory { seed: u64::from(self.files), ..InMemory::default() };
+        let factory = InformerFactory::new(&network.connection(&self.server).await.expect("a connection"));
+        let checkpoint = Some(Checkpoint::open(self.file()).expect("it can be opened"));
+        Lookout { factory, checkpoint, audit: Duration::from_secs(600) }
+    }
+
+    fn source(&self) -> Source {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let cluster = "default".to_owned();
+        Source { rule: self.rule.to_owned(), cluster, resource, scope: Scope::namespace("default") }
+    }
+
+    async fn start(&self, sinks: &[&'static str]) -> Run {
+        let lookout = self.lookout().await;
+        let mut text = format!(
+            "[[rules]]\nname = \"{}\"\nresources = [\"cm\"]\nsend = \"object.data.value\"\nto = {sinks:?}\n",
+            self.rule
+        );
+        for sink in sinks {
+            text += &format!(
+                "[sinks.{sink}]\nexec = {{command = [\"none\"]}}\nretry = {{first = \"200ms\", longest = \"2s\"}}\n"
+            );
+        }
+        let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+        let is_killed = Arc::new(AtomicBool::new(false));
+        let wire = |sink| Wire { receiver: self.receivers[sink].clone(), is_killed: is_killed.clone() };
+        let streams: Streams =
+            sinks.iter().map(|sink| ((*sink).to_owned(), Arc::new(wire(*sink)) as Arc<dyn Stream>)).collect();
+        let engine = Engine::start(&plan, streams, u64::from(self.files), |_| {});
+        let source = self.source();
+        let following = Following::begin(&lookout, &source, sinks, BTreeMap::new(), &engine).expect("it begins");
+        let informer = source.informer(&lookout, None).expect("it is there");
+        Run { engine, factory: lookout.factory, informer, is_killed, _following: following }
+    }
+
+    /// Kills the program: the next run has the file as it is now.
+    fn kill(&mut self, run: Run) {
+        let before = self.file();
+        self.files += 1;
+        std::fs::copy(before, self.file()).expect("there is room");
+        run.is_killed.store(true, Ordering::Relaxed);
+        run.factory.shutdown();
+    }
+
+    fn set(&self, name: &str, value: &str) {
+        let object = config_map(name, value);
+        self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("it is a config map");
+    }
+
+    fn delete(&self, name: &str) {
+        // It may be deleted already.
+        let _ = self.server.delete_named("configmaps", "default", name);
+    }
+
+    async fn settle(&self, run: &Run) {
+        let version = self.server.revision().to_string();
+        run.informer.wait_for_version(&version.as_str().into(), Duration::from_secs(60)).await.expect("it comes");
+        sleep(Duration::from_secs(20)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_sink_does_not_delay_another_sink_of_its_rule() {
+    let world = World::new("dead-sink").await;
+    world.receivers["pager"].set(true, false);
+    let run = world.start(&["pager", "chat"]).await;
+    sleep(Duration::from_secs(1)).await;
+    for value in ["1", "2", "3"] {
+        world.set("a", value);
+        sleep(Duration::from_secs(2)).await;
+    }
+    world.delete("a");
+    world.settle(&run).await;
+    let all = ["Added a \"1\"", "Updated a \"2\"", "Updated a \"3\"", "Deleted a \"3\""];
+    assert_eq!(world.receivers["chat"].lines(), all);
+    assert_eq!(world.receivers["pager"].lines(), Vec::<String>::new());
+
+    // The pager gets what is pending for it: the first change under its ID, and the net change since.
+    world.receivers["pager"].set(false, false);
+    world.settle(&run).await;
+    assert_eq!(world.receivers["pager"].lines(), ["Added a \"1\"", "Deleted a \"3\""]);
+    let chat = world.receivers["chat"].ids();
+    assert!(world.receivers["pager"].ids().iter().all(|id| chat.contains(id)), "{chat:?}");
+    run.factory.shutdown();
+}
+
+/// An older version's handler, which acknowledges once for all sinks; it never does here.
+async fn older_version(world: &World, name: &str) -> InformerFactory {
+    let lookout = world.lookout().await;
+    let informer = world.source().informer(&lookout, None).expect("it is there");
+    let pending = informer.durable(name).deadline(Duration::from_secs(1_000_000));
+    pending
+        .on_event(|told: steadfast::Told<Lazy<DynamicObject>>| async move {
+            if told.id.is_empty() || told.event.object().key().name() != "old" {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, std::io::Error>(())
+        })
+        .expect("it is added");
+    lookout.factory
+}
+
+async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) {
+    let mut world = World::new(name).await;
+    world.rule = rule;
+    world.set("old", "1");
+    let factory = older_version(&world, older).await;
+    sleep(Duration::from_secs(5)).await;
+    world.set("a", "1");
+    sleep(Duration::from_secs(5)).await;
+    world.set("a", "2");
+    sleep(Duration::from_secs(5)).await;
+    let before = world.file();
+    world.files += 1;
+    std::fs::copy(before, world.file()).expect("there is room");
+    factory.shutdown();
+    world.set("old", "2");
+
+    world.receivers["pager"].set(true, false);
+    let run = world.start(&["pager", "chat"]).await;
+    world.settle(&run).await;
+    let mut lines = world.receivers["chat"].lines();
+    lines.sort();
+    assert_eq!(lines, ["Added a \"1\"", "Updated a \"2\"", "Updated old \"2\""]);
+    let all = [(rule, "pager"), (rule, "chat")];
+    forget_others(&run.informer, &all, &[]);
+    world.settle(&run).await;
+    world.kill(run);
+
+    // `mail` is new: it gets nothing of what happened before. The pager gets what the older version had pending.
+    world.receivers["pager"].set(false, false);
+    let run = world.start(&["pager", "chat", "mail"]).await;
+    world.settle(&run).await;
+    world.set("b", "1");
+    world.settle(&run).await;
+    assert_eq!(world.receivers["mail"].lines(), ["Added b \"1\""]);
+    let sorted = |name: &str| {
+        let mut ids = world.receivers[name].ids();
+        ids.sort();
+        ids
+    };
+    assert_eq!(sorted("pager"), sorted("chat"));
+    assert_eq!(sorted("chat").len(), 4, "{:?}", sorted("chat"));
+    assert!(sorted("chat").iter().all(|id| id.contains('@') && id.ends_with(&format!("/{rule}"))));
+    run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_of_an_older_version_is_taken_over() {
+    older_state_is_taken_over("each", "older", "each").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_of_a_rule_with_a_long_name_is_taken_over() {
+    // SHA-256 of the name, the first 16 bytes, as the older version has it.
+    let rule = "a-rule-whose-name-is-longer-than-the-sixty-three-bytes-of-a-handler-name";
+    use sha2::Digest;
+    let hash = sha2::Sha256::digest(rule.as_bytes());
+    let hash: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    older_state_is_taken_over(rule, "older-long", &hash).await;
+}
+
+/// splitmix64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// Random changes, failures of receivers and kills of the program.
+async fn scenario(seed: u64) {
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+    let mut chance = Chance(seed);
+    let mut world = World::new(&format!("scenario-{seed}")).await;
+    let sinks = ["pager", "chat"];
+    let mut run = world.start(&sinks).await;
+    sleep(Duration::from_secs(1)).await;
+    for step in 0..60_u64 {
+        match chance.below(10) {
+            0..=4 => world.set(NAMES[chance.below(3) as usize], &step.to_string()),
+            5 => world.delete(NAMES[chance.below(3) as usize]),
+            6 | 7 => {
+                let receiver = &world.receivers[sinks[chance.below(2) as usize]];
+                receiver.set(chance.below(2) == 0, chance.below(3) == 0);
+            }
+            8 => {
+                world.kill(run);
+                if chance.below(2) == 0 {
+                    world.set(NAMES[chance.below(3) as usize], &step.to_string());
+                }
+                run = world.start(&sinks).await;
+            }
+            _ => {}
+        }
+        sleep(Duration::from_millis(chance.below(1500))).await;
+    }
+    for sink in sinks {
+        world.receivers[sink].set(false, false);
+    }
+    world.settle(&run).await;
+    assert_eq!(run.engine.drain(Duration::from_secs(100)).await, 0, "seed {seed}");
+
+    let mut known: BTreeMap<String, Value> = BTreeMap::new();
+    for sink in sinks {
+        let accepted = world.receivers[sink].accepted();
+        for name in NAMES {
+            let last = accepted.iter().rev().find(|message| message.name == name);
+            match world.server.get("configmaps", "default", name) {
+                Ok(object) => {
+                    let last = last.unwrap_or_else(|| panic!("seed {seed}: {sink} has nothing of {name}"));
+                    assert_ne!(last.kind, "Deleted", "seed {seed}: {sink}, {name}");
+                    assert_eq!(last.data, object["data"]["value"], "seed {seed}: {sink}, {name}");
+                }
+                Err(_) => assert!(last.is_none_or(|last| last.kind == "Deleted"), "seed {seed}: {sink}, {name}"),
+            }
+            // Of each object the first copies come in order, and no older message comes after a newer one was acknowledged.
+            let (mut seen, mut newest) = (BTreeSet::new(), 0);
+            for message in accepted.iter().filter(|message| message.name == name) {
+                let version = message.id.split(['@', '-', '/']).rev().find_map(|part| part.parse::<u64>().ok());
+                let version = version.unwrap_or_else(|| panic!("{}", message.id));
+                let rank = 2 * version + u64::from(message.kind == "Deleted");
+                if seen.insert(message.id.clone()) {
+                    assert!(rank > newest, "seed {seed}: {sink}: {} after {newest}", message.id);
+                    newest = rank;
+                }
+                // The same ID is the same content, for every sink and in every run.
+                let content = json!([message.kind, message.data]);
+                let before = known.entry(format!("{}{}", message.id, message.kind)).or_insert_with(|| content.clone());
+                assert_eq!(*before, content, "seed {seed}: {}", message.id);
+            }
+        }
+    }
+    run.factory.shutdown();
+}
+
+#[test]
+fn random_failures_and_restarts_leave_each_sink_complete() {
+    for seed in 0..10 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.expect("a runtime").block_on(scenario(seed));
+    }
+}

@@ -1,0 +1,69 @@
+//! Sink workers that panic are restarted with their messages. Issue 31, item 4.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use steadfast_notify::notice::{Notice, Tell};
+use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink::Stream;
+use steadfast_notify::{Engine, Streams, Supervisor};
+use tokio::time::sleep;
+
+use crate::delivery::{AT_ONCE, LONG, Scripted, change, plan, retry};
+use crate::folder::Folder;
+
+/// An engine whose callback panics for the first `panics` reports that a sink fails, inside the worker's task.
+fn engine(folder: &Folder, panics: u32, sink: Arc<Scripted>) -> (Engine, Supervisor, Arc<AtomicU32>) {
+    let reported = Arc::new(AtomicU32::new(0));
+    let (left, seen) = (AtomicU32::new(panics), reported.clone());
+    let tell = move |notice: Notice| match notice {
+        Notice::Troubled { .. } | Notice::GivenUp { .. } => {
+            let is_left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+            assert!(!is_left, "a callback that panics");
+        }
+        Notice::TaskEnded { .. } => drop(seen.fetch_add(1, Ordering::Relaxed)),
+        _ => {}
+    };
+    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
+    let tell: Arc<Tell> = Arc::new(tell);
+    let supervisor = Supervisor::new(tell.clone());
+    (Engine::supervised(&plan(folder, ""), streams, 7, supervisor.clone(), tell), supervisor, reported)
+}
+
+#[tokio::test(start_paused = true)]
+async fn panicked_worker_restarts_and_delivers_everything() {
+    let folder = Folder::new("panicked");
+    // `stuck` is in flight when the worker panics: its attempt has no result then.
+    let sink = Scripted::new(|message, tries| match (&*message.name, tries) {
+        ("fails", 1) => (Duration::from_secs(1), retry()),
+        ("stuck", 1) => (Duration::from_secs(10), Outcome::Delivered),
+        _ => (AT_ONCE, Outcome::Delivered),
+    });
+    let (engine, _supervisor, reported) = engine(&folder, 1, sink.clone());
+    for name in ["fails", "stuck"] {
+        engine.accept("r", "s", change(name, 1, &json!(1)), || {}).await;
+    }
+    assert_eq!(engine.drain(LONG).await, 0);
+    let mut taken: Vec<String> = sink.taken().into_iter().map(|(name, _)| name).collect();
+    taken.sort();
+    assert_eq!(taken, ["fails", "stuck"]);
+    let counts = engine.counts().sinks["s"].clone();
+    assert_eq!((counts.restarts, reported.load(Ordering::Relaxed)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn worker_that_keeps_panicking_counts_restarts() {
+    let folder = Folder::new("panicking");
+    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Refused { why: "never".to_owned() }));
+    let (engine, supervisor, reported) = engine(&folder, u32::MAX, sink);
+    // Each dead letter is reported, and each report panics.
+    for number in 0..5 {
+        engine.accept("r", "s", change(&format!("pod-{number}"), 1, &json!(1)), || {}).await;
+        sleep(Duration::from_secs(30)).await;
+    }
+    let counts = engine.counts().sinks["s"].clone();
+    assert_eq!((counts.restarts, reported.load(Ordering::Relaxed)), (5, 5), "{counts:?}");
+    assert_eq!(supervisor.unhealthy().len(), 1, "the program is not healthy");
+}
