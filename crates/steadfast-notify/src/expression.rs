@@ -100,6 +100,17 @@ impl Bindings {
     }
 }
 
+impl Bindings {
+    /// Bindings of these names.
+    pub(crate) fn over<const N: usize>(values: [(&'static str, Value); N]) -> Self {
+        let mut context = Context::with_env(ENVIRONMENT.clone());
+        for (name, value) in values {
+            context.add_variable_from_value(name, cel(&value));
+        }
+        Self { context }
+    }
+}
+
 /// A value of JSON as one of CEL: a number without a point is an `int`, where it fits.
 fn cel(value: &Value) -> Cel {
     match value {

@@ -110,7 +110,8 @@ fn take_over(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str
 pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &str)], incomplete: &[&str]) {
     let names: Vec<String> = known.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
     for (name, counts) in informer.durables() {
-        let is_known = names.iter().any(|known| **known == *name) || incomplete.iter().any(|rule| may_be_of(&name, rule));
+        let is_known =
+            names.iter().any(|known| **known == *name) || incomplete.iter().any(|rule| may_be_of(&name, rule));
         if !counts.is_here && !is_known {
             informer.drop_durable(&name);
         }

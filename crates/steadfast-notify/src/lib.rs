@@ -16,7 +16,7 @@
 //! | `projections` | what rules have sent: the same again is no news |
 //! | [`outbox`], [`outcome`] | what waits for one sink: what goes next, and when; without clock or task |
 //! | `courier`, `chance` | an outbox at work: time, tasks, the stream at its end |
-//! | [`sink`], `secret` | the streams: standard output, programs, webhooks; what nobody else is to see |
+//! | [`sink`], `secret`, `template` | the streams: standard output, programs, webhooks; what nobody else is to see |
 //! | `reach` | whether what lies outside is there, asked before anything is sent |
 //! | [`dead`], `redrive` | what could not be delivered, and trying it again |
 //! | `engine`, [`notice`] | all of it together, and what it tells |
@@ -57,6 +57,7 @@ pub mod sink;
 mod source;
 pub mod state;
 mod supervise;
+mod template;
 mod trouble;
 mod worker;
 

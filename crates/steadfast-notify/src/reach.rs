@@ -1,14 +1,18 @@
 //! Whether what lies outside can be reached: asked before anything is sent there, and without sending anything.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::config::secret::UrlFrom;
 use crate::config::sinks::{Sink, Webhook};
 use crate::mirror::Openings;
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
+use crate::secret::Secret;
+use crate::template::filled;
 
 /// How long one may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,7 +31,7 @@ pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
     }
     for (name, sink) in &plan.sinks {
         let Some(webhook) = &sink.webhook else { continue };
-        if let Err(why) = connect(webhook).await {
+        if let Err(why) = connect(webhook, &plan.folder).await {
             problems.push(plan.problem_with_sink(&format!("{name}.webhook"), why, remedy));
         }
     }
@@ -36,8 +40,8 @@ pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
 }
 
 /// Connects to who would be connected to, and says nothing.
-async fn connect(webhook: &Webhook) -> Result<(), String> {
-    let Some((url, host, port)) = way(webhook) else { return Ok(()) };
+async fn connect(webhook: &Webhook, folder: &Path) -> Result<(), String> {
+    let Some((url, host, port)) = way(webhook, folder)? else { return Ok(()) };
     match timeout(PATIENCE, TcpStream::connect((&*host, port))).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!("nobody answers at {url}: {error}")),
@@ -46,13 +50,32 @@ async fn connect(webhook: &Webhook) -> Result<(), String> {
 }
 
 /// The proxy, or the server itself; nothing where the environment may name a proxy, of which only a request finds out.
-fn way(webhook: &Webhook) -> Option<(String, String, u16)> {
+fn way(webhook: &Webhook, folder: &Path) -> Result<Option<(String, String, u16)>, String> {
     let by_environment = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
     let url = match &webhook.proxy {
-        Some(proxy) => proxy,
-        None if by_environment.iter().any(|name| std::env::var_os(name).is_some()) => return None,
-        None => &webhook.url,
+        Some(proxy) => proxy.clone(),
+        None if by_environment.iter().any(|name| std::env::var_os(name).is_some()) => return Ok(None),
+        None => url(webhook, folder)?,
     };
+    Ok(origin(&url))
+}
+
+/// Returns the URL with its secrets.
+fn url(webhook: &Webhook, folder: &Path) -> Result<String, String> {
+    match &webhook.url {
+        UrlFrom::Secret(from) => {
+            let secret = Secret::read(from, folder)?;
+            secret.text().map(str::to_owned).ok_or_else(|| format!("{from:?} is not text"))
+        }
+        UrlFrom::Text(text) => {
+            let secret = |(name, from): (&String, _)| Ok((name.clone(), Secret::read(from, folder)?));
+            let secrets = webhook.secrets.iter().map(secret).collect::<Result<_, String>>()?;
+            Ok(filled(text, &secrets)?.0)
+        }
+    }
+}
+
+fn origin(url: &str) -> Option<(String, String, u16)> {
     let parsed: http::Uri = url.parse().ok()?;
     let usual = if parsed.scheme_str() == Some("https") { 443 } else { 80 };
     let host = parsed.host()?.trim_matches(['[', ']']).to_owned();

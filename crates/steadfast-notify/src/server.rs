@@ -30,8 +30,6 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Server {
     pub(crate) connection: Connection,
     pub(crate) headers: HeaderMap,
-    /// What of its URL is behind the server.
-    pub(crate) rest: String,
 }
 
 /// Why there is none.
@@ -70,20 +68,19 @@ impl Asked<'_> {
             let secret = Secret::read(from, folder).map_err(|what| Wrong { field: field.clone(), what, remedy })?;
             put(&mut headers, &field, header, secret.bytes(), true)?;
         }
-        let (server, rest) = split(self.url).ok_or_else(|| Wrong::of("", "its url is none"))?;
+        let server = origin(self.url).ok_or_else(|| Wrong::of("", "its url is none"))?;
         let config = configuration(self, &server, folder).await.map_err(|why| Wrong::of("", why))?;
         let connection =
             Connection::builder(config).user_agent(concat!("steadfast-notify/", env!("CARGO_PKG_VERSION")));
         let connection = connection.build().map_err(|error| Wrong::of("", error.to_string()))?;
-        Ok(Server { connection, headers, rest })
+        Ok(Server { connection, headers })
     }
 }
 
-/// A URL's server, and what is behind it.
-fn split(url: &str) -> Option<(String, String)> {
+/// Scheme and authority of a URL.
+fn origin(url: &str) -> Option<String> {
     let url: http::Uri = url.parse().ok()?;
-    let path = url.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    Some((format!("{}://{}", url.scheme_str()?, url.authority()?), path.to_owned()))
+    Some(format!("{}://{}", url.scheme_str()?, url.authority()?))
 }
 
 /// A server in the words in which connections are configured: its authorities, our certificate, the proxy.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::mirrors::{Dns, Etcd, Guard, Haproxy, Ipvs, Nftables, Registry};
-use super::secret::SecretFrom;
+use super::secret::{SecretFrom, UrlFrom};
 use super::span::Span;
 
 /// A stream, to which messages go: exactly one of `stdout`, `exec` and `webhook`, and how they are delivered there. Or a
@@ -20,7 +20,7 @@ pub struct Sink {
     pub stdout: Option<Stdout>,
     /// A program that is started for each message.
     pub exec: Option<Exec>,
-    /// A server that takes `CloudEvents`.
+    /// A server that gets HTTP requests.
     pub webhook: Option<Webhook>,
     /// The servers of a backend of `HAProxy`.
     pub haproxy: Option<Haproxy>,
@@ -119,12 +119,23 @@ pub struct Exec {
     pub secret_env: BTreeMap<String, SecretFrom>,
 }
 
-/// A server that takes `CloudEvents`.
+/// A server that gets HTTP requests: `CloudEvents`, or a `body` of its own.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
-    /// Where to send them.
-    pub url: String,
+    /// The URL, or where it is to be found: `{file = "…"}` or `{env = "…"}`. `{NAME}` in it stands for a secret.
+    pub url: UrlFrom,
+    /// Secrets by name: `{NAME}` in `url` and `headers`, and `secrets.NAME` in `body`.
+    #[serde(default)]
+    pub secrets: BTreeMap<String, SecretFrom>,
+    /// The method of requests. Defaults to `POST`.
+    #[serde(default)]
+    pub method: Method,
+    /// The body of a request, in CEL over `message` (in batches over `messages`) and `secrets`: a text, or anything else as JSON.
+    /// Defaults to `CloudEvents`.
+    pub body: Option<String>,
+    /// The content type of `body`. Defaults to `application/json`, and for a text to `text/plain; charset=utf-8`.
+    pub content_type: Option<String>,
     /// One message a request, or several.
     #[serde(default)]
     pub mode: Mode,
@@ -153,7 +164,30 @@ pub struct Webhook {
     pub proxy: Option<String>,
 }
 
-/// How `CloudEvents` are put into requests.
+/// The method of a request.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    /// `POST`
+    #[default]
+    Post,
+    /// `PUT`
+    Put,
+    /// `PATCH`
+    Patch,
+}
+
+impl From<Method> for http::Method {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Post => Self::POST,
+            Method::Put => Self::PUT,
+            Method::Patch => Self::PATCH,
+        }
+    }
+}
+
+/// How messages are put into requests.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {

@@ -18,4 +18,6 @@ pub(crate) enum Purpose {
     Value,
     /// It says what is to be in a mirror: an entry of this shape, or a list of them.
     Entries(Shape),
+    /// The body of a request, over these names.
+    Body(&'static [&'static str]),
 }

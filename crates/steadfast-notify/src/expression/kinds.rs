@@ -14,17 +14,22 @@ pub(super) struct Checker<'a> {
     source: &'a SourceInfo,
     /// The names that macros have for items, innermost last.
     bound: Vec<String>,
+    /// The names that the expression may use.
+    names: &'static [&'static str],
     pub(super) flaws: Vec<Flaw>,
     pub(super) paths: Vec<String>,
 }
 
 impl<'a> Checker<'a> {
     pub(super) fn new(source: &'a SourceInfo) -> Self {
-        Self { source, bound: Vec::new(), flaws: Vec::new(), paths: Vec::new() }
+        Self { source, bound: Vec::new(), names: &NAMES, flaws: Vec::new(), paths: Vec::new() }
     }
 
     /// Looks through all of it.
     pub(super) fn check(&mut self, expression: &IdedExpr, purpose: Purpose) {
+        if let Purpose::Body(names) = purpose {
+            self.names = names;
+        }
         let kind = self.kind(expression);
         match purpose {
             Purpose::Condition if !kind.may_be(Kind::Bool) => {
@@ -38,7 +43,7 @@ impl<'a> Checker<'a> {
                 }
                 self.entries(expression, shape);
             }
-            Purpose::Condition | Purpose::Value => {}
+            Purpose::Condition | Purpose::Value | Purpose::Body(_) => {}
         }
     }
 
@@ -108,6 +113,7 @@ impl<'a> Checker<'a> {
                 if let (Expr::Ident(name), false) =
                     (&select.operand.expr, self.bound.iter().any(|bound| bound == "event"))
                     && name == "event"
+                    && self.names.contains(&"event")
                 {
                     let found = EVENT.iter().find(|(field, _)| *field == select.field);
                     return match found {
@@ -157,14 +163,15 @@ impl<'a> Checker<'a> {
     }
 
     fn name(&mut self, at: &IdedExpr, name: &str) -> Kind {
-        let is_known = self.bound.iter().any(|bound| bound == name) || NAMES.contains(&name) || TYPES.contains(&name);
+        let is_known =
+            self.bound.iter().any(|bound| bound == name) || self.names.contains(&name) || TYPES.contains(&name);
         if !is_known {
             let advice = if name.chars().all(|letter| letter.is_alphanumeric() || letter == '_') {
                 "; a text is written in quotes"
             } else {
                 ""
             };
-            self.flaw(at, format!("there is no `{name}`; there are {}{advice}", NAMES.join(", ")));
+            self.flaw(at, format!("there is no `{name}`; there are {}{advice}", self.names.join(", ")));
         }
         Kind::Any
     }

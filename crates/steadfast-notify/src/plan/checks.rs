@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::secret::UrlFrom;
 use crate::config::sinks::{MIRRORS, STREAMS, Sink, Webhook};
 use crate::config::{Config, EventKind, Rule, Span};
 use crate::document::Document;
@@ -11,6 +12,7 @@ use crate::expression::{Expression, Flaw, Purpose};
 use crate::mirror::drivers;
 use crate::problem::Problem;
 use crate::rule::Compiled;
+use crate::template::{Part, is_name, parts};
 
 /// Each audit lists the versions of all objects.
 const SHORTEST_AUDIT: Duration = Duration::from_secs(1);
@@ -245,18 +247,12 @@ impl<'a> Checks<'a> {
     }
 
     fn webhook(&mut self, path: &str, webhook: &Webhook) {
-        let url = webhook.url.parse::<http::Uri>();
-        let fits =
-            url.as_ref().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());
-        if !fits {
-            let what = "it is no URL of a server";
-            self.wrong(&format!("{path}.url"), what, "write it whole, as https://example.com/hook");
-        } else if url.is_ok_and(|url| url.authority().is_some_and(|authority| authority.as_str().contains('@'))) {
-            self.wrong(
-                &format!("{path}.url"),
-                "a password is in the URL",
-                "put it into a file, and that into `secret_headers`",
-            );
+        if let UrlFrom::Text(url) = &webhook.url {
+            self.url(path, url, webhook);
+        }
+        for name in webhook.secrets.keys().filter(|name| !is_name(name)) {
+            let what = format!("{name:?} cannot be the name of a secret");
+            self.wrong(&format!("{path}.secrets.{name}"), what, "use letters, digits and `_`, a letter first");
         }
         for (field, names) in [
             ("headers", webhook.headers.keys().collect::<Vec<_>>()),
@@ -274,9 +270,29 @@ impl<'a> Checks<'a> {
                 let what = format!("the value of {name} cannot be one of a header");
                 self.wrong(&format!("{path}.headers.{name}"), what, "write it on one line");
             }
-            if name.eq_ignore_ascii_case("authorization") {
+            let has_secret = parts(value)
+                .iter()
+                .any(|part| matches!(part, Part::Secret(name) if webhook.secrets.contains_key(*name)));
+            if name.eq_ignore_ascii_case("authorization") && !has_secret {
                 let remedy = "put it into a file, and that into `secret_headers`";
                 self.wrong(&format!("{path}.headers.{name}"), "a secret is in the configuration", remedy);
+            }
+        }
+        if let Some(text) = &webhook.body {
+            let path = format!("{path}.body");
+            let body = self.expression(&path, Some(text), crate::sink::webhook::purpose(webhook.mode));
+            if body.is_some_and(|body| body.is_of_changes) {
+                let remedy = "call `changed(…)` in the `when` or `send` of a rule";
+                self.wrong(&path, "a body is of a message, and not of a change", remedy);
+            }
+        }
+        if let Some(content_type) = &webhook.content_type {
+            let path = format!("{path}.content_type");
+            if webhook.body.is_none() {
+                let what = "CloudEvents have a content type of their own";
+                self.wrong(&path, what, "remove it, or write a `body`");
+            } else if http::HeaderValue::try_from(content_type).is_err() {
+                self.wrong(&path, "it is not a valid content type", "write it as application/json");
             }
         }
         if webhook.batch == 0 {
@@ -287,6 +303,35 @@ impl<'a> Checks<'a> {
             self.wrong(path, what, "give both `certificate_file` and `key_file`");
         }
         self.not_zero(&format!("{path}.timeout"), webhook.timeout);
+    }
+
+    /// Checks a URL whose placeholders are not filled yet.
+    fn url(&mut self, path: &str, url: &str, webhook: &Webhook) {
+        let path = format!("{path}.url");
+        let mut filled = String::new();
+        for part in parts(url) {
+            match part {
+                Part::Text(text) => filled.push_str(text),
+                Part::Secret(name) => {
+                    if !webhook.secrets.contains_key(name) {
+                        let what = format!("there is no secret {name:?} for `{{{name}}}`");
+                        let remedy = format!("write where it is: secrets = {{{name} = {{file = \"{name}\"}}}}");
+                        self.wrong(&path, what, remedy);
+                    }
+                    // A port can be a secret too.
+                    filled.push('1');
+                }
+            }
+        }
+        let url = filled.parse::<http::Uri>();
+        let fits =
+            url.as_ref().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());
+        if !fits {
+            self.wrong(&path, "it is no URL of a server", "write it whole, as https://example.com/hook");
+        } else if url.is_ok_and(|url| url.authority().is_some_and(|authority| authority.as_str().contains('@'))) {
+            let remedy = "put it into a file, and that into `secret_headers`";
+            self.wrong(&path, "a password is in the URL", remedy);
+        }
     }
 
     /// The rules with their expressions read; what is wrong with those is kept.

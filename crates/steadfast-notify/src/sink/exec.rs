@@ -5,33 +5,52 @@
 //! anything else, another time. One that takes too long is killed, with all that it has started.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::stream::{Delivering, Stream};
+use crate::config::sinks;
 use crate::message::Message;
 use crate::outcome::Outcome;
+use crate::secret::Secret;
 
 /// The exit code by which a program says that it will never take this message (`EX_DATAERR` of `sysexits.h`).
 pub const REFUSES: i32 = 65;
 
 /// A program that is started for each message.
 pub struct Exec {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// Where it is started.
-    pub folder: PathBuf,
-    /// How long it may run.
-    pub timeout: Duration,
-    /// More for its environment; there may be secrets in it.
-    pub env: BTreeMap<String, OsString>,
+    settings: sinks::Exec,
+    /// Where it is started, and where relative paths begin.
+    folder: PathBuf,
+    /// The secrets as they were read last.
+    secrets: Mutex<BTreeMap<String, String>>,
+}
+
+impl Exec {
+    /// Prepares it. Relative paths begin at `folder`.
+    pub(super) fn new(settings: &sinks::Exec, folder: PathBuf) -> Self {
+        let exec = Self { settings: settings.clone(), folder, secrets: Mutex::default() };
+        exec.secrets();
+        exec
+    }
+
+    /// Returns the secrets of its environment as the files have them now. A secret that cannot be read is used as it was: a file
+    /// may be missing for an instant while it is replaced.
+    fn secrets(&self) -> BTreeMap<String, String> {
+        let mut known = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, from) in &self.settings.secret_env {
+            let read = Secret::read(from, &self.folder).ok();
+            if let Some(text) = read.as_ref().and_then(Secret::text).filter(|text| !text.contains('\0')) {
+                known.insert(name.clone(), text.to_owned());
+            }
+        }
+        known.clone()
+    }
 }
 
 impl Stream for Exec {
@@ -51,24 +70,25 @@ impl Stream for Exec {
 impl Exec {
     async fn run(&self, message: &Message) -> Outcome {
         let again = |why: String| Outcome::Retry { after: None, why };
-        let program = self.command.first().map(String::as_str).unwrap_or_default();
+        let program = self.settings.command.first().map(String::as_str).unwrap_or_default();
         let mut running = match self.start(program, message) {
             Ok(child) => Running(Some(child)),
             Err(error) => return again(format!("{program} cannot be started: {error}")),
         };
-        match timeout(self.timeout, running.fed(message.line() + "\n")).await {
+        match timeout(self.settings.timeout.0, running.fed(message.line() + "\n")).await {
             Ok(Ok(status)) => outcome(program, status),
             Ok(Err(error)) => again(format!("{program} cannot be waited for: {error}")),
             // Dropped here, and killed with it.
-            Err(_) => again(format!("{program} took longer than {:?} and was killed", self.timeout)),
+            Err(_) => again(format!("{program} took longer than {:?} and was killed", self.settings.timeout.0)),
         }
     }
 
     fn start(&self, program: &str, message: &Message) -> std::io::Result<Child> {
         let mut command = Command::new(program);
         command
-            .args(&self.command[1..])
-            .envs(&self.env)
+            .args(&self.settings.command[1..])
+            .envs(&self.settings.env)
+            .envs(self.secrets())
             .env("STEADFAST_ID", &message.id)
             .env("STEADFAST_RULE", &message.rule)
             .env("STEADFAST_TYPE", &message.kind)

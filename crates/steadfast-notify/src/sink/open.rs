@@ -1,7 +1,5 @@
 //! The streams of a plan, made of what the configuration says.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use super::exec::Exec;
@@ -9,13 +7,12 @@ use super::stream::Stream;
 use super::unopened::Unopened;
 use super::webhook::Webhook;
 use crate::config::secret::SecretFrom;
-use crate::config::sinks::{self, Mode};
+use crate::config::sinks;
 use crate::engine::Streams;
 use crate::notice::{Notice, Tell};
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
-use crate::server::{Asked, Server};
 
 impl Plan {
     /// The streams of all sinks that are none of mirrors, which write to `stdout` where that is meant. Secrets and certificates are read here;
@@ -77,40 +74,22 @@ impl Plan {
     }
 
     fn exec(&self, name: &str, exec: &sinks::Exec) -> Result<Exec, Problem> {
-        let mut env: BTreeMap<String, OsString> =
-            exec.env.iter().map(|(name, value)| (name.clone(), value.into())).collect();
         for (variable, from) in &exec.secret_env {
             let path = format!("{name}.exec.secret_env.{variable}");
             let secret = self.secret(&path, from)?;
-            let text = secret.text().filter(|text| !text.contains('\0')).ok_or_else(|| {
-                self.problem_with_sink(&path, format!("{from:?} is no text"), "an environment has texts alone")
-            })?;
-            env.insert(variable.clone(), text.into());
+            if secret.text().is_none_or(|text| text.contains('\0')) {
+                let what = format!("{from:?} is no text");
+                return Err(self.problem_with_sink(&path, what, "an environment has texts alone"));
+            }
         }
-        Ok(Exec { command: exec.command.clone(), folder: self.folder.clone(), timeout: exec.timeout.0, env })
+        Ok(Exec::new(exec, self.folder.clone()))
     }
 
     async fn webhook(&self, name: &str, webhook: &sinks::Webhook) -> Result<Webhook, Problem> {
-        let path = format!("{name}.webhook");
-        let asked = Asked {
-            url: &webhook.url,
-            headers: &webhook.headers,
-            secret_headers: &webhook.secret_headers,
-            ca_file: webhook.ca_file.as_deref(),
-            certificate_file: webhook.certificate_file.as_deref(),
-            key_file: webhook.key_file.as_deref(),
-            proxy: webhook.proxy.as_deref(),
-        };
-        let server = asked.server(&self.folder).await.map_err(|wrong| {
-            let path = if wrong.field.is_empty() { path.clone() } else { format!("{path}.{}", wrong.field) };
+        Webhook::open(webhook, self.folder.clone()).await.map_err(|wrong| {
+            let path = format!("{name}.webhook");
+            let path = if wrong.field.is_empty() { path } else { format!("{path}.{}", wrong.field) };
             self.problem_with_sink(&path, wrong.what, wrong.remedy)
-        })?;
-        let key = match &webhook.hmac {
-            Some(from) => Some(self.secret(&format!("{path}.hmac"), from)?),
-            None => None,
-        };
-        let Server { connection, headers, rest } = server;
-        let is_batched = webhook.mode == Mode::Batched;
-        Ok(Webhook::new(&connection, rest, headers, key.as_ref(), is_batched, webhook.timeout.0))
+        })
     }
 }

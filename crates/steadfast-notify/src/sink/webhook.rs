@@ -1,171 +1,230 @@
-//! A server that takes `CloudEvents` 1.0, one a request (structured) or several (batched).
+//! Sink that sends HTTP requests: `CloudEvents` 1.0 by default, or a body of the user's own.
 //!
-//! Requests go over the library's own connections: a dead one is never handed out again, proxies and certificates are the
-//! same as for API servers. `Retry-After` is kept. What the server answers with 4xx it will never take, but for 408, 425
-//! and 429, which are for another time as 5xx are.
+//! | module | contents |
+//! |---|---|
+//! | `body` | bodies: `CloudEvents`, or an expression over the message |
+//! | `target` | address, headers and connection, with the secrets as the files have them now |
+//! | `response` | meaning of a response: delivered, retry, pause, refused |
+//! | `redirect` | address that a redirect leads to |
+//!
+//! Requests use the library's connections: a dead connection is replaced, proxies and certificates work as for API servers.
+
+mod body;
+mod redirect;
+mod response;
+mod target;
 
 use std::fmt::Write;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::HeaderValue;
+use http::header::LOCATION;
+use http_body_util::BodyExt;
 use jiff::Timestamp;
-use jiff::fmt::rfc2822;
-use kube::Client;
-use kube::client::Body;
 use ring::hmac;
-use serde_json::{Value, json};
-use steadfast::Connection;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::stream::{Delivering, Stream};
+use crate::config::sinks::{self, Mode};
+use crate::expression::{Expression, Purpose};
 use crate::message::Message;
 use crate::outcome::Outcome;
-use crate::secret::Secret;
+use crate::server::Wrong;
+use body::Content;
+use redirect::MAX_REDIRECTS;
+use response::{Meaning, excerpt, meaning};
+use target::{Material, Target};
 
-/// The header that a body's signature is in: `sha256=` and the HMAC in hexadecimal digits.
+/// Header with the signature of the body: `sha256=` and the HMAC in hexadecimal digits.
 pub const SIGNATURE: &str = "steadfast-signature";
 
-/// A server that takes `CloudEvents`.
+/// Bytes of a response's body that are read.
+const MAX_RESPONSE_BYTES: usize = 4096;
+
+/// Time for the body of a response after its head. The head decides; the body is for error messages and for reusing the
+/// connection.
+const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long secrets are used before the files are read again.
+const SECRETS_MAX_AGE: Duration = Duration::from_secs(1);
+
+/// Names that an expression for a body may use.
+const NAMES: [&str; 2] = ["message", "secrets"];
+
+/// The same for a body of several messages.
+const BATCHED_NAMES: [&str; 2] = ["messages", "secrets"];
+
+/// Returns what the `body` of a sink is for.
+pub(crate) fn purpose(mode: Mode) -> Purpose {
+    Purpose::Body(if mode == Mode::Batched { &BATCHED_NAMES } else { &NAMES })
+}
+
+/// Sink that sends HTTP requests.
 pub struct Webhook {
-    client: Client,
-    path: String,
-    headers: HeaderMap,
-    key: Option<hmac::Key>,
-    is_batched: bool,
-    timeout: Duration,
+    settings: sinks::Webhook,
+    folder: PathBuf,
+    body: Option<Expression>,
+    /// The receiver with the secrets in use, and when the files were read.
+    current: Mutex<(Arc<Target>, Instant)>,
 }
 
 impl Webhook {
-    /// Sends to `path` of the server that `connection` leads to.
-    pub(super) fn new(
-        connection: &Connection,
-        path: String,
-        headers: HeaderMap,
-        key: Option<&Secret>,
-        is_batched: bool,
-        timeout: Duration,
-    ) -> Self {
-        let key = key.map(|key| hmac::Key::new(hmac::HMAC_SHA256, key.bytes()));
-        Self { client: connection.client(), path, headers, key, is_batched, timeout }
+    /// Reads the secrets and prepares the connection. Relative paths begin at `folder`.
+    pub(super) async fn open(settings: &sinks::Webhook, folder: PathBuf) -> Result<Self, Wrong> {
+        let body = match &settings.body {
+            None => None,
+            Some(text) => Some(Expression::compile(text, purpose(settings.mode)).map_err(|_| Wrong {
+                field: "body".to_owned(),
+                what: "the expression is not valid".to_owned(),
+                remedy: "correct it",
+            })?),
+        };
+        let material = Material::read(settings, &folder)?;
+        let target = Arc::new(Target::new(settings, &folder, material).await?);
+        Ok(Self { settings: settings.clone(), folder, body, current: Mutex::new((target, Instant::now())) })
     }
 
-    fn request(&self, messages: &[Arc<Message>]) -> Result<Request<Body>, http::Error> {
-        let events: Vec<Value> = messages.iter().map(|message| cloud_event(message)).collect();
-        let (body, kind) = match (self.is_batched, &events[..]) {
-            (false, [event]) => (event.to_string(), "application/cloudevents+json; charset=utf-8"),
-            _ => (Value::Array(events).to_string(), "application/cloudevents-batch+json; charset=utf-8"),
+    fn current(&self) -> (Arc<Target>, Instant) {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the receiver with the secrets as the files have them; read again if that was a second ago, or if `now`. If they
+    /// cannot be read, the ones in use stay: a file may be missing for an instant while it is replaced.
+    async fn target(&self, now: bool) -> Arc<Target> {
+        let (current, read) = self.current();
+        if !now && read.elapsed() < SECRETS_MAX_AGE {
+            return current;
+        }
+        let (settings, folder) = (self.settings.clone(), self.folder.clone());
+        let reading = tokio::task::spawn_blocking(move || Material::read(&settings, &folder));
+        let fresh = match reading.await {
+            Ok(Ok(material)) if !material.is_same(&current.material) => {
+                Target::new(&self.settings, &self.folder, material).await.ok().map(Arc::new)
+            }
+            _ => None,
         };
-        let mut request = Request::builder().method(Method::POST).uri(&self.path);
-        if let Some(headers) = request.headers_mut() {
-            headers.extend(self.headers.clone());
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-            if let Some(key) = &self.key {
-                let mut signature = "sha256=".to_owned();
-                for byte in hmac::sign(key, body.as_bytes()).as_ref() {
-                    let _ = write!(signature, "{byte:02x}");
-                }
-                headers.insert(HeaderName::from_static(SIGNATURE), HeaderValue::try_from(signature)?);
+        let target = fresh.unwrap_or(current);
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (target.clone(), Instant::now());
+        target
+    }
+
+    fn content(&self, messages: &[Arc<Message>], target: &Target) -> Result<Content, String> {
+        let is_batched = self.settings.mode == Mode::Batched;
+        match &self.body {
+            None => Ok(body::cloud_events(messages, is_batched)),
+            Some(body) => {
+                let content_type = self.settings.content_type.as_deref();
+                body::evaluated(body, messages, is_batched, target.secrets(), content_type)
             }
         }
-        request.body(Body::from(body.into_bytes()))
+    }
+
+    /// Sends the messages once, and follows redirects.
+    async fn attempt(&self, messages: &[Arc<Message>], target: &Target) -> Meaning {
+        let refused = |why: String| Meaning::Outcome(Outcome::Refused { why });
+        let retry = |why: String| Meaning::Outcome(Outcome::Retry { after: None, why });
+        let content = match self.content(messages, target) {
+            Ok(content) => content,
+            Err(why) => return refused(why),
+        };
+        let mut to = target.address.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let client = match target.client(&self.settings, &self.folder, &to).await {
+                Ok(client) => client,
+                Err(why) => return retry(format!("no connection to {} can be made: {why}", to.origin)),
+            };
+            let request = match target.request(&to, &content.body, &content.kind) {
+                Ok(request) => request,
+                Err(error) => return refused(format!("the message makes no valid request: {error}")),
+            };
+            let response = match client.send(request).await {
+                Ok(response) => response,
+                Err(error) => return retry(innermost(&error)),
+            };
+            let (head, mut stream) = response.into_parts();
+            let mut bytes = Vec::new();
+            let read = async {
+                while let Some(Ok(frame)) = stream.frame().await {
+                    bytes.extend_from_slice(&frame.into_data().unwrap_or_default());
+                    if bytes.len() >= MAX_RESPONSE_BYTES {
+                        break;
+                    }
+                }
+            };
+            // A body that does not come changes nothing: the status decides.
+            let _ = timeout(RESPONSE_BODY_TIMEOUT, read).await;
+            bytes.truncate(MAX_RESPONSE_BYTES);
+            let excerpt = excerpt(&bytes, target.secret_texts());
+            match meaning(head.status, &head.headers, &excerpt, Timestamp::now()) {
+                Meaning::Redirect => {}
+                meaning => return meaning,
+            }
+            let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok()).unwrap_or_default();
+            to = match to.follow(location) {
+                Ok(next) => next,
+                Err(why) => return refused(format!("the server returned {}, and {why}", head.status)),
+            };
+            if content.is_secret && !to.is_same_origin(&target.address) {
+                let why = "and the body may have secrets, which are for the configured server only";
+                return refused(format!("the server returned {} to {}, {why}", head.status, to.origin));
+            }
+        }
+        refused(format!(
+            "the server redirected the request more than {MAX_REDIRECTS} times; set `url` to the final address"
+        ))
+    }
+
+    /// Sends the messages once within the timeout.
+    async fn attempt_in_time(&self, messages: &[Arc<Message>], target: &Target) -> Meaning {
+        let limit = self.settings.timeout.0;
+        timeout(limit, self.attempt(messages, target)).await.unwrap_or_else(|_| {
+            Meaning::Outcome(Outcome::Retry { after: None, why: format!("there was no response within {limit:?}") })
+        })
     }
 }
 
 impl Stream for Webhook {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
         Box::pin(async move {
-            let request = match self.request(messages) {
-                Ok(request) => request,
-                Err(error) => return Outcome::Refused { why: format!("it makes no request: {error}") },
+            let target = self.target(false).await;
+            let why = match self.attempt_in_time(messages, &target).await {
+                Meaning::Outcome(outcome) => return outcome,
+                Meaning::Unauthorized(why) => why,
+                Meaning::Redirect => return Outcome::Refused { why: "a redirect leads nowhere".to_owned() },
             };
-            match timeout(self.timeout, self.client.send(request)).await {
-                Ok(Ok(response)) => outcome(&response, Timestamp::now()),
-                Ok(Err(error)) => Outcome::Retry { after: None, why: innermost(&error) },
-                Err(_) => Outcome::Retry { after: None, why: format!("there was no answer within {:?}", self.timeout) },
+            // The secrets may have been replaced a moment ago.
+            let fresh = self.target(true).await;
+            if Arc::ptr_eq(&fresh, &target) {
+                return Outcome::Retry { after: None, why: format!("{why}; the secrets are unchanged") };
+            }
+            match self.attempt_in_time(messages, &fresh).await {
+                Meaning::Outcome(outcome) => outcome,
+                Meaning::Unauthorized(why) => {
+                    Outcome::Retry { after: None, why: format!("{why}, also with the secrets as they are now") }
+                }
+                Meaning::Redirect => Outcome::Refused { why: "a redirect leads nowhere".to_owned() },
             }
         })
     }
 }
 
-/// A message as a `CloudEvent`.
-fn cloud_event(message: &Message) -> Value {
-    let Message { id, time, kind, rule, cluster, resource, namespace, name, uid, data } = message;
-    let subject = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-    json!({
-        "specversion": "1.0", "id": id, "source": format!("/clusters/{cluster}/{resource}"),
-        "type": format!("dev.steadfast.{}", kind.to_ascii_lowercase()), "subject": subject, "time": time.to_string(),
-        "datacontenttype": "application/json", "rule": rule, "uid": uid, "data": data,
-    })
+/// Returns the value of the signature header.
+fn signature(key: &hmac::Key, body: &str) -> Result<HeaderValue, http::Error> {
+    let mut signature = "sha256=".to_owned();
+    for byte in hmac::sign(key, body.as_bytes()).as_ref() {
+        // Writing to a text does not fail.
+        let _ = write!(signature, "{byte:02x}");
+    }
+    Ok(HeaderValue::try_from(signature)?)
 }
 
-fn outcome<B>(response: &Response<B>, now: Timestamp) -> Outcome {
-    let status = response.status();
-    let why = format!("the server answered {status}");
-    if status.is_success() {
-        return Outcome::Delivered;
-    }
-    let is_for_later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    if status.is_client_error() && !is_for_later.contains(&status) {
-        return Outcome::Refused { why };
-    }
-    let after = response.headers().get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?.trim(), now));
-    Outcome::Retry { after, why }
-}
-
-/// How long `Retry-After` asks for: seconds, or until a date.
-fn retry_after(asked: &str, now: Timestamp) -> Option<Duration> {
-    if let Ok(seconds) = asked.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let until = rfc2822::DateTimeParser::new().parse_timestamp(asked).ok()?;
-    Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
-}
-
-/// What went wrong, without the request.
+/// Returns the innermost cause of an error, which does not have the request in it.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
     cause.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answered(status: u16, after: Option<&str>) -> Outcome {
-        let mut response = Response::builder().status(status);
-        if let Some(after) = after {
-            response = response.header(RETRY_AFTER, after);
-        }
-        let now = "2026-01-02T03:04:05Z".parse().expect("a time");
-        outcome(&response.body(()).expect("an answer"), now)
-    }
-
-    #[test]
-    fn what_an_answer_means_is_known_by_its_status() {
-        assert_eq!((answered(200, None), answered(202, None)), (Outcome::Delivered, Outcome::Delivered));
-        for status in [400, 401, 403, 404, 410, 413, 422] {
-            assert!(matches!(answered(status, None), Outcome::Refused { .. }), "{status}");
-        }
-        for status in [301, 408, 425, 429, 500, 502, 503, 504] {
-            assert!(matches!(answered(status, None), Outcome::Retry { after: None, .. }), "{status}");
-        }
-    }
-
-    #[test]
-    fn retry_after_is_understood_in_seconds_and_as_a_date() {
-        let after = |asked| match answered(503, Some(asked)) {
-            Outcome::Retry { after, .. } => after,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(after("120"), Some(Duration::from_secs(120)));
-        assert_eq!(after("Fri, 02 Jan 2026 03:05:05 GMT"), Some(Duration::from_secs(60)));
-        // It is over already.
-        assert_eq!(after("Fri, 02 Jan 2026 03:00:05 GMT"), Some(Duration::ZERO));
-        assert_eq!(after("soon"), None);
-    }
 }

@@ -1,6 +1,7 @@
 //! Each sink of a rule has a delivery state of its own, across restarts and failures. Issue 31, item 3.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use kube::core::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_notify::message::Message;
@@ -109,9 +111,10 @@ impl World {
 
     async fn lookout(&self) -> Lookout {
         let network = InMemory { seed: u64::from(self.files), ..InMemory::default() };
-        let factory = InformerFactory::new(&network.connection(&self.server).await.expect("a connection"));
+        let connection = network.connection(&self.server).await.expect("a connection");
+        let factory = InformerFactory::new(&connection);
         let checkpoint = Some(Checkpoint::open(self.file()).expect("it can be opened"));
-        Lookout { factory, checkpoint, audit: Duration::from_secs(600) }
+        Lookout { connection: u64::from(self.files), factory, checkpoint, audit: Duration::from_secs(600) }
     }
 
     fn source(&self) -> Source {
@@ -127,9 +130,8 @@ impl World {
             self.rule
         );
         for sink in sinks {
-            text += &format!(
-                "[sinks.{sink}]\nexec = {{command = [\"none\"]}}\nretry = {{first = \"200ms\", longest = \"2s\"}}\n"
-            );
+            text.push_str(&["[sinks.", sink, "]\nexec = {command = [\"none\"]}\n"].concat());
+            text.push_str("retry = {first = \"200ms\", longest = \"2s\"}\n");
         }
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
         let is_killed = Arc::new(AtomicBool::new(false));
@@ -144,7 +146,7 @@ impl World {
     }
 
     /// Kills the program: the next run has the file as it is now.
-    fn kill(&mut self, run: Run) {
+    fn kill(&mut self, run: &Run) {
         let before = self.file();
         self.files += 1;
         std::fs::copy(before, self.file()).expect("there is room");
@@ -235,7 +237,7 @@ async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) 
     let all = [(rule, "pager"), (rule, "chat")];
     forget_others(&run.informer, &all, &[]);
     world.settle(&run).await;
-    world.kill(run);
+    world.kill(&run);
 
     // `mail` is new: it gets nothing of what happened before. The pager gets what the older version had pending.
     world.receivers["pager"].set(false, false);
@@ -264,9 +266,10 @@ async fn state_of_an_older_version_is_taken_over() {
 async fn state_of_a_rule_with_a_long_name_is_taken_over() {
     // SHA-256 of the name, the first 16 bytes, as the older version has it.
     let rule = "a-rule-whose-name-is-longer-than-the-sixty-three-bytes-of-a-handler-name";
-    use sha2::Digest;
-    let hash = sha2::Sha256::digest(rule.as_bytes());
-    let hash: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let mut hash = String::new();
+    for byte in Sha256::digest(rule.as_bytes()).iter().take(16) {
+        write!(hash, "{byte:02x}").expect("writing to a text does not fail");
+    }
     older_state_is_taken_over(rule, "older-long", &hash).await;
 }
 
@@ -299,7 +302,7 @@ async fn scenario(seed: u64) {
                 receiver.set(chance.below(2) == 0, chance.below(3) == 0);
             }
             8 => {
-                world.kill(run);
+                world.kill(&run);
                 if chance.below(2) == 0 {
                     world.set(NAMES[chance.below(3) as usize], &step.to_string());
                 }
@@ -329,12 +332,12 @@ async fn scenario(seed: u64) {
                 Err(_) => assert!(last.is_none_or(|last| last.kind == "Deleted"), "seed {seed}: {sink}, {name}"),
             }
             // Of each object the first copies come in order, and no older message comes after a newer one was acknowledged.
-            let (mut seen, mut newest) = (BTreeSet::new(), 0);
+            let (mut known_ids, mut newest) = (BTreeSet::new(), 0);
             for message in accepted.iter().filter(|message| message.name == name) {
                 let version = message.id.split(['@', '-', '/']).rev().find_map(|part| part.parse::<u64>().ok());
                 let version = version.unwrap_or_else(|| panic!("{}", message.id));
                 let rank = 2 * version + u64::from(message.kind == "Deleted");
-                if seen.insert(message.id.clone()) {
+                if known_ids.insert(message.id.clone()) {
                     assert!(rank > newest, "seed {seed}: {sink}: {} after {newest}", message.id);
                     newest = rank;
                 }

@@ -1,0 +1,74 @@
+//! Bodies of requests: `CloudEvents`, or what an expression returns.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::expression::{Bindings, Expression};
+use crate::message::Message;
+use crate::secret::Secret;
+
+/// Body of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) body: String,
+    /// Its content type.
+    pub(super) kind: String,
+    /// Whether a secret may be in the body, which is then for no other origin.
+    pub(super) is_secret: bool,
+}
+
+/// Returns the body as `CloudEvents` 1.0.
+pub(super) fn cloud_events(messages: &[Arc<Message>], is_batched: bool) -> Content {
+    let events: Vec<Value> = messages.iter().map(|message| cloud_event(message)).collect();
+    let (body, content_type) = match (is_batched, &events[..]) {
+        (false, [event]) => (event.to_string(), "application/cloudevents+json; charset=utf-8"),
+        _ => (Value::Array(events).to_string(), "application/cloudevents-batch+json; charset=utf-8"),
+    };
+    Content { body, kind: content_type.to_owned(), is_secret: false }
+}
+
+/// Evaluates the `body` of a sink over its messages: text is sent verbatim, and anything else as JSON.
+pub(super) fn evaluated(
+    expression: &Expression,
+    messages: &[Arc<Message>],
+    is_batched: bool,
+    secrets: &BTreeMap<String, Secret>,
+    content_type: Option<&str>,
+) -> Result<Content, String> {
+    let mut shown: Vec<Value> = messages.iter().map(|message| variables(message)).collect();
+    let about =
+        if is_batched { ("messages", Value::Array(shown)) } else { ("message", shown.pop().unwrap_or_default()) };
+    let secret = |(name, secret): (&String, &Secret)| Some((name.clone(), secret.text()?.to_owned().into()));
+    let values = Value::Object(secrets.iter().filter_map(secret).collect());
+    let bindings = Bindings::over([about, ("secrets", values)]);
+    let (body, usual) = match expression.evaluate(&bindings).map_err(|why| format!("`body` failed: {why}"))? {
+        Value::Null => return Err("`body` returned null; it has to return text or JSON".to_owned()),
+        Value::String(text) => (text, "text/plain; charset=utf-8"),
+        value => (value.to_string(), "application/json"),
+    };
+    Ok(Content { body, kind: content_type.unwrap_or(usual).to_owned(), is_secret: !secrets.is_empty() })
+}
+
+/// Returns a message as `body` has it: its fields, and its time as a number.
+fn variables(message: &Message) -> Value {
+    let mut value = serde_json::to_value(message).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("unix_seconds".to_owned(), message.time.as_second().into());
+        // As text: a double has no room for it.
+        fields.insert("unix_nanos".to_owned(), message.time.as_nanosecond().to_string().into());
+    }
+    value
+}
+
+/// Returns a message as a `CloudEvent`.
+fn cloud_event(message: &Message) -> Value {
+    let Message { id, time, kind, rule, cluster, resource, namespace, name, uid, data } = message;
+    let subject = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+    json!({
+        "specversion": "1.0", "id": id, "source": format!("/clusters/{cluster}/{resource}"),
+        "type": format!("dev.steadfast.{}", kind.to_ascii_lowercase()), "subject": subject, "time": time.to_string(),
+        "datacontenttype": "application/json", "rule": rule, "uid": uid, "data": data,
+    })
+}

@@ -1,0 +1,112 @@
+//! Where a redirect leads.
+
+use http::Uri;
+use http::uri::PathAndQuery;
+
+/// The most redirects that are followed for one request.
+pub(super) const MAX_REDIRECTS: usize = 5;
+
+/// Address of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// Scheme and authority, as `https://example.com:8443`.
+    pub(super) origin: String,
+    /// Path and query.
+    pub(super) path: String,
+    scheme: String,
+    host: String,
+    port: u16,
+}
+
+impl Address {
+    /// Parses a whole URL. The error shows nothing of it.
+    pub(super) fn parse(url: &str) -> Result<Self, &'static str> {
+        let without_fragment = url.split('#').next().unwrap_or_default();
+        let uri: Uri = without_fragment.parse().map_err(|_| "is not a valid URL")?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err("is not the whole URL of a server");
+        };
+        let usual = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return Err("is not a URL of `http` or `https`"),
+        };
+        if authority.as_str().contains('@') {
+            return Err("has a user name or password in it");
+        }
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        Ok(Self {
+            origin: format!("{scheme}://{authority}"),
+            path: path.to_owned(),
+            scheme: scheme.to_owned(),
+            host: authority.host().to_ascii_lowercase(),
+            port: authority.port_u16().unwrap_or(usual),
+        })
+    }
+
+    /// Whether secrets for `self` may be sent to `other`.
+    pub(super) fn is_same_origin(&self, other: &Self) -> bool {
+        (&self.scheme, &self.host, self.port) == (&other.scheme, &other.host, other.port)
+    }
+
+    /// Returns the address that a `Location` header in a response from here names.
+    pub(super) fn follow(&self, location: &str) -> Result<Self, String> {
+        let to = self.resolve(location).map_err(|why| format!("its `Location` {why}"))?;
+        if self.scheme == "https" && to.scheme == "http" {
+            return Err(format!("it leads from https to {}, without encryption", to.origin));
+        }
+        Ok(to)
+    }
+
+    fn resolve(&self, location: &str) -> Result<Self, &'static str> {
+        if location.is_empty() {
+            return Err("is empty");
+        }
+        if let Some(rest) = location.strip_prefix("//") {
+            return Self::parse(&format!("{}://{rest}", self.scheme));
+        }
+        if location.starts_with('/') {
+            return Self::parse(&format!("{}{location}", self.origin));
+        }
+        let before_path = location.split(['/', '?', '#']).next().unwrap_or_default();
+        if before_path.contains(':') {
+            return Self::parse(location);
+        }
+        let path = self.path.split('?').next().unwrap_or_default();
+        let folder = &path[..=path.rfind('/').unwrap_or_default()];
+        let relative = if location.starts_with('?') { path } else { folder };
+        Self::parse(&format!("{}{relative}{location}", self.origin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_resolve_against_the_request() {
+        let from = Address::parse("https://Example.com/a/b?q=1").expect("a URL");
+        let to =
+            |location| from.follow(location).map(|to| (to.is_same_origin(&from), format!("{}{}", to.origin, to.path)));
+        let same = |text: &str| Ok((true, text.to_owned()));
+        assert_eq!(to("/c?d#e"), same("https://Example.com/c?d"));
+        assert_eq!(to("c"), same("https://Example.com/a/c"));
+        assert_eq!(to("?x=1"), same("https://Example.com/a/b?x=1"));
+        assert_eq!(to("https://example.com:443/c"), same("https://example.com:443/c"));
+        assert_eq!(to("//other.test/c"), Ok((false, "https://other.test/c".to_owned())));
+        assert_eq!(to("https://example.com:8443/"), Ok((false, "https://example.com:8443/".to_owned())));
+        for bad in
+            ["", "ftp://example.com/", "https://u:p@example.com/", "http://example.com/", "https://", "http:///x"]
+        {
+            let why = to(bad).expect_err(bad);
+            assert!(!why.contains("u:p"), "{why}");
+        }
+    }
+
+    #[test]
+    fn encryption_may_begin_with_a_redirect() {
+        let from = Address::parse("http://example.com/").expect("a URL");
+        let to = from.follow("https://example.com/").expect("it is safer");
+        assert!(!to.is_same_origin(&from));
+    }
+}

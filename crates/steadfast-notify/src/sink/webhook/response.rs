@@ -1,0 +1,178 @@
+//! What the response of a receiver means.
+
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use jiff::fmt::strtime;
+
+use crate::outcome::Outcome;
+
+/// Characters of a response's body that an error shows.
+const MAX_EXCERPT_CHARS: usize = 200;
+
+/// Words of a secret that are shorter than this may occur in any text: `https`, `slack`.
+const SECRET_MIN_WORD_CHARS: usize = 6;
+
+/// Length of a part of a long word that an error must not show, in characters.
+const SECRET_PART_CHARS: usize = 8;
+
+/// Meaning of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Outcome(Outcome),
+    /// The receiver does not accept the credentials (401, 403, 407).
+    Unauthorized(String),
+    /// Send the same request to another address (307, 308).
+    Redirect,
+}
+
+/// Returns the meaning of a response; `excerpt` is the beginning of its body, if it can be shown.
+pub(super) fn meaning(status: StatusCode, headers: &HeaderMap, excerpt: &str, now: Timestamp) -> Meaning {
+    let excerpt = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
+    let why = format!("the server returned {status}{excerpt}");
+    if status.is_success() {
+        return Meaning::Outcome(Outcome::Delivered);
+    }
+    let after = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?.trim(), now));
+    Meaning::Outcome(match status {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => return Meaning::Redirect,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            return Meaning::Unauthorized(why);
+        }
+        StatusCode::TOO_MANY_REQUESTS => Outcome::Busy { after, why },
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Outcome::Retry { after, why },
+        _ if status.is_client_error() => Outcome::Refused { why },
+        _ if status.is_redirection() => {
+            Outcome::Refused { why: format!("{why}; only 307 and 308 are followed, so set `url` to the new address") }
+        }
+        _ => Outcome::Retry { after, why },
+    })
+}
+
+/// Returns the wait that `Retry-After` requests: a number of seconds, or an HTTP date in one of its three formats (RFC 9110).
+fn retry_after(requested: &str, now: Timestamp) -> Option<Duration> {
+    if !requested.is_empty() && requested.bytes().all(|byte| byte.is_ascii_digit()) {
+        // A number that does not fit is a long wait all the same.
+        return Some(Duration::from_secs(requested.parse().unwrap_or(u64::MAX)));
+    }
+    let obsolete = |format: &str| {
+        let time = strtime::parse(format, requested).ok()?.to_datetime().ok()?;
+        Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
+    };
+    let until = (rfc2822::DateTimeParser::new().parse_timestamp(requested).ok())
+        .or_else(|| obsolete("%A, %d-%b-%y %H:%M:%S GMT"))
+        .or_else(|| obsolete("%a %b %e %H:%M:%S %Y"))?;
+    Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
+}
+
+/// Returns the beginning of a response's body for an error message: on one line, without control characters, and nothing at
+/// all if it repeats a part of a secret.
+pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str>) -> String {
+    let Ok(text) = std::str::from_utf8(body) else { return String::new() };
+    let text = text.trim();
+    if text.starts_with('<') {
+        // A page for browsers.
+        return String::new();
+    }
+    let lowercase = text.to_lowercase();
+    if secrets.any(|secret| repeats(&lowercase, secret)) {
+        return "(the response repeats a secret and is not shown)".to_owned();
+    }
+    let mut words = String::new();
+    for letter in text.chars().take(MAX_EXCERPT_CHARS) {
+        words.push(if letter.is_control() || is_invisible(letter) { ' ' } else { letter });
+    }
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a lowercase text has a part of a secret in it.
+fn repeats(text: &str, secret: &str) -> bool {
+    let secret = secret.to_lowercase();
+    let is_separator = |letter: char| !(letter.is_alphanumeric() || letter == '-' || letter == '_');
+    let mut words = secret.split(is_separator).filter(|word| word.chars().count() >= SECRET_MIN_WORD_CHARS).peekable();
+    if words.peek().is_none() {
+        return text.contains(&secret);
+    }
+    words.any(|word| {
+        let letters: Vec<char> = word.chars().collect();
+        let has = |part: &[char]| text.contains(&part.iter().collect::<String>());
+        if letters.len() < SECRET_PART_CHARS {
+            text.contains(word)
+        } else {
+            letters.windows(SECRET_PART_CHARS).any(has)
+        }
+    })
+}
+
+/// Letters that change the direction of a text or have no width.
+fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(status: u16, after: Option<&str>) -> Meaning {
+        let mut headers = HeaderMap::new();
+        if let Some(after) = after {
+            headers.insert(RETRY_AFTER, after.parse().expect("a value"));
+        }
+        let now = "2026-01-02T03:04:05Z".parse().expect("a time");
+        meaning(StatusCode::from_u16(status).expect("a status"), &headers, "", now)
+    }
+
+    #[test]
+    fn status_decides_what_happens_next() {
+        for status in [200, 202, 204] {
+            assert_eq!(answered(status, None), Meaning::Outcome(Outcome::Delivered), "{status}");
+        }
+        for status in [400, 404, 410, 413, 422, 300, 301, 302, 303, 304] {
+            assert!(matches!(answered(status, None), Meaning::Outcome(Outcome::Refused { .. })), "{status}");
+        }
+        for status in [408, 425, 500, 502, 503, 504] {
+            let meaning = answered(status, None);
+            assert!(matches!(meaning, Meaning::Outcome(Outcome::Retry { after: None, .. })), "{status}");
+        }
+        assert!(matches!(answered(429, Some("7")), Meaning::Outcome(Outcome::Busy { after: Some(_), .. })));
+        for status in [401, 403, 407] {
+            assert!(matches!(answered(status, None), Meaning::Unauthorized(_)), "{status}");
+        }
+        assert_eq!((answered(307, None), answered(308, None)), (Meaning::Redirect, Meaning::Redirect));
+    }
+
+    #[test]
+    fn retry_after_accepts_seconds_and_dates() {
+        let after = |requested| match answered(503, Some(requested)) {
+            Meaning::Outcome(Outcome::Retry { after, .. }) => after,
+            other => panic!("{other:?}"),
+        };
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(after("60"), minute);
+        assert_eq!(after("Fri, 02 Jan 2026 03:05:05 GMT"), minute);
+        assert_eq!(after("Friday, 02-Jan-26 03:05:05 GMT"), minute);
+        assert_eq!(after("Fri Jan  2 03:05:05 2026"), minute);
+        // In the past.
+        assert_eq!(after("Fri, 02 Jan 2026 03:00:05 GMT"), Some(Duration::ZERO));
+        assert_eq!(after("18446744073709551616000"), Some(Duration::from_secs(u64::MAX)));
+        for nonsense in ["soon", "", "-5", "1.5", "+7"] {
+            assert_eq!(after(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn excerpt_shows_no_secret_and_no_control_characters() {
+        let excerpt = |body: &str, secret: &'static str| super::excerpt(body.as_bytes(), [secret].into_iter());
+        assert_eq!(excerpt("invalid_payload\n", "T000/B000/token"), "invalid_payload");
+        assert_eq!(excerpt("\u{1b}[31mred\u{202e}\r\nline", "secret-token"), "[31mred line");
+        assert!(!excerpt("unknown token HUNTER2-abc", "Bearer hunter2-abcdef").contains("HUNTER"));
+        assert!(!excerpt("bad key abc", "abc").contains("abc"));
+        assert!(!excerpt("no webhook hunter2", "https://h.test/T000/hunter2").contains("hunter"));
+        assert_eq!(excerpt("no_service", "https://h.test/services/T000/hunter2"), "no_service");
+        assert_eq!(excerpt("<html>no</html>", "x"), "");
+        assert_eq!(excerpt(&"x".repeat(10_000), "secret-token").len(), MAX_EXCERPT_CHARS);
+    }
+}

@@ -1,0 +1,184 @@
+//! Everything that requests to a receiver are made of, with the secrets as they are now.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use kube::Client;
+use kube::client::Body;
+use ring::digest::{SHA256, digest};
+use ring::hmac;
+
+use super::redirect::Address;
+use super::signature;
+use crate::config::secret::{SecretFrom, UrlFrom};
+use crate::config::sinks;
+use crate::secret::Secret;
+use crate::server::{Asked, Server, Wrong};
+use crate::template::filled;
+
+/// Secrets and certificates as the files have them. Read together, so that a change of any of them is noticed.
+pub(super) struct Material {
+    url: Option<Secret>,
+    secrets: BTreeMap<String, Secret>,
+    headers: BTreeMap<String, Secret>,
+    hmac: Option<Secret>,
+    /// Hash of all of it and of the certificates.
+    hash: Vec<u8>,
+}
+
+impl Material {
+    /// Reads it. Blocks for as long as the files take.
+    pub(super) fn read(webhook: &sinks::Webhook, folder: &Path) -> Result<Self, Wrong> {
+        let mut all = Vec::new();
+        let mut read = |field: String, from: &SecretFrom| {
+            let remedy = "put the secret there, or say where else it is";
+            let secret = Secret::read(from, folder).map_err(|what| Wrong { field, what, remedy })?;
+            // The length keeps two secrets in a row apart.
+            all.extend_from_slice(&secret.bytes().len().to_be_bytes());
+            all.extend_from_slice(secret.bytes());
+            Ok::<_, Wrong>(secret)
+        };
+        let mut each = |field: &str, from: &BTreeMap<String, SecretFrom>| {
+            let secret = |(name, from): (&String, _)| Ok((name.clone(), read(format!("{field}.{name}"), from)?));
+            from.iter().map(secret).collect::<Result<BTreeMap<_, _>, Wrong>>()
+        };
+        let secrets = each("secrets", &webhook.secrets)?;
+        let headers = each("secret_headers", &webhook.secret_headers)?;
+        let url = match &webhook.url {
+            UrlFrom::Text(_) => None,
+            UrlFrom::Secret(from) => Some(read("url".to_owned(), from)?),
+        };
+        let hmac = webhook.hmac.as_ref().map(|from| read("hmac".to_owned(), from)).transpose()?;
+        for path in [&webhook.ca_file, &webhook.certificate_file, &webhook.key_file].into_iter().flatten() {
+            // An unreadable certificate is reported when the connection is made.
+            let bytes = std::fs::read(folder.join(path)).unwrap_or_default();
+            all.extend_from_slice(&bytes.len().to_be_bytes());
+            all.extend_from_slice(&bytes);
+        }
+        let hash = digest(&SHA256, &all).as_ref().to_vec();
+        Ok(Self { url, secrets, headers, hmac, hash })
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+
+    /// All secrets, as far as they are text.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let all = self.secrets.values().chain(self.headers.values()).chain(&self.url).chain(&self.hmac);
+        all.filter_map(Secret::text)
+    }
+}
+
+/// A receiver as requests need it.
+pub(super) struct Target {
+    pub(super) material: Material,
+    pub(super) address: Address,
+    client: Client,
+    method: Method,
+    headers: HeaderMap,
+    secret_headers: HeaderMap,
+    key: Option<hmac::Key>,
+    /// Connection to the other origin that a redirect led to last.
+    redirected: Mutex<Option<(String, Client)>>,
+}
+
+impl Target {
+    /// Prepares it. Nothing is connected to yet.
+    pub(super) async fn new(webhook: &sinks::Webhook, folder: &Path, material: Material) -> Result<Self, Wrong> {
+        let wrong = |field: &str, what: String| Wrong { field: field.to_owned(), what, remedy: "correct it" };
+        let url = match (&webhook.url, &material.url) {
+            (UrlFrom::Text(text), _) => filled(text, &material.secrets).map_err(|what| wrong("url", what))?.0,
+            (UrlFrom::Secret(_), Some(secret)) => secret.text().unwrap_or_default().to_owned(),
+            (UrlFrom::Secret(_), None) => String::new(),
+        };
+        let address = Address::parse(&url).map_err(|why| wrong("url", format!("the URL {why}")))?;
+        let (mut headers, mut secret_headers) = (HeaderMap::new(), HeaderMap::new());
+        for (name, value) in &webhook.headers {
+            let field = format!("headers.{name}");
+            let (value, is_secret) = filled(value, &material.secrets).map_err(|what| wrong(&field, what))?;
+            let to = if is_secret { &mut secret_headers } else { &mut headers };
+            put(to, &field, name, value.as_bytes(), is_secret)?;
+        }
+        for (name, secret) in &material.headers {
+            put(&mut secret_headers, &format!("secret_headers.{name}"), name, secret.bytes(), true)?;
+        }
+        let client = client(webhook, &address.origin, folder, true).await?;
+        let key = material.hmac.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key.bytes()));
+        let method = webhook.method.into();
+        Ok(Self { material, address, client, method, headers, secret_headers, key, redirected: Mutex::default() })
+    }
+
+    pub(super) fn secrets(&self) -> &BTreeMap<String, Secret> {
+        &self.material.secrets
+    }
+
+    /// All secrets that an error must not show, as far as they are text.
+    pub(super) fn secret_texts(&self) -> impl Iterator<Item = &str> {
+        // A URL with a secret is one as a whole.
+        self.material.texts()
+    }
+
+    /// Returns the request to an address. Secret headers are for the configured origin alone.
+    pub(super) fn request(&self, to: &Address, body: &str, content_type: &str) -> Result<Request<Body>, http::Error> {
+        let mut request = Request::builder().method(self.method.clone()).uri(&to.path);
+        if let Some(headers) = request.headers_mut() {
+            headers.extend(self.headers.clone());
+            if to.is_same_origin(&self.address) {
+                headers.extend(self.secret_headers.clone());
+            }
+            headers.insert(CONTENT_TYPE, HeaderValue::try_from(content_type)?);
+            if let Some(key) = &self.key {
+                headers.insert(HeaderName::from_static(super::SIGNATURE), signature(key, body)?);
+            }
+        }
+        request.body(Body::from(body.as_bytes().to_vec()))
+    }
+
+    /// Returns the connection to an address. Another origin is not shown the client certificate.
+    pub(super) async fn client(&self, webhook: &sinks::Webhook, folder: &Path, to: &Address) -> Result<Client, String> {
+        if to.is_same_origin(&self.address) {
+            return Ok(self.client.clone());
+        }
+        let known = self.redirected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, client)) = known.filter(|(origin, _)| *origin == to.origin) {
+            return Ok(client);
+        }
+        let client = client(webhook, &to.origin, folder, false).await.map_err(|wrong| wrong.what)?;
+        *self.redirected.lock().unwrap_or_else(PoisonError::into_inner) = Some((to.origin.clone(), client.clone()));
+        Ok(client)
+    }
+}
+
+fn put(headers: &mut HeaderMap, field: &str, name: &str, value: &[u8], is_secret: bool) -> Result<(), Wrong> {
+    let (Ok(header), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value)) else {
+        let what = format!("{name} cannot have this value: a header is one line");
+        return Err(Wrong { field: field.to_owned(), what, remedy: "correct it" });
+    };
+    value.set_sensitive(is_secret);
+    headers.insert(header, value);
+    Ok(())
+}
+
+async fn client(
+    webhook: &sinks::Webhook,
+    origin: &str,
+    folder: &Path,
+    with_certificate: bool,
+) -> Result<Client, Wrong> {
+    let nothing = (BTreeMap::new(), BTreeMap::new());
+    let asked = Asked {
+        url: origin,
+        headers: &nothing.0,
+        secret_headers: &nothing.1,
+        ca_file: webhook.ca_file.as_deref(),
+        certificate_file: webhook.certificate_file.as_deref().filter(|_| with_certificate),
+        key_file: webhook.key_file.as_deref().filter(|_| with_certificate),
+        proxy: webhook.proxy.as_deref(),
+    };
+    let Server { connection, .. } = asked.server(folder).await?;
+    Ok(connection.client())
+}

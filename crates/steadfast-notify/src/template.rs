@@ -1,0 +1,73 @@
+//! Text with placeholders for secrets: `https://hooks.example.com/{token}`.
+
+use std::collections::BTreeMap;
+
+use crate::secret::Secret;
+
+/// Part of a text with placeholders.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    Text(&'a str),
+    /// The name between the braces.
+    Secret(&'a str),
+}
+
+/// Splits a text at its placeholders. Braces around anything but a name are text.
+pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let (mut rest, mut from) = (text, 0);
+    while let Some(at) = rest[from..].find('{').map(|at| from + at) {
+        let end = rest[at..].find('}').map(|end| at + end);
+        let Some(end) = end.filter(|end| is_name(&rest[at + 1..*end])) else {
+            from = at + 1;
+            continue;
+        };
+        parts.push(Part::Text(&rest[..at]));
+        parts.push(Part::Secret(&rest[at + 1..end]));
+        (rest, from) = (&rest[end + 1..], 0);
+    }
+    parts.push(Part::Text(rest));
+    parts.retain(|part| *part != Part::Text(""));
+    parts
+}
+
+/// Whether a secret may have this name: expressions have it as `secrets.NAME`.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
+    name.starts_with(is_letter) && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit())
+}
+
+/// Puts the secrets into their places; the second value is whether there were any. A placeholder of an unknown name is text.
+pub(crate) fn filled(text: &str, secrets: &BTreeMap<String, Secret>) -> Result<(String, bool), String> {
+    let (mut filled, mut has_secrets) = (String::new(), false);
+    for part in parts(text) {
+        match part {
+            Part::Text(text) => filled.push_str(text),
+            Part::Secret(name) => match secrets.get(name) {
+                Some(secret) => {
+                    let text = secret.text().ok_or_else(|| format!("the secret {name} is not text"))?;
+                    filled.push_str(text);
+                    has_secrets = true;
+                }
+                None => filled.extend(["{", name, "}"]),
+            },
+        }
+    }
+    Ok((filled, has_secrets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_names_in_braces() {
+        use Part::{Secret, Text};
+        assert_eq!(parts("https://h/{a_1}/x{b}"), [Text("https://h/"), Secret("a_1"), Text("/x"), Secret("b")]);
+        for text in ["no braces", "{", "}{", "{}", "{a b}", "{\"json\": 1}", "{1}"] {
+            assert_eq!(parts(text), [Text(text)], "{text}");
+        }
+        assert_eq!(parts("{{a}}"), [Text("{"), Secret("a"), Text("}")]);
+        assert_eq!(parts(""), []);
+    }
+}

@@ -1,0 +1,221 @@
+//! Requests of a webhook sink: bodies, secrets, redirects, rejected credentials. Issue 31, item 15.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_notify::Plan;
+use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink::Stream;
+
+use crate::receiver::Receiver;
+use crate::webhook::{folder, message, opened};
+
+async fn deliver(stream: &Arc<dyn Stream>) -> Outcome {
+    stream.deliver(&[message("a")]).await
+}
+
+fn refused(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Refused { why } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn retried(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Retry { why, .. } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until secrets are read again.
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+}
+
+#[tokio::test]
+async fn body_method_and_content_type_make_the_request() {
+    let receiver = Receiver::with_status(200).await;
+    let more =
+        "method = \"PUT\"\nbody = \"{'text': message.name + ' is ' + message.data.ip, 'at': message.unix_seconds}\"";
+    let stream = opened(&folder("body"), &receiver.url("/x"), more).await.expect("nothing is wrong");
+    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    let more = "body = \"message.type + ' ' + secrets.key\"\nsecrets = {key = {file = \"key\"}}\ncontent_type = \"text/x-log\"";
+    let stream = opened(&folder("text"), &receiver.url("/x"), more).await.expect("nothing is wrong");
+    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    let more = "mode = \"batched\"\nbody = \"messages.map(m, m.name)\"";
+    let stream = opened(&folder("batch"), &receiver.url("/x"), more).await.expect("nothing is wrong");
+    assert_eq!(stream.deliver(&[message("a"), message("b")]).await, Outcome::Delivered);
+
+    let arrived = receiver.take();
+    assert_eq!((arrived[0].method.as_str(), arrived[0].header("content-type")), ("PUT", "application/json"));
+    assert_eq!(arrived[0].json(), serde_json::json!({"text": "a is 10.0.0.1", "at": 1_767_323_045}));
+    assert_eq!((arrived[1].method.as_str(), arrived[1].header("content-type")), ("POST", "text/x-log"));
+    assert_eq!(arrived[1].body, "Added a key that is shared");
+    assert_eq!(arrived[2].json(), serde_json::json!(["a", "b"]));
+}
+
+#[tokio::test]
+async fn body_that_fails_is_a_dead_letter_at_once() {
+    let receiver = Receiver::with_status(200).await;
+    for (body, what) in [("message.data.missing.field", "`body` failed"), ("null", "returned null")] {
+        let more = format!("body = \"{body}\"");
+        let stream = opened(&folder("fails"), &receiver.url("/"), &more).await.expect("nothing is wrong");
+        let why = refused(deliver(&stream).await);
+        assert!(why.contains(what), "{why}");
+    }
+    assert_eq!(receiver.take().len(), 0);
+}
+
+#[tokio::test]
+async fn mistakes_of_requests_have_their_places() {
+    let folder = folder("mistakes");
+    for (more, what) in [
+        ("body = \"object.metadata.name\"", "there is no `object`; there are message, secrets"),
+        ("body = \"messages\"", "there is no `messages`"),
+        ("body = \"changed('spec')\"", "a body is of a message"),
+        ("body = \"{\"", "body: "),
+        ("content_type = \"text/plain\"", "CloudEvents have a content type of their own"),
+        ("method = \"GET\"", "unknown variant `GET`"),
+        ("secrets = {\"a-b\" = {file = \"key\"}}", "cannot be the name of a secret"),
+        ("secrets = {a = \"hunter2\"}", "where a secret is to be found"),
+        ("secrets = {a = {file = \"none\"}}", "the file none"),
+        ("headers = {Authorization = \"Key {a}\"}", "a secret is in the configuration"),
+    ] {
+        let told = opened(&folder, "http://127.0.0.1:1/", more).await.map(drop).expect_err(more);
+        assert!(told.contains(what) && told.contains("x.toml:"), "{more}: {told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+    let told = opened(&folder, "http://127.0.0.1:1/{token}", "").await.map(drop).expect_err("no such secret");
+    assert!(told.contains("there is no secret \"token\" for `{token}`"), "{told}");
+    let wrong =
+        "[sinks.s]\nwebhook = {url = {fil = \"x\"}}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
+    let told = Plan::read("x.toml", wrong).map(drop).expect_err("no such place").to_string();
+    assert!(told.starts_with("x.toml:2:") && told.contains("sinks.s.webhook.url.fil: unknown variant `fil`"), "{told}");
+}
+
+#[tokio::test]
+async fn url_and_headers_take_secrets() {
+    let receiver = Receiver::with_status(200).await;
+    let folder = folder("parts");
+    std::fs::write(folder.join("url"), receiver.url("/whole?token=hunter2\n")).expect("there is room");
+    std::fs::write(folder.join("part"), "T000/B000/hunter2\n").expect("there is room");
+    let whole =
+        "[sinks.s.webhook]\nurl = {file = \"url\"}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
+    let plan = Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|why| panic!("{why}"));
+    let stdout: Arc<dyn Stream> = Arc::new(steadfast_notify::sink::stdout::Lines::new(std::io::sink(), |_| {}));
+    let stream = plan.open(&stdout).await.unwrap_or_else(|why| panic!("{why}"))["s"].clone();
+    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    let more = "secrets = {part = {file = \"part\"}}\nheaders = {Authorization = \"Key {part}\", X-Json = \"{}\"}";
+    let stream = opened(&folder, &receiver.url("/services/{part}"), more).await.expect("nothing is wrong");
+    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    let arrived = receiver.take();
+    assert_eq!(arrived[0].path, "/whole?token=hunter2");
+    assert_eq!(arrived[1].path, "/services/T000/B000/hunter2");
+    assert_eq!((arrived[1].header("authorization"), arrived[1].header("x-json")), ("Key T000/B000/hunter2", "{}"));
+
+    // A URL that is none is rejected without being shown.
+    std::fs::write(folder.join("url"), "hunter2").expect("there is room");
+    let told = plan.open(&stdout).await.map(drop).expect_err("it is no URL").to_string();
+    assert!(told.contains("is not the whole URL of a server") && !told.contains("hunter2"), "{told}");
+}
+
+const AUTHORIZED: &str = "secret_headers = {Authorization = {file = \"token\"}}";
+
+#[tokio::test]
+async fn changed_secret_files_are_read_again() {
+    let receiver = Receiver::with_status(200).await;
+    let folder = folder("changed");
+    let stream = opened(&folder, &receiver.url("/"), AUTHORIZED).await.expect("nothing is wrong");
+    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    std::fs::write(folder.join("token"), "Bearer new").expect("there is room");
+    pause().await;
+    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    // While a file is replaced it may be missing. The last value is used.
+    std::fs::remove_file(folder.join("token")).expect("it is there");
+    pause().await;
+    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    let tokens: Vec<String> =
+        receiver.take().iter().map(|arrived| arrived.header("authorization").to_owned()).collect();
+    assert_eq!(tokens, ["Bearer hunter2", "Bearer new", "Bearer new"]);
+}
+
+#[tokio::test]
+async fn rejected_credentials_are_read_again_before_anything_fails() {
+    for status in [401, 403] {
+        let receiver = Receiver::start(move |arrived, _| {
+            let accepted = arrived.header("authorization") == "Bearer new";
+            (if accepted { 200 } else { status }, None, "no: hunter2".to_owned())
+        })
+        .await;
+        let folder = folder(&format!("rejected-{status}"));
+        let stream = opened(&folder, &receiver.url("/"), AUTHORIZED).await.expect("nothing is wrong");
+        let why = retried(deliver(&stream).await);
+        assert!(why.contains(&status.to_string()) && why.ends_with("the secrets are unchanged"), "{why}");
+        assert!(!why.contains("hunter2"), "{why}");
+        // The file has changed a moment ago: the same attempt uses it.
+        std::fs::write(folder.join("token"), "Bearer new").expect("there is room");
+        assert_eq!(deliver(&stream).await, Outcome::Delivered);
+        assert_eq!(receiver.take().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn redirects_keep_method_and_body_and_secrets_their_origin() {
+    let other = Receiver::with_status(200).await;
+    let there = other.url("/elsewhere");
+    for status in [307, 308] {
+        let there = there.clone();
+        let receiver = Receiver::start(move |arrived, _| match arrived.path.as_str() {
+            "/first" => (status, Some(("location", "second?x=1".to_owned())), String::new()),
+            "/second?x=1" => (200, None, String::new()),
+            "/loop" => (status, Some(("location", "/loop".to_owned())), String::new()),
+            "/bad" => (status, Some(("location", "ftp://h/".to_owned())), String::new()),
+            "/none" => (status, None, String::new()),
+            _ => (status, Some(("location", there.clone())), String::new()),
+        })
+        .await;
+        let folder = folder(&format!("redirect-{status}"));
+        let to = async |path: &str| opened(&folder, &receiver.url(path), AUTHORIZED).await.expect("nothing is wrong");
+        assert_eq!(deliver(&to("/first").await).await, Outcome::Delivered);
+        let arrived = receiver.take();
+        assert_eq!((arrived.len(), arrived[1].method.as_str()), (2, "POST"));
+        assert_eq!((&arrived[0].body, "Bearer hunter2"), (&arrived[1].body, arrived[1].header("authorization")));
+
+        assert_eq!(deliver(&to("/away").await).await, Outcome::Delivered);
+        let (sent, arrived) = (receiver.take(), other.take());
+        assert_eq!((&arrived[0].body, arrived[0].path.as_str()), (&sent[0].body, "/elsewhere"));
+        assert_eq!((sent[0].header("authorization"), arrived[0].header("authorization")), ("Bearer hunter2", ""));
+
+        let why = refused(deliver(&to("/loop").await).await);
+        assert!(why.contains("more than 5 times"), "{why}");
+        assert_eq!(receiver.take().len(), 6);
+        for path in ["/bad", "/none"] {
+            let why = refused(deliver(&to(path).await).await);
+            assert!(why.contains("`Location`"), "{why}");
+        }
+        let more = "body = \"secrets.key\"\nsecrets = {key = {file = \"key\"}}";
+        let stream = opened(&folder, &receiver.url("/away"), more).await.expect("nothing is wrong");
+        let why = refused(deliver(&stream).await);
+        assert!(why.contains("the body may have secrets"), "{why}");
+        assert_eq!(other.take().len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn other_redirects_are_dead_letters_at_once() {
+    for status in [301, 302, 303] {
+        let receiver = Receiver::start(move |_, _| (status, Some(("location", "/x".to_owned())), String::new())).await;
+        let stream = opened(&folder("moved"), &receiver.url("/"), "").await.expect("nothing is wrong");
+        let why = refused(deliver(&stream).await);
+        assert!(why.contains("set `url` to the new address"), "{why}");
+        assert_eq!(receiver.take().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn response_text_is_part_of_the_reason() {
+    let receiver = Receiver::start(|_, _| (400, None, "invalid_payload\u{1b}[2J".to_owned())).await;
+    let stream = opened(&folder("reason"), &receiver.url("/"), "").await.expect("nothing is wrong");
+    assert_eq!(refused(deliver(&stream).await), "the server returned 400 Bad Request: invalid_payload [2J");
+}
