@@ -173,15 +173,12 @@ impl Haproxy {
         })
     }
 
-    /// Splits the response to a look.
+    /// Returns the mirror's servers, as they were listed.
     fn found(&self, listed: Vec<Listed>, used: &BTreeMap<String, u64>) -> Found<Server> {
         let mut found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let mut unchecked = BTreeSet::new();
         for Listed { name, address, weight, is_ready, is_unchecked } in listed {
-            let Some(own) = name.strip_prefix(&self.prefix) else {
-                found.others.insert(name);
-                continue;
-            };
+            let own = name.strip_prefix(&self.prefix).unwrap_or(&name);
             if used.get(&name).is_some_and(|used| *used > 0) {
                 found.busy.insert(own.to_owned());
             }
@@ -215,9 +212,9 @@ impl Haproxy {
             }
             self.observed.at(&process);
         }
-        let listed = answers::servers(servers).map_err(unexpected)?;
-        let used = answers::used(stat).map_err(unexpected)?;
-        Ok(self.found(listed, &used))
+        let (listed, others) = answers::servers(servers, &self.prefix).map_err(unexpected)?;
+        let used = answers::used(stat, &self.prefix).map_err(unexpected)?;
+        Ok(Found { others, ..self.found(listed, &used) })
     }
 
     fn named(&self, name: &str) -> Result<String, HaproxyError> {

@@ -1,6 +1,6 @@
 //! What HAProxy answers, read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// A server of a backend.
@@ -91,32 +91,44 @@ fn number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Resul
     text.parse().map_err(|_| Unexpected::Form(format!("`{name}` is {text:?}, which is no such number")))
 }
 
-/// What `show servers state BACKEND` lists. A server without an address of its own is none of ours, and has no port then.
-pub(super) fn servers(answer: &str) -> Result<Vec<Listed>, Unexpected> {
-    let mut servers = Vec::new();
+/// Reads the response to `show servers state BACKEND`: all servers whose names begin with `prefix`, and the names of the others.
+///
+/// Nothing but the name of another server is read: it may have no address or port, or a form that is unknown here, and must not
+/// stop the mirror.
+pub(super) fn servers(answer: &str, prefix: &str) -> Result<(Vec<Listed>, BTreeSet<String>), Unexpected> {
+    let (mut servers, mut others) = (Vec::new(), BTreeSet::new());
     for row in rows(answer)? {
-        let address = field(&row, "srv_addr")?;
+        let name = field(&row, "srv_name")?.to_owned();
+        if !name.starts_with(prefix) {
+            others.insert(name);
+            continue;
+        }
         let checks: u32 = number(&row, "srv_check_state")?;
-        let ip = address.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
+        // A server without an address is none that the mirror wants.
+        let ip = field(&row, "srv_addr")?.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
         servers.push(Listed {
-            name: field(&row, "srv_name")?.to_owned(),
+            name,
             address: SocketAddr::new(ip, number(&row, "srv_port")?),
             weight: number(&row, "srv_uweight")?,
             is_ready: number::<u32>(&row, "srv_admin_state")? == 0,
             is_unchecked: checks & CHECK_CONFIGURED != 0 && checks & CHECK_ENABLED == 0,
         });
     }
-    Ok(servers)
+    Ok((servers, others))
 }
 
-/// How many sessions each server has now, as `show stat BACKEND 4 -1` lists them, separated by commas.
-pub(super) fn used(answer: &str) -> Result<BTreeMap<String, u64>, Unexpected> {
+/// Reads the number of sessions of each server whose name begins with `prefix` from the response to `show stat BACKEND 4 -1`.
+pub(super) fn used(answer: &str, prefix: &str) -> Result<BTreeMap<String, u64>, Unexpected> {
     let mut lines = answer.lines().filter(|line| !line.is_empty());
     let head = lines.next().and_then(|line| line.strip_prefix("# ")).ok_or(Unexpected::Refused)?;
     let names: Vec<_> = head.split(',').collect();
-    let sessions = lines.map(|line| {
+    let mut sessions = BTreeMap::new();
+    for line in lines {
         let row = names.iter().copied().zip(line.split(',')).collect();
-        Ok((field(&row, "svname")?.to_owned(), number(&row, "scur")?))
-    });
-    sessions.collect()
+        let name = field(&row, "svname")?;
+        if name.starts_with(prefix) {
+            sessions.insert(name.to_owned(), number(&row, "scur")?);
+        }
+    }
+    Ok(sessions)
 }

@@ -15,32 +15,39 @@ fn haproxy() -> Haproxy {
 }
 
 #[test]
-fn the_state_of_servers_is_read_by_the_names_of_its_columns() {
-    let read = answers::servers(STATE).expect("a table");
-    let told: Vec<_> = read
-        .iter()
-        .map(|server| format!("{} {} {} {}", server.name, server.address, server.weight, server.is_ready))
-        .collect();
-    assert_eq!(told, ["other 127.0.0.1:1 0 true", "sf-a 10.0.0.1:8001 10 true", "sf-b [fd00::1]:8002 7 false"]);
+fn state_is_read_by_the_names_of_its_columns() {
+    // The port of another server is `-` where it has none.
+    for state in
+        [STATE.to_owned(), STATE.replace("- 1 - 0", "- - - 0").replace("other 127.0.0.1 2 0 0", "other - 2 0 x")]
+    {
+        let (read, others) = answers::servers(&state, "sf-").expect("a table");
+        let told: Vec<_> = read
+            .iter()
+            .map(|server| format!("{} {} {} {}", server.name, server.address, server.weight, server.is_ready))
+            .collect();
+        assert_eq!(told, ["sf-a 10.0.0.1:8001 10 true", "sf-b [fd00::1]:8002 7 false"]);
+        assert_eq!(others, BTreeSet::from(["other".to_owned()]));
+    }
     let (head, rest) = STATE.split_once("srv_addr srv_op_state").expect("two columns");
     let swapped = format!("{head}srv_op_state srv_addr{rest}").replace("10.0.0.1 2", "2 10.0.0.1");
-    assert_eq!(answers::servers(&swapped).expect("a table")[1].address, "10.0.0.1:8001".parse().expect("an address"));
+    let (read, _) = answers::servers(&swapped, "sf-").expect("a table");
+    assert_eq!(read[0].address, "10.0.0.1:8001".parse().expect("an address"));
 }
 
 #[test]
-fn what_is_no_table_is_no_empty_one() {
-    assert_eq!(answers::servers("Can't find backend.\n"), Err(answers::Unexpected::Refused));
-    assert_eq!(answers::servers(""), Err(answers::Unexpected::Refused));
-    let cut = STATE.replace(" 10 10 0 1", " ten 10 0 1");
-    assert!(matches!(answers::servers(&cut), Err(answers::Unexpected::Form(why)) if why.contains("srv_uweight")));
+fn response_without_table_is_no_empty_table() {
+    let servers = |answer: &str| answers::servers(answer, "sf-").expect_err("no table");
+    assert_eq!(servers("Can't find backend.\n"), answers::Unexpected::Refused);
+    assert_eq!(servers(""), answers::Unexpected::Refused);
+    let cut = servers(&STATE.replace(" 10 10 0 1", " ten 10 0 1"));
+    assert!(matches!(&cut, answers::Unexpected::Form(why) if why.contains("srv_uweight")), "{cut:?}");
 }
 
 #[test]
-fn the_sessions_of_servers_are_read() {
-    let answer = "# pxname,svname,qcur,qmax,scur,smax,\nweb,other,0,0,0,0,\nweb,sf-a,0,0,2,7,\n\n";
-    let expected = [("other".to_owned(), 0), ("sf-a".to_owned(), 2)];
-    assert_eq!(answers::used(answer), Ok(BTreeMap::from(expected)));
-    assert_eq!(answers::used("No such proxy.\n"), Err(answers::Unexpected::Refused));
+fn sessions_of_the_mirrors_servers_are_read() {
+    let answer = "# pxname,svname,qcur,qmax,scur,smax,\nweb,other,0,0,-,0,\nweb,sf-a,0,0,2,7,\n\n";
+    assert_eq!(answers::used(answer, "sf-"), Ok(BTreeMap::from([("sf-a".to_owned(), 2)])));
+    assert_eq!(answers::used("No such proxy.\n", "sf-"), Err(answers::Unexpected::Refused));
 }
 
 #[test]
