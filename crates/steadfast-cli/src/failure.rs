@@ -42,6 +42,11 @@ impl Failure {
         Self { code: CONFIG, message: message.to_string() }
     }
 
+    /// Whether something could not be done, and may be possible later.
+    pub(crate) fn is_run(&self) -> bool {
+        self.code == RUN
+    }
+
     /// Tells the failure, and turns it into the program's exit code.
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("error: {self}");

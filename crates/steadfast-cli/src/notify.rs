@@ -13,8 +13,10 @@
 //! | `standing`, `figures` | how things stand, for a monitor |
 //! | `status` | the same for who asks |
 //! | `rbac` | what the program has to be allowed |
-//! | `commands` | `check`, `explain`, `schema`, `redrive` |
+//! | `check` | all mistakes of a configuration at once |
+//! | `commands` | `explain`, `schema`, `redrive` |
 
+mod check;
 mod cluster;
 mod commands;
 mod doubts;
@@ -37,7 +39,7 @@ pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     match args.command {
         None if args.dry_run => mirrors::dry_run(&args.config.unwrap_or_default()).await,
         None => run::run(args).await,
-        Some(NotifyCommand::Check { config, online }) => commands::check(&config, online).await,
+        Some(NotifyCommand::Check { config, online }) => check::check(&config, online).await,
         Some(NotifyCommand::Explain { config, object, namespace, cluster, embedded }) => {
             let of = commands::Of { object, namespace, cluster, embedded };
             commands::explain(&config, of).await

@@ -1,5 +1,6 @@
 //! The configuration: what to look at, when to act, what to send and where to.
 
+pub mod endpoints;
 pub mod mirrors;
 pub mod secret;
 pub mod sinks;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use endpoints::{EndpointPort, Endpoints, Family};
 use sinks::Sink;
 pub use span::{MAX_SPAN, Span};
 
@@ -66,8 +68,19 @@ impl Cluster {
 pub struct Rule {
     /// What it is called: what was sent by it is remembered under this name.
     pub name: String,
-    /// What to look at, by any name that kubectl takes: `pods`, `deploy`, `widgets.example.com`.
+    /// Resources that the rule reads, by any name that kubectl takes: `pods`, `deploy`, `widgets.example.com`.
+    #[serde(default)]
     pub resources: Vec<String>,
+    /// For mirrors, instead of `resources` and `send`: the Services whose endpoints are mirrored, `NAMESPACE/SERVICE` each.
+    pub endpoints: Option<Endpoints>,
+    /// With `endpoints`: the port, by its name or by its number at the endpoints. Optional if the Service has one port.
+    pub port: Option<EndpointPort>,
+    /// With `endpoints`: the address family, `ipv4` or `ipv6`. Both by default; for a sink of nftables or IPVS the family of its
+    /// own address.
+    pub family: Option<Family>,
+    /// With `endpoints` and a sink of `dns`: the name that the addresses get. An endpoint with a host name, such as a pod of a
+    /// `StatefulSet`, has the name `HOSTNAME.HOST` too.
+    pub host: Option<String>,
     /// In which clusters; all that are configured unless given.
     #[serde(default)]
     pub clusters: Vec<String>,

@@ -4,16 +4,17 @@
 //! the places by path (`rules[2].when`), as serde's own errors name it.
 
 mod found;
+mod parts;
 mod toml;
 mod yaml;
 
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::problem::{Place, Problem};
 use found::{Stand, Stands};
+pub(crate) use parts::{Incomplete, Parsed};
 
 /// A file that was read.
 #[derive(Debug)]
@@ -44,33 +45,31 @@ impl Document {
         Ok(Self { file: file.to_owned(), text: text.to_owned(), value, stands })
     }
 
-    /// What it says, as `T`.
-    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Problem> {
-        serde_path_to_error::deserialize(&self.value).map_err(|error| {
-            let path = error.path().to_string();
-            // Whoever writes a secret where its place belongs does not want to read it in a log.
-            let is_secret = ["secret", "hmac"].iter().any(|word| path.contains(word));
-            let what = if is_secret {
-                "it does not say where a secret is to be found, as {file = \"key\"} and {env = \"KEY\"} do".to_owned()
-            } else {
-                error.inner().to_string()
-            };
-            // What is unknown is the key, what does not fit is the value.
-            let of_key = what.starts_with("unknown field");
-            let remedy = if of_key {
-                "take it out, or spell it as one of those; `steadfast notify schema` has them all"
-            } else if what.starts_with("missing field") {
-                "add it; `steadfast notify schema` says what belongs there"
-            } else {
-                "`steadfast notify schema` says what belongs there"
-            };
-            let place = if of_key { self.key(&path) } else { self.value(&path) };
-            let what = if path == "." { what } else { format!("{path}: {what}") };
-            Problem { file: self.file.clone(), place, what, remedy: remedy.to_owned() }
-        })
+    /// Returns the problem of an error of serde, with its place.
+    fn problem_of(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+        let path = error.path().to_string();
+        // Whoever writes a secret where its place belongs does not want to read it in a log.
+        let is_secret = ["secret", "hmac"].iter().any(|word| path.contains(word));
+        let what = if is_secret {
+            "it does not say where a secret is to be found, as {file = \"key\"} and {env = \"KEY\"} do".to_owned()
+        } else {
+            error.inner().to_string()
+        };
+        // What is unknown is the key, what does not fit is the value.
+        let of_key = what.starts_with("unknown field");
+        let remedy = if of_key {
+            "take it out, or spell it as one of those; `steadfast notify schema` has them all"
+        } else if what.starts_with("missing field") {
+            "add it; `steadfast notify schema` says what belongs there"
+        } else {
+            "`steadfast notify schema` says what belongs there"
+        };
+        let place = if of_key { self.key(&path) } else { self.value(&path) };
+        let what = if path == "." { what } else { format!("{path}: {what}") };
+        Problem { file: self.file.clone(), place, what, remedy: remedy.to_owned() }
     }
 
-    /// Returns the value under these keys.
+    /// The value below these keys, as written.
     pub(crate) fn at(&self, keys: &[&str]) -> Option<&Value> {
         keys.iter().try_fold(&self.value, |value, key| value.get(key))
     }

@@ -35,7 +35,16 @@ pub fn explain(rule: &Compiled, subject: &Subject, looked_at: Result<&Value, Ove
         Err(why) => {
             line(match why {
                 Overlooked::Cluster => format!("does not look: it is for the clusters {}", config.clusters.join(", ")),
-                Overlooked::Resource => format!("does not look: it is for {}", config.resources.join(", ")),
+                Overlooked::Resource => match &config.endpoints {
+                    Some(endpoints) => {
+                        let services = endpoints.written().into_iter().map(|(_, service)| service);
+                        let services = services.collect::<Vec<_>>().join(", ");
+                        format!(
+                            "does not look: it mirrors the endpoints of {services}; explain one of their endpointslices"
+                        )
+                    }
+                    None => format!("does not look: it is for {}", config.resources.join(", ")),
+                },
                 Overlooked::Namespace => {
                     format!("does not look: it is for the namespaces {}", config.namespaces.join(", "))
                 }

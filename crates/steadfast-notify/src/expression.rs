@@ -3,6 +3,7 @@
 mod flaw;
 mod kinds;
 mod known;
+mod uses;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -15,6 +16,8 @@ use crate::change::{Change, State};
 use crate::path::FieldOf;
 pub(crate) use flaw::{Flaw, Purpose};
 use kinds::Checker;
+use uses::Uses;
+pub(crate) use uses::{Chain, Constant, Step};
 
 /// What expressions have beside what CEL itself has: its extension for strings.
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
@@ -30,6 +33,8 @@ pub(crate) struct Expression {
     pub(crate) is_of_changes: bool,
     /// The paths that it asks `changed(…)` for, as they are written.
     pub(crate) paths: Vec<String>,
+    /// Fields and constants that it uses.
+    pub(crate) uses: Uses,
 }
 
 impl Expression {
@@ -52,7 +57,8 @@ impl Expression {
         }
         let paths = checker.paths;
         let is_of_changes = !paths.is_empty() || program.references().has_variable("old");
-        Ok(Self { program, is_of_changes, paths })
+        let uses = Uses::of(text);
+        Ok(Self { program, is_of_changes, paths, uses })
     }
 
     /// What it comes to; the error says what went wrong, and nothing of any value.

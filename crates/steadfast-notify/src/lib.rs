@@ -17,9 +17,12 @@
 //! | [`outbox`], [`outcome`] | what waits for one sink: what goes next, and when; without clock or task |
 //! | `courier`, `chance` | an outbox at work: time, tasks, the stream at its end |
 //! | [`sink`], `secret`, `template` | the streams: standard output, programs, webhooks; what nobody else is to see |
+//! | `fields` | fields of resources, by the cluster's OpenAPI document |
+//! | `inspect` | programs, secrets and certificates that a configuration refers to |
 //! | `reach` | whether what lies outside is there, asked before anything is sent |
 //! | [`dead`], `redrive` | what could not be delivered, and trying it again |
 //! | `engine`, [`notice`] | all of it together, and what it tells |
+//! | `endpoints` | the endpoints of Services as entries of mirrors: EndpointSlices, read and merged |
 //! | `mirror`, `shape` | sinks that are made equal to what rules send, and what that has to be |
 //! | `state`, `short_hash` | the folder of what no restart may forget, and its lock; names in it |
 //! | `supervise` | long-lived tasks, restarted when they end unexpectedly |
@@ -33,10 +36,13 @@ pub mod change;
 pub mod config;
 pub mod dead;
 mod document;
+mod endpoints;
 mod engine;
 pub mod explain;
 mod expression;
+mod fields;
 mod follow;
+mod inspect;
 pub mod message;
 mod mirror;
 pub mod notice;
@@ -62,7 +68,9 @@ mod trouble;
 mod worker;
 
 pub use engine::{Counts, Engine, Streams};
+pub use fields::{Schemas, Typed};
 pub use follow::{Following, forget_others};
+pub use inspect::Findings;
 pub use mirror::{
     Approvals, Feed, How, MAX_LISTED, MirrorStanding, MirrorTask, Openings, Play, Seen, View, ViewSource, previewed,
 };

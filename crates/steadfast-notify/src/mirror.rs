@@ -5,12 +5,14 @@
 
 mod approvals;
 mod collect;
+pub(crate) mod constants;
 mod driver;
 pub(crate) mod drivers;
 mod entry;
 mod feed;
 mod keeper;
 mod open;
+mod slices;
 mod task;
 mod view;
 

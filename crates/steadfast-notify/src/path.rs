@@ -24,6 +24,16 @@ impl FieldOf {
     }
 }
 
+impl FieldOf {
+    /// The steps: the name of a field, or `None` for an item of a list.
+    pub(crate) fn names(&self) -> impl Iterator<Item = Option<&str>> {
+        self.0.iter().map(|step| match step {
+            Step::Field(name) => Some(name.as_str()),
+            Step::Item(_) => None,
+        })
+    }
+}
+
 impl FromStr for FieldOf {
     /// What is wrong with it.
     type Err = String;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::config::sinks::Sink;
 use crate::config::{Cluster, Config, Rule};
-use crate::document::Document;
+use crate::document::{Document, Parsed};
 use crate::problem::{Place, Problem, Problems};
 use crate::rule::Compiled;
 use checks::Checks;
@@ -49,17 +49,18 @@ impl Plan {
     ///
     /// All that is wrong with it: each with its place and what to do.
     pub fn load(file: &Path) -> Result<Self, Problems> {
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|error| {
-            let remedy = "name a file that is there and may be read".to_owned();
-            Problems(vec![Problem {
-                file: name.clone(),
-                place: Place::START,
-                what: format!("it cannot be read: {error}"),
-                remedy,
-            }])
-        })?;
+        let (name, text) = text_of(file)?;
         Self::read(&name, &text)
+    }
+
+    /// Reads as much of a file as possible; see [`examine`](Self::examine).
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read at all, or lacks what a plan needs.
+    pub fn examine_file(file: &Path) -> Result<(Self, Vec<Problem>), Problems> {
+        let (name, text) = text_of(file)?;
+        Self::examine(&name, &text)
     }
 
     /// Reads a configuration from `text`, which a file of this name has.
@@ -68,23 +69,34 @@ impl Plan {
     ///
     /// All that is wrong with it.
     pub fn read(file: &str, text: &str) -> Result<Self, Problems> {
-        let one = |problem| Problems(vec![problem]);
-        let document = Document::read(file, text).map_err(one)?;
-        let config: Config = document.parse().map_err(one)?;
-        let mut checks = Checks::new(&document);
-        checks.look_through(&config);
-        let rules = checks.compiled(&config);
-        let mut problems = checks.problems;
-        if !problems.is_empty() {
+        let (plan, problems) = Self::examine(file, text)?;
+        if problems.is_empty() { Ok(plan) } else { Err(Problems(problems)) }
+    }
+
+    /// Reads as much of a configuration from `text` as possible: a plan without what is wrong, for further checks, and all that is
+    /// wrong, in the order of the file.
+    ///
+    /// # Errors
+    ///
+    /// If the text cannot be read at all, or lacks what a plan needs.
+    pub fn examine(file: &str, text: &str) -> Result<(Self, Vec<Problem>), Problems> {
+        let document = Document::read(file, text).map_err(|problem| Problems(vec![problem]))?;
+        let Parsed { value, mut problems, incomplete } = document.parse_parts::<Config>();
+        let Some(config) = value else {
             problems.sort_by_key(|problem| problem.place);
             return Err(Problems(problems));
-        }
+        };
+        let mut checks = Checks::new(&document, incomplete);
+        checks.look_through(&config);
+        let rules = checks.compiled(&config);
+        problems.append(&mut checks.problems);
+        problems.sort_by_key(|problem| problem.place);
         let folder = Path::new(file).parent().map(Path::to_owned).unwrap_or_default();
         let mut clusters = config.clusters;
         if clusters.is_empty() {
             clusters.insert(DEFAULT_CLUSTER.to_owned(), Cluster::default());
         }
-        Ok(Self {
+        let plan = Self {
             clusters,
             sinks: config.sinks,
             rules,
@@ -94,7 +106,13 @@ impl Plan {
             keeps: config.state.checkpoint,
             folder,
             document,
-        })
+        };
+        Ok((plan, problems))
+    }
+
+    /// The file that the plan was read from.
+    pub(crate) fn document(&self) -> &Document {
+        &self.document
     }
 
     /// The clusters of a rule, by name.
@@ -145,7 +163,8 @@ impl Plan {
 
     /// A problem with the `number`th resource of a rule, which is found out only when a server is asked.
     pub fn problem_with_resource(&self, rule: &Compiled, number: usize, what: impl Into<String>) -> Problem {
-        let path = format!("rules[{}].resources[{number}]", rule.number);
+        let field = if rule.endpoints.is_some() { "endpoints".to_owned() } else { format!("resources[{number}]") };
+        let path = format!("rules[{}].{field}", rule.number);
         self.document.problem(&path, what, "name one that the server has; `kubectl api-resources` lists them")
     }
 
@@ -191,4 +210,19 @@ fn fingerprint_files(value: &Value, folder: &Path, hasher: &mut DefaultHasher) {
         Value::Array(values) => values.iter().for_each(|value| fingerprint_files(value, folder, hasher)),
         _ => {}
     }
+}
+
+/// Returns the name and the text of a file.
+fn text_of(file: &Path) -> Result<(String, String), Problems> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let remedy = "name a file that is there and may be read".to_owned();
+        Problems(vec![Problem {
+            file: name.clone(),
+            place: Place::START,
+            what: format!("it cannot be read: {error}"),
+            remedy,
+        }])
+    })?;
+    Ok((name, text))
 }

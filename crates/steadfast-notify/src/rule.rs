@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::change::Change;
 use crate::config::Rule;
+use crate::endpoints::EndpointSource;
 use crate::expression::{Bindings, Expression};
 
 /// A rule whose expressions are read.
@@ -16,6 +17,8 @@ pub struct Compiled {
     pub config: Rule,
     pub(crate) when: Option<Expression>,
     pub(crate) send: Option<Expression>,
+    /// The endpoints that the rule mirrors, instead of evaluating expressions.
+    pub(crate) endpoints: Option<EndpointSource>,
 }
 
 /// What a rule makes of a change.
@@ -62,6 +65,13 @@ impl Compiled {
 
     /// What it would send if it were for all kinds of events.
     pub(crate) fn project(&self, change: &Arc<Change>) -> Verdict {
+        if let Some(endpoints) = &self.endpoints {
+            let slice = change.object().map_or(&Value::Null, |state| state.shown());
+            return match endpoints.explained(&change.subject.cluster, slice) {
+                Ok(value) => Verdict::Fires(value),
+                Err(why) => Verdict::Failed { expression: "endpoints", why },
+            };
+        }
         if self.when.is_none() && self.send.is_none() {
             return Verdict::Fires(who(change));
         }

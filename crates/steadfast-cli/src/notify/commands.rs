@@ -1,4 +1,4 @@
-//! `check`, `explain`, `schema`, `redrive`.
+//! `explain`, `schema`, `redrive`.
 
 use std::io;
 use std::path::Path;
@@ -14,9 +14,9 @@ use steadfast_notify::explain::{Overlooked, explain as told};
 use steadfast_notify::rule::Compiled;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Openings, Plan, config, reach};
+use steadfast_notify::{Plan, config};
 
-use super::places::{Place, connected, sources};
+use super::places::{Place, connected};
 use crate::aside::{self, print};
 use crate::catalog::Found;
 use crate::connect::{Trouble, trouble};
@@ -26,23 +26,6 @@ use crate::names::Wanted;
 
 fn stdout() -> Arc<dyn Stream> {
     Arc::new(Lines::new(io::stdout(), |_| {}))
-}
-
-/// Says what is wrong with a configuration.
-pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
-    let plan = Plan::load(file).map_err(Failure::config)?;
-    plan.open(&stdout()).await.map_err(Failure::config)?;
-    let openings = Openings::of(&plan).await.map_err(Failure::config)?;
-    let asked = if online {
-        reach(&plan, &openings).await.map_err(Failure::config)?;
-        let places = connected(&plan, None).await?;
-        sources(&plan, &places).await.map_err(Failure::config)?;
-        ", its sinks can be reached, and its clusters have what it looks at"
-    } else {
-        "; --online asks its sinks and clusters, too"
-    };
-    let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
-    print(&format!("{}: nothing is wrong with its {rules} rules and {sinks} sinks{asked}\n", file.display()))
 }
 
 /// Prints the schema.

@@ -57,6 +57,29 @@ pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Plac
     Ok(places)
 }
 
+/// Connects to the clusters of `plan` that rules watch, each independently of the others, for [`PATIENCE`]. Returns those that it
+/// reached, and why not the others.
+pub(super) async fn attempted(plan: &Plan) -> (Places, Vec<(String, Failure)>) {
+    let clusters = plan.clusters.iter().filter(|(name, _)| is_watched(plan, name));
+    let attempts = clusters.map(|(name, cluster)| async {
+        let attempt = async {
+            let connection = connection(plan, cluster, None).await?;
+            let catalog = discovery::catalog(&connection, Some(PATIENCE)).await?;
+            let lookout = lookout(&connection, cluster);
+            Ok(Place { connection, catalog, lookout })
+        };
+        (name.clone(), attempt.await)
+    });
+    let (mut places, mut failed) = (Places::new(), Vec::new());
+    for (name, attempt) in join_all(attempts).await {
+        match attempt {
+            Ok(place) => _ = places.insert(name, place),
+            Err(why) => failed.push((name, why)),
+        }
+    }
+    (places, failed)
+}
+
 /// Returns whether any rule watches the cluster of this name.
 pub(super) fn is_watched(plan: &Plan, name: &str) -> bool {
     plan.rules.iter().any(|rule| plan.clusters_of(&rule.config).contains(&name))

@@ -3,6 +3,9 @@
 mod bad_input;
 #[cfg(unix)]
 mod chance;
+mod check;
+#[cfg(unix)]
+mod cookbook;
 mod deploy;
 mod endpoint;
 #[cfg(unix)]

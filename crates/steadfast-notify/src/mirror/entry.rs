@@ -77,7 +77,8 @@ fn whole(value: &Value) -> Option<u64> {
     (number.fract() == 0.0 && (0.0..=65_535.0).contains(&number)).then_some(number as u64)
 }
 
-/// Reads the entries in `value`: a map is one entry, a list several, and null none.
+/// Reads the entries in `value`: a map is one entry, a list several, and null none. Lists in lists are flattened: the entries of an
+/// object are often the product of two of its lists.
 ///
 /// An entry without `ready` is ready if its `object` is. An entry without `key` gets the key of its object (`identity`); if the
 /// object gives several entries, their fields are appended.
@@ -90,8 +91,9 @@ pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &st
         Value::Null => return Ok(Vec::new()),
         Value::Object(fields) => (vec![fields], false),
         Value::Array(items) => {
-            let maps = items.iter().map(|item| item.as_object().ok_or("an item of its list is no map".to_owned()));
-            (maps.collect::<Result<Vec<_>, _>>()?, true)
+            let mut maps = Vec::with_capacity(items.len());
+            flatten(items, &mut maps)?;
+            (maps, true)
         }
         _ => return Err("it is neither a map nor a list of maps".to_owned()),
     };
@@ -112,6 +114,18 @@ pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &st
         return Err(format!("two of its entries have the key {:?}: give each a `key` of its own", twice[0]));
     }
     Ok(entries)
+}
+
+/// Appends the maps in `items`, in order. Parsers limit the depth of values.
+fn flatten<'a>(items: &'a [Value], maps: &mut Vec<&'a Map<String, Value>>) -> Result<(), String> {
+    for item in items {
+        match item {
+            Value::Object(fields) => maps.push(fields),
+            Value::Array(items) => flatten(items, maps)?,
+            _ => return Err("an item of its list is no map".to_owned()),
+        }
+    }
+    Ok(())
 }
 
 fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<Entry, String> {
@@ -181,6 +195,7 @@ mod tests {
         };
         assert_eq!(keys(one.clone()), [("a".to_owned(), true)]);
         assert_eq!(keys(json!([one, other])), [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert_eq!(keys(json!([[one], [], [[other]]])), [("a".to_owned(), true), ("b".to_owned(), false)]);
         assert_eq!(keys(Value::Null), []);
     }
 

@@ -31,9 +31,14 @@ impl Openings {
     ///
     /// What of them cannot be: a name that is none.
     pub async fn of(plan: &Plan) -> Result<Self, Problems> {
+        let (opened, problems) = Self::possible(plan).await;
+        all_or(opened, problems)
+    }
+
+    /// Opens all mirrors of `plan` that can be opened. Returns the problems of the others.
+    pub async fn possible(plan: &Plan) -> (Self, Vec<Problem>) {
         let (opened, unopened) = Self::attempt(plan).await;
-        let problems = unopened.into_iter().map(|unopened| unopened.problem).collect();
-        all_or(Self(opened), problems)
+        (Self(opened), unopened.into_iter().map(|unopened| unopened.problem).collect())
     }
 
     /// Checks what the configuration says of its mirrors. A secret or certificate that cannot be read is no such error: it may

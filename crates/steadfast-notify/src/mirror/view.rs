@@ -13,8 +13,10 @@ use tokio::sync::watch;
 
 use super::collect::Claim;
 use super::entry::{Entry, entries, has_ended};
+use super::slices::{Living, SliceSet};
 use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
+use crate::endpoints::Slice;
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
 use crate::source::{Lookout, Source, subject, whole};
@@ -35,6 +37,8 @@ pub(super) struct Presence {
     cluster: String,
     selection: String,
     snapshot: Arc<Snapshot<Lazy<DynamicObject>>>,
+    /// The endpoints of Services, if these are the objects of the entries.
+    living: Option<Arc<Living>>,
 }
 
 impl Presence {
@@ -43,6 +47,9 @@ impl Presence {
         let ObjectId { cluster, selection, namespace, name, .. } = &origin.object;
         if (cluster, selection) != (&self.cluster, &self.selection) {
             return None;
+        }
+        if let Some(living) = &self.living {
+            return Some(living.contains(&(namespace.clone(), name.clone(), origin.uid.clone())));
         }
         let namespace = (!namespace.is_empty()).then_some(namespace.as_str());
         Some(match self.snapshot.get(namespace, name) {
@@ -73,6 +80,8 @@ pub struct View {
     /// The state of the cache that `sent` is of.
     seen: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
     sent: BTreeMap<ObjectKey, Sent>,
+    /// The `EndpointSlice`s, if the rule mirrors the endpoints of Services; `sent` is empty then.
+    slices: SliceSet,
     /// Whether there was a moment without doubt: what an earlier life of the program has kept is no ground to put anything in.
     is_confirmed: bool,
 }
@@ -86,7 +95,8 @@ impl View {
     pub fn begin(lookout: &Lookout, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
         let informer = source.informer(lookout, None)?;
         let connection = lookout.connection;
-        Ok(Self { source, connection, rule, informer, seen: None, sent: BTreeMap::new(), is_confirmed: false })
+        let (sent, slices) = (BTreeMap::new(), SliceSet::default());
+        Ok(Self { source, connection, rule, informer, seen: None, sent, slices, is_confirmed: false })
     }
 
     /// Returns whether this is the view of `source` for `rule`, which may have been read again without a change.
@@ -147,16 +157,42 @@ impl View {
         }
         for key in gone {
             self.sent.remove(&key);
+            self.slices.remove(&key);
         }
         for (number, entry) in come.iter().enumerate() {
             if number % AT_ONCE == AT_ONCE - 1 {
                 tokio::task::yield_now().await;
             }
+            if self.rule.endpoints.is_some() {
+                self.slices.insert(entry.key().clone(), self.slice(entry));
+                continue;
+            }
             let sent = self.ask(entry, shape);
             self.sent.insert(entry.key().clone(), sent);
         }
         self.seen = Some(now);
+        if let Some(endpoints) = &self.rule.endpoints {
+            self.slices.resolve(endpoints, &self.object_id("", ""), shape);
+        }
         true
+    }
+
+    /// Reads an `EndpointSlice` from the cache.
+    fn slice(&self, entry: &Cached<Lazy<DynamicObject>>) -> Result<Slice, String> {
+        match entry.object().map(Object::decoded) {
+            Some(Ok(object)) => Slice::read(&whole(&object, &self.source.resource)),
+            _ => Err("it cannot be decoded".to_owned()),
+        }
+    }
+
+    fn object_id(&self, namespace: &str, name: &str) -> ObjectId {
+        ObjectId {
+            rule: self.rule.config.name.clone(),
+            cluster: self.source.cluster.clone(),
+            selection: self.selection(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     /// The cluster that it looks at.
@@ -167,7 +203,11 @@ impl View {
     /// The state of the cache that the entries are of.
     pub(super) fn presence(&self) -> Option<Presence> {
         let snapshot = self.seen.clone()?;
-        Some(Presence { cluster: self.source.cluster.clone(), selection: self.selection(), snapshot })
+        let living = match self.rule.endpoints {
+            Some(_) => Some(self.slices.living()?),
+            None => None,
+        };
+        Some(Presence { cluster: self.source.cluster.clone(), selection: self.selection(), snapshot, living })
     }
 
     fn selection(&self) -> String {
@@ -176,18 +216,11 @@ impl View {
 
     /// What the rule sends of each object, in the order of their names.
     pub(super) fn sent(&self) -> impl Iterator<Item = &Sent> {
-        self.sent.values()
+        self.sent.values().chain(self.slices.sent())
     }
 
     fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> Sent {
-        let rule = &self.rule.config.name;
-        let mut object = ObjectId {
-            rule: rule.clone(),
-            cluster: self.source.cluster.clone(),
-            selection: self.selection(),
-            namespace: entry.key().namespace().unwrap_or_default().to_owned(),
-            name: entry.key().name().to_owned(),
-        };
+        let mut object = self.object_id(entry.key().namespace().unwrap_or_default(), entry.key().name());
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let why = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
             return Sent { object, entries: Err(why) };
@@ -236,7 +269,7 @@ impl View {
 }
 
 /// The owner of the entries of an object: removals are counted for each owner alone, and a place belongs to one of them.
-fn group(Subject { cluster, namespace, .. }: &Subject) -> String {
+pub(super) fn group(Subject { cluster, namespace, .. }: &Subject) -> String {
     if namespace.is_empty() { cluster.clone() } else { format!("{cluster}/{namespace}") }
 }
 

@@ -1,5 +1,7 @@
 //! What serde cannot see: whether the parts of a configuration go together.
 
+mod source;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +9,10 @@ use std::time::Duration;
 use crate::config::secret::UrlFrom;
 use crate::config::sinks::{MIRRORS, STREAMS, Sink, Webhook};
 use crate::config::{Config, EventKind, Rule, Span};
-use crate::document::Document;
+use crate::document::{Document, Incomplete};
+use crate::endpoints::EndpointSource;
 use crate::expression::{Expression, Flaw, Purpose};
+use crate::mirror::constants::rejected;
 use crate::mirror::drivers;
 use crate::problem::Problem;
 use crate::rule::Compiled;
@@ -21,15 +25,18 @@ const SHORTEST_AUDIT: Duration = Duration::from_secs(1);
 pub(super) struct Checks<'a> {
     document: &'a Document,
     pub(super) problems: Vec<Problem>,
+    incomplete: Incomplete,
 }
 
 impl<'a> Checks<'a> {
-    pub(super) fn new(document: &'a Document) -> Self {
-        Self { document, problems: Vec::new() }
+    pub(super) fn new(document: &'a Document, incomplete: Incomplete) -> Self {
+        Self { document, problems: Vec::new(), incomplete }
     }
 
     fn wrong(&mut self, path: &str, what: impl Into<String>, remedy: impl Into<String>) {
-        self.problems.push(self.document.problem(path, what, remedy));
+        if !self.incomplete.explains(path) {
+            self.problems.push(self.document.problem(path, what, remedy));
+        }
     }
 
     /// Whatever is not an expression.
@@ -81,7 +88,11 @@ impl<'a> Checks<'a> {
 
     fn rule(&mut self, path: &str, rule: &Rule, config: &Config) {
         for (field, is_empty, remedy) in [
-            ("resources", rule.resources.is_empty(), "name what to look at, as [\"pods\"]"),
+            (
+                "resources",
+                rule.resources.is_empty() && self.document.has(&format!("{path}.resources")),
+                "name what to look at, as [\"pods\"]",
+            ),
             ("to", rule.to.is_empty(), "name a sink"),
             ("events", rule.events.is_empty(), "name a kind of event, or leave it out for all of them"),
         ] {
@@ -89,6 +100,7 @@ impl<'a> Checks<'a> {
                 self.wrong(&format!("{path}.{field}"), format!("the list of `{field}` is empty"), remedy);
             }
         }
+        self.source(path, rule, config);
         for (field, words) in [("resources", &rule.resources), ("namespaces", &rule.namespaces)] {
             for (number, word) in words.iter().enumerate() {
                 if word.trim().is_empty()
@@ -227,7 +239,7 @@ impl<'a> Checks<'a> {
             let mirror = rule.to.iter().find(|name| config.sinks.get(*name).is_some_and(Sink::is_mirror));
             let Some(mirror) = mirror else { continue };
             let path = format!("rules[{number}]");
-            if rule.send.is_none() {
+            if rule.send.is_none() && rule.endpoints.is_none() {
                 let what = format!("the rule feeds the mirror {mirror:?} and does not say with what");
                 let remedy = "write with `send` which entry an object is there; docs/notify.md says what one has";
                 self.wrong(&path, what, remedy);
@@ -338,6 +350,10 @@ impl<'a> Checks<'a> {
     pub(super) fn compiled(&mut self, config: &Config) -> Vec<Arc<Compiled>> {
         let compiled = config.rules.iter().enumerate().map(|(number, rule)| {
             let path = |field: &str| format!("rules[{number}].{field}");
+            if let Some(endpoints) = EndpointSource::of(rule, config) {
+                let config = endpoints.watched(rule);
+                return Arc::new(Compiled { number, config, when: None, send: None, endpoints: Some(endpoints) });
+            }
             let when = self.expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
             let shapes: Vec<_> = rule.to.iter().filter_map(|name| drivers::shape(config.sinks.get(name)?)).collect();
             let mut send = None;
@@ -360,9 +376,31 @@ impl<'a> Checks<'a> {
                     }
                 }
             }
-            Arc::new(Compiled { number, config: rule.clone(), when, send })
+            if let (Some(send), Some(text)) = (&send, &rule.send) {
+                let sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));
+                self.constants(&path("send"), send, text, sinks);
+            }
+            Arc::new(Compiled { number, config: rule.clone(), when, send, endpoints: None })
         });
         compiled.collect()
+    }
+
+    /// Checks the constants of the entries that `send` writes out, by the targets of `sinks`.
+    fn constants<'s>(&mut self, path: &str, send: &Expression, text: &str, sinks: impl Iterator<Item = &'s Sink>) {
+        for sink in sinks {
+            for constants in &send.uses.maps {
+                for (number, what) in rejected(sink, constants) {
+                    let (what, remedy) =
+                        (format!("{path}: {what}"), "correct it; docs/notify.md lists what an entry has");
+                    let before = text.get(..constants[number].offset).unwrap_or_default();
+                    let offset = before.chars().count();
+                    let problem = self.document.problem_within(path, text, offset, what, remedy);
+                    if !self.problems.contains(&problem) {
+                        self.problems.push(problem);
+                    }
+                }
+            }
+        }
     }
 
     fn expression(&mut self, path: &str, text: Option<&str>, purpose: Purpose) -> Option<Expression> {

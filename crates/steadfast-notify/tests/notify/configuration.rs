@@ -240,3 +240,45 @@ fn a_file_that_is_not_there_or_in_no_language_is_an_error() {
     let told = self::told("rules.txt", GOOD);
     assert!(told.contains("call it .toml or .yaml"), "{told}");
 }
+
+#[test]
+fn every_mistake_is_reported_at_once() {
+    let text = "\
+[sinks.log.stdout]
+
+[sinks.web]
+haproxy = {sokcet = \"s\", backend = \"b\"}
+drain = \"soon\"
+
+[sinks.hook]
+webhook = {url = \"example.com\", batch = \"x\"}
+
+[[rules]]
+nam = \"one\"
+resources = [\"pods\"]
+to = [\"log\", \"lag\"]
+
+[[rules]]
+name = \"two\"
+resources = [\"pods\"]
+when = \"object.x = 1\"
+send = \"nothing\"
+events = [\"Gone\"]
+to = [\"hook\"]
+";
+    let told = told("a.toml", text);
+    let expected = [
+        ("4:12:", "unknown field `sokcet`"),
+        ("5:9:", "sinks.web.drain"),
+        ("8:18:", "it is no URL of a server"),
+        ("8:41:", "sinks.hook.webhook.batch"),
+        ("11:1:", "unknown field `nam`"),
+        ("18:18:", "rules[1].when"),
+        ("19:9:", "there is no `nothing`"),
+        ("20:11:", "unknown variant `Gone`"),
+    ];
+    assert_eq!(told.lines().count(), expected.len(), "{told}");
+    for (line, (place, what)) in told.lines().zip(expected) {
+        assert!(line.starts_with(&format!("a.toml:{place}")) && line.contains(what), "{line}: not {place} {what}");
+    }
+}

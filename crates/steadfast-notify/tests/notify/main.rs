@@ -1,6 +1,7 @@
 //! What the crate promises, from outside.
 
 mod configuration;
+mod constants;
 mod delivery;
 #[cfg(unix)]
 mod exec;

@@ -9,8 +9,10 @@ use crate::configuration::GOOD;
 
 fn examples() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/notify");
-    let entries = std::fs::read_dir(folder).expect("the examples").map(|entry| entry.expect("an example").path());
-    let files = entries.filter(|path| path.extension().is_some_and(|ending| ending == "toml" || ending == "yaml"));
+    let read = |folder| std::fs::read_dir(folder).expect("the examples").map(|entry| entry.expect("an example").path());
+    let files = read(folder.join("cookbook"))
+        .chain(read(folder))
+        .filter(|path| path.extension().is_some_and(|ending| ending == "toml" || ending == "yaml"));
     files.map(|path| (path.display().to_string(), std::fs::read_to_string(&path).expect("it is text"))).collect()
 }
 

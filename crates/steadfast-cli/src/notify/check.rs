@@ -1,0 +1,145 @@
+//! `check`: all mistakes of a configuration at once, offline or with its sinks and clusters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use serde_json::Value;
+use steadfast::Connection;
+use steadfast_notify::problem::{Problem, Problems};
+use steadfast_notify::rule::Compiled;
+use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::stdout::Lines;
+use steadfast_notify::{Findings, Openings, Plan, Schemas, Typed, reach};
+use tokio::time::timeout;
+
+use super::places::{Place, Places, attempted, sources};
+use crate::aside::{self, print};
+use crate::catalog::Found;
+use crate::failure::Failure;
+
+/// How long a server may take to describe the fields of one API version.
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Reports what is wrong with a configuration.
+pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
+    let (plan, mut problems) = Plan::examine_file(file).map_err(Failure::config)?;
+    let Findings { problems: found, warnings } = plan.inspect();
+    problems.extend(found);
+    let (openings, unopened) = Openings::possible(&plan).await;
+    problems.extend(unopened);
+    let stdout: Arc<dyn Stream> = Arc::new(Lines::new(io::stdout(), |_| {}));
+    if let Err(Problems(unopened)) = plan.open(&stdout).await {
+        problems.extend(unopened);
+    }
+    let mut unreachable = Vec::new();
+    if online {
+        let (reached, clusters) = join(reach(&plan, &openings), attempted(&plan)).await;
+        if let Err(Problems(silent)) = reached {
+            problems.extend(silent);
+        }
+        let (places, failed) = clusters;
+        for (cluster, failure) in failed {
+            let problem = plan.problem_with_cluster(&cluster, failure.to_string());
+            if failure.is_run() { unreachable.push(problem) } else { problems.push(problem) }
+        }
+        if let Err(Problems(missing)) = sources(&plan, &places).await {
+            problems.extend(missing);
+        }
+        problems.extend(unknown_fields(&plan, &places).await);
+    }
+    for warning in warnings {
+        aside::say(format_args!("warning: {warning}"));
+    }
+    let is_config = !problems.is_empty();
+    problems.extend(unreachable);
+    if !problems.is_empty() {
+        let problems = sorted(problems);
+        return Err(if is_config { Failure::config(problems) } else { Failure::run(problems) });
+    }
+    let asked = if online {
+        ", its sinks can be reached, and its clusters have what it looks at"
+    } else {
+        "; --online asks its sinks and clusters, too"
+    };
+    let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
+    print(&format!("{}: nothing is wrong with its {rules} rules and {sinks} sinks{asked}\n", file.display()))
+}
+
+/// All problems in the order of the file. Two checks may find the same one.
+fn sorted(mut problems: Vec<Problem>) -> Problems {
+    problems.sort_by(|one, other| (one.place, &one.what).cmp(&(other.place, &other.what)));
+    problems.dedup_by(|one, other| (one.place, &one.what) == (other.place, &other.what));
+    Problems(problems)
+}
+
+/// A version of an API group in a cluster.
+type Version<'a> = (&'a str, String, String);
+
+/// Returns the fields that rules select and their resources do not have.
+async fn unknown_fields(plan: &Plan, places: &Places) -> Vec<Problem> {
+    let watched: Vec<(&Arc<Compiled>, &str, Vec<Found>)> = plan
+        .rules
+        .iter()
+        .flat_map(|rule| plan.clusters_of(&rule.config).into_iter().map(move |cluster| (rule, cluster)))
+        .filter_map(|(rule, cluster)| {
+            let place = places.get(cluster)?;
+            let found = rule.config.resources.iter().map(|name| place.catalog.find(name).ok());
+            // The fields of a resource that does not exist cannot be told.
+            Some((rule, cluster, found.collect::<Option<Vec<_>>>()?))
+        })
+        .collect();
+    let versions: BTreeSet<Version<'_>> = watched
+        .iter()
+        .flat_map(|(_, cluster, found)| {
+            found.iter().map(|found| (*cluster, found.described.group.clone(), found.described.version.clone()))
+        })
+        .collect();
+    let fetched = versions.into_iter().map(|version| async {
+        let place: &Place = places.get(version.0)?;
+        let schemas = schemas(&place.connection, &version.1, &version.2).await;
+        if let Err(why) = &schemas {
+            let (cluster, group) = (version.0, if version.1.is_empty() { "the core group" } else { &version.1 });
+            aside::say(format_args!("warning: {cluster}: the fields of {group} are not checked: {why}"));
+        }
+        Some((version, schemas.ok()?))
+    });
+    let schemas: BTreeMap<Version<'_>, Schemas> = join_all(fetched).await.into_iter().flatten().collect();
+    let mut problems = Vec::new();
+    for (rule, cluster, found) in &watched {
+        let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let typed = found.iter().zip(&names).map(|(Found { described, .. }, resource)| {
+            let schemas = schemas.get(&(*cluster, described.group.clone(), described.version.clone()))?;
+            Some(Typed {
+                resource,
+                group: &described.group,
+                version: &described.version,
+                kind: &described.kind,
+                schemas,
+            })
+        });
+        if let Some(typed) = typed.collect::<Option<Vec<_>>>() {
+            problems.extend(plan.unknown_fields(rule, &typed));
+        }
+    }
+    problems
+}
+
+/// Fetches the schemas of one version of a group.
+async fn schemas(connection: &Connection, group: &str, version: &str) -> Result<Schemas, String> {
+    let path = if group.is_empty() {
+        format!("/openapi/v3/api/{version}")
+    } else {
+        format!("/openapi/v3/apis/{group}/{version}")
+    };
+    let request = hyper::Request::get(&path).body(Vec::new()).map_err(|error| error.to_string())?;
+    let client = connection.client();
+    let document = timeout(SCHEMA_TIMEOUT, client.request::<Value>(request)).await;
+    let document = document.map_err(|_| format!("{path} took longer than {} s", SCHEMA_TIMEOUT.as_secs()))?;
+    let document = document.map_err(|error| format!("{path}: {error}"))?;
+    Schemas::read(document).ok_or_else(|| format!("{path} has no schemas"))
+}

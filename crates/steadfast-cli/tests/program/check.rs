@@ -1,0 +1,107 @@
+//! `check` reports all mistakes at once; online also the fields that a cluster's resources do not have.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use crate::run::{file, finish, said, start_with, steadfast};
+
+/// Accepts connections in front of an API server: answers requests for `/openapi/v3/…` itself, and forwards all others.
+fn with_openapi(server: SocketAddr, document: &Value) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let document = document.to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let document = document.clone();
+            // A client that is gone needs no response.
+            std::thread::spawn(move || drop(answer(stream, server, &document)));
+        }
+    });
+    address
+}
+
+fn answer(mut client: TcpStream, server: SocketAddr, document: &str) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        client.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    if head.starts_with("GET /openapi/v3/apis/apps/v1 ") {
+        let length = document.len();
+        return write!(
+            client,
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{document}"
+        );
+    }
+    let mut server = TcpStream::connect(server)?;
+    // One request for each connection, so that the next one is seen too.
+    server.write_all(head.replacen("\r\n", "\r\nConnection: close\r\n", 1).as_bytes())?;
+    std::io::copy(&mut server, &mut client)?;
+    client.shutdown(Shutdown::Both)
+}
+
+#[test]
+fn check_online_reports_fields_that_do_not_exist() {
+    let runtime = Runtime::new().expect("a runtime");
+    let server = runtime.block_on(ApiServer::start()).expect("an API server");
+    let document = json!({"components": {"schemas": {"Deployment": {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}}},
+        "x-kubernetes-group-version-kind": [{"group": "apps", "version": "v1", "kind": "Deployment"}],
+    }}}});
+    let upstream = server.address(0).expect("an address");
+    let front = with_openapi(upstream, &document);
+    let kubeconfig = server.kubeconfig().replace(&upstream.to_string(), &front.to_string());
+    let kubeconfig = file("check-online-kubeconfig", &kubeconfig);
+    let rule = |name: &str, resource: &str, when: &str| {
+        format!("[[rules]]\nname = \"{name}\"\nresources = [\"{resource}\"]\nwhen = \"{when}\"\nto = [\"log\"]\n")
+    };
+    let text = format!(
+        "[sinks.log.stdout]\n{}{}{}",
+        rule("typo", "deployments", "object.spec.replcas > 1"),
+        rule("good", "deployments", "object.spec.replicas > 1"),
+        rule("unknown", "widgets", "object.spec.x > 1"),
+    );
+    let configuration = file("check-online.toml", &text);
+    let arguments = ["notify", "check", "--online", "-c", &configuration];
+    let output = finish(start_with(&arguments, &[("KUBECONFIG", &kubeconfig)]));
+    let told = said(&output);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    let typo = "check-online.toml:5:21: when: deployments.apps: no field `spec.replcas`, did you mean `replicas`?";
+    assert!(told.contains(typo), "{told}");
+    assert!(told.contains("check-online.toml:14:14: ") && told.contains("widgets"), "{told}");
+    assert_eq!(told.matches("check-online.toml:").count(), 2, "{told}");
+}
+
+#[test]
+fn check_reports_sinks_secrets_and_rules_together() {
+    let text = "[sinks.hook]\n\
+        webhook = {url = \"https://localhost/\", secret_headers = {Authorization = {file = \"steadfast-absent\"}}}\n\
+        [sinks.tool]\nexec = {command = [\"steadfast-no-such-program\"]}\n\
+        [sinks.names]\n\
+        dns = {server = \"127.0.0.1\", zone = \"example.org\", secret = {env = \"STEADFAST_NOT_SET\"}, mark = \"m\"}\n\
+        [[rules]]\nname = \"one\"\nresources = [\"pods\"]\nto = [\"hook\", \"tool\"]\nwhen = \"object.a = 1\"\n\
+        [[rules]]\nname = \"two\"\nresources = [\"pods\"]\nto = [\"names\"]\n\
+        send = \"{'name': object.a, 'type': 'MXX', 'data': 'a'}\"\n";
+    let configuration = file("check-all.toml", text);
+    let output = steadfast(&["notify", "check", "-c", &configuration]);
+    let told = said(&output);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    for (place, what) in [
+        ("2:", "the file steadfast-absent"),
+        ("4:", "there is no program \"steadfast-no-such-program\" in PATH"),
+        ("6:", "$STEADFAST_NOT_SET is not set"),
+        ("11:", "rules[0].when"),
+        ("16:", "`type`: \"MXX\" is not"),
+    ] {
+        let mut lines = told.lines();
+        let is_told = lines.any(|line| line.contains(&format!("check-all.toml:{place}")) && line.contains(what));
+        assert!(is_told, "no {place} {what} in:\n{told}");
+    }
+}

@@ -1,0 +1,155 @@
+//! An `EndpointSlice` (`discovery.k8s.io/v1`), as far as mirrors need it.
+//!
+//! Every field may be absent or null. The defaults are those of the API's documentation.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Label with the name of the Service that a slice belongs to.
+pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+/// An `EndpointSlice`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Slice {
+    metadata: Option<Metadata>,
+    address_type: Option<String>,
+    endpoints: Option<Vec<Endpoint>>,
+    ports: Option<Vec<Port>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    labels: Option<std::collections::BTreeMap<String, String>>,
+}
+
+/// One endpoint: usually a pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Endpoint {
+    addresses: Option<Vec<String>>,
+    conditions: Option<Conditions>,
+    pub(super) hostname: Option<String>,
+    target_ref: Option<TargetRef>,
+    pub(super) node_name: Option<String>,
+    pub(super) zone: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Conditions {
+    ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct TargetRef {
+    kind: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Port {
+    pub(super) name: Option<String>,
+    pub(super) port: Option<i64>,
+}
+
+/// What an endpoint can do, by its conditions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Condition {
+    /// It takes new connections.
+    pub(super) is_ready: bool,
+    /// It terminates, and serves while it does: usable if no endpoint of the Service is ready.
+    pub(super) is_serving: bool,
+    pub(super) is_terminating: bool,
+}
+
+impl Slice {
+    /// Reads a slice from its JSON.
+    ///
+    /// # Errors
+    ///
+    /// If a field has another type than the API defines.
+    pub(crate) fn read(object: &Value) -> Result<Self, String> {
+        Self::deserialize(object).map_err(|error| format!("it is not an EndpointSlice: {error}"))
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        self.metadata.as_ref().and_then(|metadata| metadata.namespace.as_deref()).unwrap_or_default()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
+    }
+
+    /// The name of the Service that the slice belongs to.
+    pub(super) fn service(&self) -> Option<&str> {
+        let labels = self.metadata.as_ref()?.labels.as_ref()?;
+        labels.get(SERVICE_LABEL).map(String::as_str)
+    }
+
+    /// Whether the slice has names instead of addresses.
+    pub(super) fn has_names(&self) -> bool {
+        self.address_type.as_deref() == Some("FQDN")
+    }
+
+    pub(super) fn endpoints(&self) -> &[Endpoint] {
+        self.endpoints.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn ports(&self) -> &[Port] {
+        self.ports.as_deref().unwrap_or_default()
+    }
+}
+
+impl Port {
+    /// The number, if it is a valid one. A port without number stands for all ports.
+    pub(super) fn number(&self) -> Option<u16> {
+        self.port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
+    }
+
+    /// The name; ports of a Service with a single port may have none.
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+}
+
+impl Endpoint {
+    /// The addresses that are IP addresses.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().flatten().filter_map(|address| address.parse().ok())
+    }
+
+    /// The first address that is none, if there is one.
+    pub(super) fn malformed_address(&self) -> Option<&str> {
+        let mut addresses = self.addresses.iter().flatten();
+        addresses.find(|address| address.parse::<IpAddr>().is_err()).map(String::as_str)
+    }
+
+    /// Name and UID of the pod behind the endpoint. The UID may be empty.
+    pub(super) fn pod(&self) -> Option<(&str, &str)> {
+        let target =
+            self.target_ref.as_ref().filter(|target| target.kind.as_deref().is_none_or(|kind| kind == "Pod"))?;
+        let name = target.name.as_deref().filter(|name| !name.is_empty())?;
+        Some((name, target.uid.as_deref().unwrap_or_default()))
+    }
+
+    /// The conditions with their defaults: no `ready` means ready, no `serving` the same as `ready`, no `terminating` not terminating.
+    ///
+    /// A terminating endpoint is never ready here, although the API reports it as ready for a Service with
+    /// `publishNotReadyAddresses`: a balancer must not send new connections to a pod that ends.
+    pub(super) fn condition(&self) -> Condition {
+        let Conditions { ready, serving, terminating } = self.conditions.clone().unwrap_or_default();
+        let (is_ready, is_terminating) = (ready.unwrap_or(true), terminating.unwrap_or(false));
+        Condition {
+            is_ready: is_ready && !is_terminating,
+            is_serving: is_terminating && serving.unwrap_or(is_ready),
+            is_terminating,
+        }
+    }
+}

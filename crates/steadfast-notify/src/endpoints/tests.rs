@@ -1,0 +1,226 @@
+#![expect(clippy::needless_pass_by_value, reason = "the values are written in place")]
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::plan::Plan;
+
+const SINKS: &str = "\
+[sinks.web]\nhaproxy = {socket = \"s\", backend = \"b\"}\n\
+[sinks.names]\ndns = {server = \"s\", zone = \"example.org\", secret = {env = \"X\"}, mark = \"m\"}\n\
+[sinks.keys]\netcd = {endpoints = [\"http://127.0.0.1:1\"], prefix = \"/p/\", mark = \"m\"}\n\
+[sinks.items]\nregistry = {url = \"http://a/{key}\", list = \"http://a/?o={mark}\", mark = \"m\"}\n\
+[sinks.four]\nipvs = {address = \"192.0.2.1:80\"}\n";
+
+/// Reads the rule with these `fields` for the sink of this name.
+fn source(to: &str, fields: &str) -> EndpointSource {
+    let sink = SINKS.split_inclusive('\n').collect::<Vec<_>>();
+    let at = sink.iter().position(|line| line.trim() == format!("[sinks.{to}]")).expect("a sink of this name");
+    let text = format!("{}{}[[rules]]\nname = \"r\"\nto = [\"{to}\"]\n{fields}\n", sink[at], sink[at + 1]);
+    let plan = Plan::read("a.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    plan.rules[0].endpoints.clone().expect("a rule with endpoints")
+}
+
+fn slice(name: &str, kind: &str, ports: Value, endpoints: Value) -> Slice {
+    let object = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": kind,
+        "metadata": {"namespace": "shop", "name": name, "labels": {SERVICE_LABEL: "web"}},
+        "ports": ports, "endpoints": endpoints,
+    });
+    Slice::read(&object).expect("an EndpointSlice")
+}
+
+fn http() -> Value {
+    json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
+}
+
+/// A slice with one endpoint: the pod `name` at this address with these conditions.
+fn pod(name: &str, address: &str, conditions: Value) -> Value {
+    let target = json!({"kind": "Pod", "namespace": "shop", "name": name, "uid": format!("uid-{name}")});
+    json!({"addresses": [address], "conditions": conditions, "targetRef": target})
+}
+
+/// The keys with their readiness, and the reasons of those that are unknown.
+fn seen(source: &EndpointSource, slices: &[Slice]) -> Vec<(String, Option<bool>)> {
+    let endpoints = source.resolve("here", slices.iter(), source.shape);
+    let told = endpoints.into_iter().flat_map(|endpoint| match endpoint.entries {
+        Ok(entries) => entries
+            .into_iter()
+            .map(|entry| (entry["key"].as_str().expect("a key").to_owned(), entry["ready"].as_bool()))
+            .collect(),
+        Err(why) => vec![(why, None)],
+    });
+    told.collect()
+}
+
+fn ready(slices: &[Slice]) -> Vec<bool> {
+    let seen = seen(&source("web", "endpoints = \"shop/web\""), slices);
+    seen.into_iter().map(|(key, ready)| ready.unwrap_or_else(|| panic!("{key}"))).collect()
+}
+
+#[test]
+fn endpoint_conditions_default_as_documented() {
+    for (conditions, is_ready) in [
+        (json!(null), true),
+        (json!({}), true),
+        (json!({"ready": null, "serving": null, "terminating": null}), true),
+        (json!({"ready": true, "serving": true, "terminating": false}), true),
+        (json!({"ready": false}), false),
+        (json!({"ready": false, "serving": false, "terminating": true}), false),
+    ] {
+        let one = slice("a", "IPv4", http(), json!([pod("web-0", "10.0.0.1", conditions.clone())]));
+        assert_eq!(ready(&[one]), [is_ready], "{conditions}");
+    }
+}
+
+#[test]
+fn terminating_endpoints_serve_only_without_ready_ones() {
+    let ends = json!({"ready": false, "serving": true, "terminating": true});
+    let old = || slice("a", "IPv4", http(), json!([pod("old", "10.0.0.1", ends.clone())]));
+    let new = |is_ready: bool| slice("b", "IPv4", http(), json!([pod("new", "10.0.0.2", json!({"ready": is_ready}))]));
+    assert_eq!(ready(&[old(), new(true)]), [true, false], "new and old, by name");
+    assert_eq!(ready(&[old(), new(false)]), [false, true]);
+    assert_eq!(ready(&[old()]), [true]);
+    // Reported as ready in spite of its end by a Service with publishNotReadyAddresses.
+    let both = pod("old", "10.0.0.1", json!({"ready": true, "serving": true, "terminating": true}));
+    assert_eq!(ready(&[slice("a", "IPv4", http(), json!([both])), new(true)]), [true, false]);
+}
+
+#[test]
+fn endpoint_in_two_slices_counts_once() {
+    let one = |slice_name: &str, conditions: Value| {
+        slice(slice_name, "IPv4", http(), json!([pod("web-0", "10.0.0.1", conditions)]))
+    };
+    assert_eq!(ready(&[one("a", json!({"ready": false})), one("b", json!({"ready": true}))]), [true]);
+    let ends = json!({"ready": false, "serving": false, "terminating": true});
+    assert_eq!(ready(&[one("a", json!({"ready": true})), one("b", ends)]), [false], "the end is newer");
+}
+
+#[test]
+fn null_and_absent_lists_give_no_entries() {
+    let source = source("web", "endpoints = \"shop/web\"\nport = \"http\"");
+    for (ports, endpoints) in [(json!(null), json!(null)), (http(), json!(null)), (json!([]), json!([]))] {
+        assert_eq!(seen(&source, &[slice("a", "IPv4", ports, endpoints)]), []);
+    }
+    let without_addresses = json!([{"addresses": null}, {}]);
+    assert_eq!(seen(&source, &[slice("a", "IPv4", http(), without_addresses)]), []);
+}
+
+#[test]
+fn endpoint_keys_differ_by_pod_address_and_port() {
+    let endpoints = json!([
+        pod("web-0", "10.0.0.1", json!({})),
+        {"addresses": ["10.0.0.2"]},
+        {"addresses": ["10.0.0.3"], "targetRef": {"kind": "Node", "name": "node-1"}},
+    ]);
+    let six = slice("b", "IPv6", http(), json!([pod("web-0", "fd00::1", json!({}))]));
+    let slices = [slice("a", "IPv4", http(), endpoints), six];
+    let keys = seen(&source("web", "endpoints = \"shop/web\""), &slices).into_iter().map(|(key, _)| key);
+    assert_eq!(
+        keys.collect::<Vec<_>>(),
+        [
+            "here.shop.web-0_10.0.0.1_8080",
+            "here.shop.web-0_fd000000000000000000000000000001_8080",
+            "here.shop.web_10.0.0.2_8080",
+            "here.shop.web_10.0.0.3_8080",
+        ]
+    );
+    let owners = source("web", "endpoints = \"shop/web\"").resolve("here", slices.iter(), SERVER);
+    let pod = owners.iter().find(|owner| owner.name == "web-0").expect("the pod");
+    assert_eq!((pod.uid.as_str(), pod.namespace.as_str()), ("uid-web-0", "shop"));
+    assert_eq!(pod.entries.as_ref().map(Vec::len), Ok(2), "both families belong to the pod");
+}
+
+#[test]
+fn family_selects_addresses() {
+    let four = slice("a", "IPv4", http(), json!([pod("web-0", "10.0.0.1", json!({}))]));
+    let six = slice("b", "IPv6", http(), json!([pod("web-0", "fd00::1", json!({}))]));
+    for (to, fields, count) in
+        [("web", "", 2), ("web", "family = \"ipv4\"", 1), ("web", "family = \"ipv6\"", 1), ("four", "", 1)]
+    {
+        let source = source(to, &format!("endpoints = \"shop/web\"\n{fields}"));
+        assert_eq!(seen(&source, &[four.clone(), six.clone()]).len(), count, "{to} {fields}");
+    }
+}
+
+#[test]
+fn port_is_chosen_by_name_or_number() {
+    let two = json!([{"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}]);
+    let of = |fields: &str, ports: &Value| {
+        let slices = [slice("a", "IPv4", ports.clone(), json!([pod("p", "10.0.0.1", json!({}))]))];
+        seen(&source("web", &format!("endpoints = \"shop/web\"\n{fields}")), &slices).remove(0)
+    };
+    let key = |port: u16| (format!("here.shop.p_10.0.0.1_{port}"), Some(true));
+    assert_eq!(of("port = \"metrics\"", &two), key(9090));
+    assert_eq!(of("port = 8080", &two), key(8080));
+    assert_eq!(of("", &http()), key(8080));
+    assert_eq!(of("port = 7000", &json!(null)), key(7000));
+    assert_eq!(of("port = 7000", &json!([{"name": "all", "port": null}])), key(7000));
+    for (fields, ports, why) in [
+        ("", &two, "the ports http (8080), metrics (9090); choose one with `port`"),
+        ("port = 80", &two, "none is 80; `port` takes the name, or the number at the endpoints"),
+        ("port = \"https\"", &two, "none is \"https\""),
+        ("", &json!(null), "has no port"),
+        ("", &json!([{"port": 70_000}]), "none is a number"),
+    ] {
+        let (told, is_ready) = of(fields, ports);
+        assert!(told.contains(why) && is_ready.is_none(), "{fields}: {told}");
+    }
+}
+
+#[test]
+fn unusable_slice_concerns_only_its_endpoints() {
+    let good = slice("a", "IPv4", http(), json!([pod("good", "10.0.0.1", json!({}))]));
+    let names = slice("b", "FQDN", http(), json!([{"addresses": ["web.example.org"]}]));
+    let bad = slice("c", "IPv4", http(), json!([pod("bad", "10.0.0.300", json!({}))]));
+    let endpoints = source("web", "endpoints = \"shop/web\"").resolve("here", [good, names, bad].iter(), SERVER);
+    let told: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.name.as_str(), endpoint.entries.is_ok())).collect();
+    assert_eq!(told, [("b", false), ("bad", false), ("good", true)]);
+    let why = endpoints[0].entries.as_ref().expect_err("names");
+    assert!(why.contains("FQDN"), "{why}");
+}
+
+#[test]
+fn other_services_of_the_selection_are_left_out() {
+    let source = source("web", "endpoints = [\"shop/web\", \"other/cart\"]\nport = 8080");
+    let mut other = slice("a", "IPv4", http(), json!([pod("p", "10.0.0.1", json!({}))]));
+    assert_eq!(seen(&source, &[other.clone()]).len(), 1);
+    // The selection covers `cart` of shop too, and the rule does not name it.
+    other = Slice::read(&json!({
+        "metadata": {"namespace": "shop", "name": "a", "labels": {SERVICE_LABEL: "cart"}},
+        "ports": http(), "endpoints": [pod("p", "10.0.0.1", json!({}))],
+    }))
+    .expect("an EndpointSlice");
+    assert_eq!(seen(&source, &[other]), []);
+}
+
+#[test]
+fn dns_and_registries_get_their_own_entries() {
+    let mut endpoint = pod("web-0", "10.0.0.1", json!({}));
+    endpoint["hostname"] = "web-0".into();
+    let slices = [slice("a", "IPv4", http(), json!([endpoint]))];
+    let of = |source: &EndpointSource| source.resolve("here", slices.iter(), source.shape).remove(0).entries;
+    let records = of(&source("names", "endpoints = \"shop/web\"\nhost = \"web.example.org\"")).expect("records");
+    let names: Vec<_> = records.iter().map(|record| (&record["name"], &record["type"], &record["data"])).collect();
+    let (a, data) = (json!("A"), json!("10.0.0.1"));
+    assert_eq!(names, [(&json!("web.example.org"), &a, &data), (&json!("web-0.web.example.org"), &a, &data)]);
+    let keys = of(&source("keys", "endpoints = \"shop/web\"")).expect("keys");
+    assert_eq!(keys[0]["value"], "10.0.0.1:8080");
+    assert_eq!(keys[0]["key"], "here.shop.web.web-0_10.0.0.1_8080");
+    let items = of(&source("items", "endpoints = \"shop/web\"")).expect("items");
+    assert_eq!((&items[0]["value"]["pod"], &items[0]["value"]["port"]), (&json!("web-0"), &json!(8080)));
+}
+
+#[test]
+fn rule_with_endpoints_watches_its_slices() {
+    let text = format!(
+        "{SINKS}[[rules]]\nname = \"r\"\nto = [\"web\"]\nendpoints = [\"shop/web\", \"shop/cart\", \"a/web\"]\nport = \"http\"\n\
+         [[rules]]\nname = \"s\"\nto = [\"names\", \"keys\", \"items\", \"four\"]\nendpoints = \"shop/web\"\nhost = \"a.example.org\"\n"
+    );
+    let plan = Plan::read("a.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    let rule = &plan.rules[0].config;
+    assert_eq!(rule.resources, ["endpointslices.discovery.k8s.io"]);
+    assert_eq!(rule.namespaces, ["a", "shop"]);
+    assert_eq!(rule.labels.as_deref(), Some("kubernetes.io/service-name in (cart,web)"));
+    assert_eq!(plan.rules[1].config.labels.as_deref(), Some("kubernetes.io/service-name=web"));
+}

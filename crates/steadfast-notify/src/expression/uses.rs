@@ -1,0 +1,217 @@
+//! What an expression uses: the fields of objects that it selects, and the constants in entries that it writes out.
+
+use serde_json::Value;
+use steadfast_cel::Program;
+use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Literal};
+
+use crate::path::FieldOf;
+
+/// States of an object that an expression can select fields of.
+const STATES: [&str; 3] = ["object", "old", "new"];
+
+/// Selected field of an object, as `object.spec.containers[0].image`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// Steps from the object to the field.
+    pub(crate) steps: Vec<Step>,
+    /// Number of steps at the start that are not written here, but where a macro binds its variable.
+    pub(crate) inherited: usize,
+    /// Offset of the variable in the expression, in bytes.
+    pub(crate) offset: usize,
+}
+
+/// One step from a value into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The field of this name, or the value of a map under this key.
+    Field(String),
+    /// An item of a list, or a value of a map.
+    Item,
+}
+
+/// A constant in an entry.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Constant {
+    pub(crate) field: String,
+    pub(crate) value: Value,
+    /// Offset of the value in the expression, in bytes.
+    pub(crate) offset: usize,
+}
+
+/// What an expression uses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Uses {
+    pub(crate) chains: Vec<Chain>,
+    /// The constants of each map that the expression writes out.
+    pub(crate) maps: Vec<Vec<Constant>>,
+}
+
+impl Uses {
+    /// Returns what the expression `text` uses; nothing if it is not valid.
+    pub(crate) fn of(text: &str) -> Self {
+        let mut walk = Walk::default();
+        if let Ok(program) = Program::compile(text) {
+            walk.visit(program.root());
+        }
+        walk.uses
+    }
+}
+
+#[derive(Default)]
+struct Walk {
+    /// Variables of macros, innermost last, with the steps to their values if these are parts of an object.
+    bound: Vec<(String, Option<Vec<Step>>)>,
+    uses: Uses,
+}
+
+impl Walk {
+    /// Visits an expression whose value is not selected from any further.
+    fn visit(&mut self, expression: &Expr) {
+        if let Some(chain) = self.chain(expression) {
+            self.add(chain);
+        }
+    }
+
+    fn add(&mut self, chain: Chain) {
+        if !self.uses.chains.contains(&chain) {
+            self.uses.chains.push(chain);
+        }
+    }
+
+    /// Returns the part of an object that an expression selects, if it does. Visits the parts of any other expression.
+    fn chain(&mut self, expression: &Expr) -> Option<Chain> {
+        match &expression.kind {
+            ExprKind::Name(name) => self.variable(expression, name),
+            ExprKind::Select { of, field, .. } | ExprKind::Has { of, field } => {
+                let chain = self.chain(of).map(|chain| extended(chain, Step::Field(field.clone())))?;
+                if matches!(expression.kind, ExprKind::Has { .. }) {
+                    self.add(chain);
+                    return None;
+                }
+                Some(chain)
+            }
+            ExprKind::Index { of, index, .. } => {
+                let step = match &index.kind {
+                    ExprKind::Literal(Literal::String(field)) => Step::Field(field.to_string()),
+                    _ => Step::Item,
+                };
+                self.visit(index);
+                self.chain(of).map(|chain| extended(chain, step))
+            }
+            ExprKind::Call { target, name, arguments } => self.call(target.as_deref(), name, arguments),
+            ExprKind::Map(entries) => {
+                self.map(entries);
+                None
+            }
+            ExprKind::Comprehension(of) => self.comprehension(of),
+            ExprKind::Bind { name, value, body } => {
+                let steps = self.chain(value).map(|chain| self.bind(chain));
+                self.within(name, steps, |walk| walk.chain(body))
+            }
+            ExprKind::OptionalMap { of, name, body, .. } => {
+                let steps = self.chain(of).map(|chain| self.bind(chain));
+                self.within(name, steps, |walk| walk.visit(body));
+                None
+            }
+            _ => {
+                expression.for_each_child(|child| self.visit(child));
+                None
+            }
+        }
+    }
+
+    fn variable(&self, at: &Expr, name: &str) -> Option<Chain> {
+        let bound = self.bound.iter().rev().find(|(bound, _)| bound == name);
+        let steps = match bound {
+            Some((_, steps)) => steps.clone()?,
+            None if STATES.contains(&name) => Vec::new(),
+            None => return None,
+        };
+        Some(Chain { inherited: steps.len(), steps, offset: at.at as usize })
+    }
+
+    fn call(&mut self, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Option<Chain> {
+        match (target, name, arguments) {
+            (None, "changed", [Expr { at, kind: ExprKind::Literal(Literal::String(text)) }]) => {
+                if let Ok(path) = text.parse::<FieldOf>() {
+                    let steps = path.names().map(|name| name.map_or(Step::Item, |name| Step::Field(name.to_owned())));
+                    self.add(Chain { steps: steps.collect(), inherited: 0, offset: *at as usize });
+                }
+                None
+            }
+            // The value of an optional field is still that field.
+            (Some(of), "orValue" | "or" | "value", _) => {
+                for argument in arguments {
+                    self.visit(argument);
+                }
+                self.chain(of)
+            }
+            _ => {
+                target.into_iter().chain(arguments).for_each(|part| self.visit(part));
+                None
+            }
+        }
+    }
+
+    fn map(&mut self, entries: &[Entry]) {
+        let mut constants = Vec::new();
+        for Entry { key, value, .. } in entries {
+            self.visit(key);
+            self.visit(value);
+            if let (ExprKind::Literal(Literal::String(field)), Some(constant)) = (&key.kind, constant(value)) {
+                constants.push(Constant { field: field.to_string(), value: constant, offset: value.at as usize });
+            }
+        }
+        self.uses.maps.push(constants);
+    }
+
+    /// Visits a macro such as `exists` and `map`. What `filter` returns has the items of its range.
+    fn comprehension(&mut self, of: &Comprehension) -> Option<Chain> {
+        let range = self.chain(&of.range);
+        let item = range.clone().map(|range| extended(range, Step::Item)).map(|item| self.bind(item));
+        let before = self.bound.len();
+        // With two variables the first one is the number of the item, or the key.
+        self.bound.push((of.name.clone(), item.clone().filter(|_| of.second.is_none())));
+        if let Some(second) = &of.second {
+            self.bound.push((second.clone(), item));
+        }
+        of.condition.iter().chain(&of.body).for_each(|part| self.visit(part));
+        self.bound.truncate(before);
+        range.filter(|_| of.kind == ComprehensionKind::List && of.body.is_none())
+    }
+
+    /// Records a chain that a variable is bound to; returns its steps.
+    fn bind(&mut self, chain: Chain) -> Vec<Step> {
+        let steps = chain.steps.clone();
+        self.add(chain);
+        steps
+    }
+
+    fn within<T>(&mut self, name: &str, steps: Option<Vec<Step>>, visit: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.bound.len();
+        self.bound.push((name.to_owned(), steps));
+        let visited = visit(self);
+        self.bound.truncate(before);
+        visited
+    }
+}
+
+fn extended(mut chain: Chain, step: Step) -> Chain {
+    chain.steps.push(step);
+    chain
+}
+
+fn constant(expression: &Expr) -> Option<Value> {
+    match &expression.kind {
+        ExprKind::Literal(literal) => match literal {
+            Literal::Bool(value) => Some((*value).into()),
+            Literal::Int(value) => Some((*value).into()),
+            Literal::Uint(value) => Some((*value).into()),
+            Literal::Double(value) => Some((*value).into()),
+            Literal::String(value) => Some(value.as_ref().into()),
+            Literal::Null | Literal::Bytes(_) | Literal::Type(_) => None,
+        },
+        ExprKind::Negate(of) => constant(of)?.as_i64()?.checked_neg().map(Value::from),
+        _ => None,
+    }
+}

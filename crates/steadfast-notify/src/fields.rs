@@ -1,0 +1,200 @@
+//! Fields of resources, by the `OpenAPI` v3 document of a cluster: does an expression select a field that its resource does not have?
+
+use serde_json::{Map, Value};
+
+use crate::expression::{Chain, Step};
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::rule::Compiled;
+
+/// References that are followed in a row; schemas of custom resources may refer to themselves.
+const MAX_REFERENCES: usize = 32;
+
+/// Names longer than this are not compared with others.
+const MAX_NAME_LENGTH: usize = 128;
+
+/// A name that differs in more letters is not suggested.
+const MAX_DISTANCE: usize = 3;
+
+/// The schemas of one group and version.
+#[derive(Debug)]
+pub struct Schemas {
+    schemas: Map<String, Value>,
+}
+
+/// A resource whose objects a rule reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Typed<'a> {
+    /// Name of the resource with its group, as in `deployments.apps`.
+    pub resource: &'a str,
+    /// API group. Empty for the core group.
+    pub group: &'a str,
+    /// API version.
+    pub version: &'a str,
+    /// Kind.
+    pub kind: &'a str,
+    /// The schemas of this group and version.
+    pub schemas: &'a Schemas,
+}
+
+/// Why a chain leads nowhere.
+#[derive(Debug, PartialEq, Eq)]
+struct Unknown {
+    /// Number of the step that does not exist.
+    step: usize,
+    what: String,
+}
+
+impl Schemas {
+    /// Reads a document of `/openapi/v3/…`. Returns `None` if it has no schemas.
+    pub fn read(mut document: Value) -> Option<Self> {
+        match document.get_mut("components")?.get_mut("schemas")?.take() {
+            Value::Object(schemas) => Some(Self { schemas }),
+            _ => None,
+        }
+    }
+
+    /// The schema of a kind.
+    fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Value> {
+        let is_kind = |named: &Value| named["group"] == group && named["version"] == version && named["kind"] == kind;
+        self.schemas.values().find(|schema| {
+            let kinds = schema["x-kubernetes-group-version-kind"].as_array();
+            // Types such as DeleteOptions belong to every group.
+            kinds.is_some_and(|kinds| kinds.len() == 1 && kinds.iter().any(is_kind))
+        })
+    }
+
+    /// Follows references, and the `allOf` with a single item by which references have a description.
+    fn resolved<'a>(&'a self, mut schema: &'a Value) -> Option<&'a Value> {
+        for _ in 0..MAX_REFERENCES {
+            if let Some(reference) = schema["$ref"].as_str() {
+                schema = self.schemas.get(reference.rsplit('/').next()?)?;
+            } else if let Some([only]) = schema["allOf"].as_array().map(Vec::as_slice)
+                && schema["properties"].is_null()
+            {
+                schema = only;
+            } else {
+                return Some(schema);
+            }
+        }
+        None
+    }
+
+    /// Returns the first of `steps` that leads out of the schema `of`. `None` if there is none, or the schema allows any field.
+    fn unknown(&self, of: &Value, steps: &[Step]) -> Option<Unknown> {
+        let mut schema = self.resolved(of)?;
+        let mut path = String::new();
+        for (number, step) in steps.iter().enumerate() {
+            let unknown = |what: String| Some(Unknown { step: number, what });
+            if schema["x-kubernetes-int-or-string"] == true {
+                return None;
+            }
+            let next = match (step, schema["type"].as_str()) {
+                (Step::Item, Some("array")) => schema.get("items"),
+                (Step::Field(name), Some("array")) => {
+                    return unknown(format!("`{path}` is a list, and has no field `{name}`"));
+                }
+                (Step::Field(name), Some(kind @ ("string" | "integer" | "number" | "boolean"))) => {
+                    return unknown(format!("`{path}` is of type {kind}, and has no field `{name}`"));
+                }
+                (Step::Item, _) => schema.get("additionalProperties"),
+                (Step::Field(name), _) => {
+                    let properties = schema["properties"].as_object();
+                    let named = properties.and_then(|properties| properties.get(name));
+                    let named = named.or_else(|| schema.get("additionalProperties").filter(|any| **any != false));
+                    if named.is_none()
+                        && schema["x-kubernetes-preserve-unknown-fields"] != true
+                        && let Some(properties) = properties
+                    {
+                        let nearest = nearest(name, properties.keys());
+                        let nearest = nearest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
+                        let dot = if path.is_empty() { "" } else { "." };
+                        return unknown(format!("no field `{path}{dot}{name}`{nearest}"));
+                    }
+                    named
+                }
+            };
+            match step {
+                Step::Field(name) if path.is_empty() => path.clone_from(name),
+                Step::Field(name) => path = format!("{path}.{name}"),
+                Step::Item => path.push_str("[]"),
+            }
+            schema = self.resolved(next?)?;
+        }
+        None
+    }
+}
+
+impl Plan {
+    /// Returns the fields that the expressions of `rule` select and none of its resources has. `resources` are all resources of the rule.
+    pub fn unknown_fields(&self, rule: &Compiled, resources: &[Typed<'_>]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
+        for (field, expression, text) in expressions {
+            let (Some(expression), Some(text)) = (expression, text) else { continue };
+            for chain in &expression.uses.chains {
+                let unknown = resources.iter().map(|typed| {
+                    let schema = typed.schemas.kind(typed.group, typed.version, typed.kind)?;
+                    let unknown = typed.schemas.unknown(schema, &chain.steps)?;
+                    Some((typed.resource, unknown))
+                });
+                // A rule for several resources may tell them apart before it selects a field.
+                let Some(unknown) = unknown.collect::<Option<Vec<_>>>() else { continue };
+                let Some((resource, unknown)) = unknown.into_iter().next() else { continue };
+                let what = format!("{field}: {resource}: {}", unknown.what);
+                let path = format!("rules[{}].{field}", rule.number);
+                let remedy = "correct the name; `kubectl explain` lists the fields";
+                let offset = offset(text, chain, unknown.step);
+                let problem = self.document().problem_within(&path, text, offset, what, remedy);
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+        }
+        problems
+    }
+}
+
+/// Returns the offset of a step of a chain in `text`, in characters.
+fn offset(text: &str, chain: &Chain, step: usize) -> usize {
+    let mut at = chain.offset;
+    for step in chain.steps.get(chain.inherited..=step).unwrap_or_default() {
+        let Step::Field(name) = step else { continue };
+        // Behind the variable's own name, or the field before.
+        let Some(found) = text.get(at..).and_then(|rest| rest.find(name.as_str())) else { break };
+        at += found;
+    }
+    text.get(..at).map_or(0, |before| before.chars().count())
+}
+
+/// Returns the most similar of `names`, if one is similar.
+fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
+    let near = names.filter_map(|other| {
+        let distance = distance(name, other)?;
+        // Of a short name only few letters may differ.
+        (distance <= MAX_DISTANCE && distance * 2 <= name.len().max(2)).then_some((distance, other.as_str()))
+    });
+    near.min().map(|(_, other)| other)
+}
+
+/// Returns the number of letters to insert, remove or replace (Levenshtein), without regard to case. `None` for very long names.
+fn distance(one: &str, other: &str) -> Option<usize> {
+    if one.len() > MAX_NAME_LENGTH || other.len() > MAX_NAME_LENGTH {
+        return None;
+    }
+    let other: Vec<char> = other.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (number, letter) in one.to_lowercase().chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = number + 1;
+        for (column, other) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied()
+}
+
+#[cfg(test)]
+mod tests;

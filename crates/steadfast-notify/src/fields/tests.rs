@@ -1,0 +1,108 @@
+use serde_json::json;
+
+use super::*;
+
+/// The shape of a document of a real API server, reduced to a few fields.
+fn schemas() -> Schemas {
+    let kind = |group: &str, version: &str, kind: &str| json!([{"group": group, "version": version, "kind": kind}]);
+    let reference = |name: &str| json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}], "default": {}});
+    let text = json!({"type": "string"});
+    let document = json!({"components": {"schemas": {
+        "io.k8s.api.apps.v1.Deployment": {
+            "type": "object",
+            "properties": {
+                "apiVersion": text, "kind": text,
+                "metadata": reference("ObjectMeta"), "spec": reference("DeploymentSpec"),
+            },
+            "x-kubernetes-group-version-kind": kind("apps", "v1", "Deployment"),
+        },
+        "ObjectMeta": {"type": "object", "properties": {
+            "name": text, "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        }},
+        "DeploymentSpec": {"type": "object", "properties": {
+            "replicas": {"type": "integer"}, "paused": {"type": "boolean"},
+            "containers": {"type": "array", "items": reference("Container")},
+            "maxSurge": {"x-kubernetes-int-or-string": true},
+        }},
+        "Container": {"type": "object", "properties": {"name": text, "image": text}},
+        "com.example.v1.Widget": {
+            "type": "object",
+            "properties": {
+                "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
+                "status": {
+                    "type": "object", "properties": {"phase": text}, "x-kubernetes-preserve-unknown-fields": true,
+                },
+                "raw": {"type": "object"},
+            },
+            "x-kubernetes-group-version-kind": kind("example.com", "v1", "Widget"),
+        },
+    }}});
+    Schemas::read(document).expect("schemas")
+}
+
+/// What `check` reports of a rule with this `when` and `send`.
+fn told(kinds: &[(&str, &str, &str)], when: &str, send: &str) -> Vec<String> {
+    let resources: Vec<&str> = kinds.iter().map(|(resource, ..)| *resource).collect();
+    let text = format!(
+        "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = {resources:?}\nto = [\"log\"]\nwhen = '''{when}'''\nsend = '''{send}'''\n"
+    );
+    let plan = Plan::read("a.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    let schemas = schemas();
+    let typed =
+        kinds.iter().map(|&(resource, group, kind)| Typed { resource, group, version: "v1", kind, schemas: &schemas });
+    let problems = plan.unknown_fields(&plan.rules[0], &typed.collect::<Vec<_>>());
+    problems.iter().map(ToString::to_string).collect()
+}
+
+const DEPLOYMENTS: (&str, &str, &str) = ("deployments.apps", "apps", "Deployment");
+const WIDGETS: (&str, &str, &str) = ("widgets.example.com", "example.com", "Widget");
+
+#[test]
+fn unknown_field_is_reported_with_place_and_nearest_name() {
+    for (when, place, what) in [
+        ("object.spec.replcas > 1", "6:23", "no field `spec.replcas`, did you mean `replicas`?"),
+        ("has(object.spec.Replicas)", "6:27", "did you mean `replicas`?"),
+        ("changed('spec.replica')", "6:25", "did you mean `replicas`?"),
+        ("object.?spec.?pausd.orValue(false)", "6:25", "did you mean `paused`?"),
+        ("object['spec'].other == 1", "6:26", "no field `spec.other`; correct"),
+        (
+            "object.spec.containers.exists(c, c.imge == 'a')",
+            "6:46",
+            "no field `spec.containers[].imge`, did you mean `image`?",
+        ),
+        (
+            "object.spec.?containers.orValue([]).filter(c, c.name != '').map(c, c.imge).size() > 0",
+            "6:80",
+            "no field `spec.containers[].imge`, did you mean `image`?",
+        ),
+        ("object.spec.containers[0].nam == 'a'", "6:37", "did you mean `name`?"),
+        ("object.spec.containers.image == 'a'", "6:34", "`spec.containers` is a list"),
+        ("object.spec.replicas.x == 1", "6:32", "`spec.replicas` is of type integer"),
+        ("old != null && old.spce == null", "6:30", "no field `spce`, did you mean `spec`?"),
+    ] {
+        let told = told(&[DEPLOYMENTS], when, "true");
+        assert_eq!(told.len(), 1, "{when}: {told:?}");
+        assert!(told[0].starts_with(&format!("a.toml:{place}: when: deployments.apps: ")), "{when}: {told:?}");
+        assert!(told[0].contains(what), "{when}: {told:?}");
+    }
+}
+
+#[test]
+fn known_and_open_fields_are_accepted() {
+    for (kind, when) in [
+        (DEPLOYMENTS, "object.metadata.labels['a.b/c'] == 'd' && object.metadata.labels.app == 'x'"),
+        (DEPLOYMENTS, "object.kind == 'x' && object.spec.containers.all(c, c.image.startsWith(c.name))"),
+        (DEPLOYMENTS, "object.spec.maxSurge == 1 || event.namespace == 'a'"),
+        (DEPLOYMENTS, "object.metadata.labels.exists(key, key.startsWith('a'))"),
+        (WIDGETS, "object.status.anything.there == 1 && object.status.phase == 'x' && object.raw.x == 1"),
+    ] {
+        assert_eq!(told(&[kind], when, "{'x': object.spec}"), [""; 0], "{when}");
+    }
+    assert_eq!(told(&[WIDGETS], "object.spec.sise == 1", "object.spec.size").len(), 1);
+}
+
+#[test]
+fn field_of_one_of_several_resources_is_accepted() {
+    assert_eq!(told(&[DEPLOYMENTS, WIDGETS], "object.spec.size == 1 || object.spec.replicas == 1", "true"), [""; 0]);
+    assert_eq!(told(&[DEPLOYMENTS, WIDGETS], "object.spec.sizes == 1", "true").len(), 1);
+}

@@ -1,0 +1,116 @@
+//! Inspection of what a configuration refers to on this machine: programs, secrets and certificates.
+//!
+//! Nothing is connected to, and no program is started.
+
+mod certificate;
+mod program;
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::config::secret::SecretFrom;
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::secret::Secret;
+use certificate::Judged;
+
+/// Findings of an inspection, in the order of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What cannot work.
+    pub problems: Vec<Problem>,
+    /// What works today: certificates that expire soon.
+    pub warnings: Vec<Problem>,
+}
+
+const RENEW: &str = "renew it, or name another file";
+
+impl Plan {
+    /// Inspects the programs, secrets and certificates of all sinks.
+    pub fn inspect(&self) -> Findings {
+        let mut findings = Findings::default();
+        self.inspect_programs(&mut findings);
+        for name in self.sinks.keys() {
+            let Some(written) = self.document().at(&["sinks", name]) else { continue };
+            self.inspect_part(name, written, &mut findings);
+        }
+        findings.problems.sort_by_key(|problem| problem.place);
+        findings.warnings.sort_by_key(|problem| problem.place);
+        findings
+    }
+
+    fn inspect_programs(&self, findings: &mut Findings) {
+        for (name, sink) in &self.sinks {
+            let exec = sink.exec.as_ref().map(|exec| {
+                // A program is looked up in the `PATH` that it is started with.
+                let path = exec.env.get("PATH").map(Into::into);
+                ("exec", &exec.command, self.folder.clone(), path)
+            });
+            let nftables = sink.nftables.as_ref().map(|nftables| ("nftables", &nftables.command, PathBuf::new(), None));
+            for (kind, command, folder, path) in exec.into_iter().chain(nftables) {
+                let Some(program) = command.first() else { continue };
+                if let Err(why) = program::find(program, &folder, path.or_else(|| std::env::var_os("PATH"))) {
+                    let path = format!("{name}.{kind}.command");
+                    let remedy = "install it, or correct its name";
+                    findings.problems.push(self.problem_with_sink(&path, why, remedy));
+                }
+            }
+        }
+    }
+
+    /// Inspects a part of a sink, as written: kinds of sinks differ in where they have secrets and certificates.
+    fn inspect_part(&self, path: &str, written: &Value, findings: &mut Findings) {
+        if let Some(from) = secret(written) {
+            if let Err(why) = Secret::read(&from, &self.folder) {
+                let remedy = "put the secret there, or say where else it is";
+                findings.problems.push(self.problem_with_sink(path, why, remedy));
+            }
+            return;
+        }
+        if let Some(items) = written.as_array() {
+            for (number, item) in items.iter().enumerate() {
+                self.inspect_part(&format!("{path}[{number}]"), item, findings);
+            }
+        }
+        let Some(fields) = written.as_object() else { return };
+        for (field, value) in fields {
+            self.inspect_part(&format!("{path}.{field}"), value, findings);
+        }
+        let file = |field: &str| fields.get(field).and_then(Value::as_str).map(|file| self.folder.join(file));
+        let now = Timestamp::now();
+        if let Some(file) = file("ca_file") {
+            self.judge(&format!("{path}.ca_file"), certificate::authorities(&file, now), findings);
+        }
+        if let Some(file) = file("certificate_file") {
+            self.judge(&format!("{path}.certificate_file"), certificate::own(&file, now), findings);
+        }
+        if let (Some(certificate), Some(key)) = (file("certificate_file"), file("key_file"))
+            && let Err(what) = certificate::pair(&certificate, &key)
+        {
+            let remedy = "name the key that belongs to the certificate";
+            findings.problems.push(self.problem_with_sink(&format!("{path}.key_file"), what, remedy));
+        }
+    }
+
+    fn judge(&self, path: &str, judged: Judged, findings: &mut Findings) {
+        let (into, what) = match judged {
+            Judged::Good => return,
+            Judged::ExpiresSoon(what) => (&mut findings.warnings, what),
+            Judged::Bad(what) => (&mut findings.problems, what),
+        };
+        into.push(self.problem_with_sink(path, what, RENEW));
+    }
+}
+
+/// The place of a secret, if `written` is one: a file or a variable, and nothing else.
+fn secret(written: &Value) -> Option<SecretFrom> {
+    let fields = written.as_object().filter(|fields| fields.len() == 1)?;
+    let text = |field: &str| fields.get(field).and_then(Value::as_str);
+    let file = text("file").map(|file| SecretFrom::File(Path::new(file).to_owned()));
+    file.or_else(|| text("env").map(|name| SecretFrom::Env(name.to_owned())))
+}
+
+#[cfg(test)]
+mod tests;

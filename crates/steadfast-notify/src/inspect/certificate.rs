@@ -1,0 +1,161 @@
+//! Certificates: whether they are valid now and for how long, and whether a key belongs to one.
+
+use std::path::Path;
+
+use jiff::civil::DateTime;
+use jiff::{SignedDuration, Timestamp};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+/// A certificate that expires within this time is reported.
+const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// Larger files are not PEM files of certificates.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Judgement of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// Valid for longer than the warning period.
+    Good,
+    /// Valid now.
+    ExpiresSoon(String),
+    /// Not usable.
+    Bad(String),
+}
+
+/// Judges a file of authorities. One of them that is valid suffices: bundles contain expired ones.
+pub(super) fn authorities(file: &Path, now: Timestamp) -> Judged {
+    match certificates(file) {
+        Ok(all) => {
+            let judged = all.iter().map(|certificate| judge(certificate, now));
+            judged.min_by_key(rank).unwrap_or(Judged::Good)
+        }
+        Err(why) => Judged::Bad(why),
+    }
+}
+
+/// Judges the certificate that is shown to a server: the first of its file.
+pub(super) fn own(file: &Path, now: Timestamp) -> Judged {
+    match certificates(file) {
+        Ok(all) => all.first().map_or(Judged::Good, |certificate| judge(certificate, now)),
+        Err(why) => Judged::Bad(why),
+    }
+}
+
+/// Checks that the key in one file belongs to the certificate in another. A certificate that cannot be read is reported elsewhere.
+///
+/// # Errors
+///
+/// If the key cannot be read, or belongs to another certificate.
+pub(super) fn pair(certificate: &Path, key: &Path) -> Result<(), String> {
+    let bytes = read(key)?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| "there is no private key (PEM) in the file".to_owned())?;
+    let Ok(chain) = certificates(certificate) else { return Ok(()) };
+    match CertifiedKey::from_der(chain, key, &default_provider()) {
+        Ok(_) => Ok(()),
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
+            Err("the key does not belong to the certificate".to_owned())
+        }
+        Err(error) => Err(format!("the key cannot be used: {error}")),
+    }
+}
+
+fn rank(judged: &Judged) -> u8 {
+    match judged {
+        Judged::Good => 0,
+        Judged::ExpiresSoon(_) => 1,
+        Judged::Bad(_) => 2,
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("the file {} cannot be read: {error}", file.display());
+    if file.metadata().map_err(failed)?.len() > MAX_FILE_BYTES {
+        return Err(format!("the file {} has more than {MAX_FILE_BYTES} bytes", file.display()));
+    }
+    std::fs::read(file).map_err(failed)
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = read(file)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let all = all.map_err(|error| format!("the file {} is not PEM: {error}", file.display()))?;
+    if all.is_empty() {
+        return Err(format!("there is no certificate (PEM) in the file {}", file.display()));
+    }
+    Ok(all)
+}
+
+fn judge(certificate: &[u8], now: Timestamp) -> Judged {
+    let Some((from, until)) = validity(certificate) else {
+        return Judged::Bad("the certificate is not X.509".to_owned());
+    };
+    if until <= now {
+        Judged::Bad(format!("the certificate expired on {until}"))
+    } else if from > now {
+        Judged::Bad(format!("the certificate is not valid before {from}"))
+    } else if until.duration_since(now) < SOON {
+        let days = until.duration_since(now).as_hours() / 24;
+        Judged::ExpiresSoon(format!("the certificate expires on {until}, in {days} days"))
+    } else {
+        Judged::Good
+    }
+}
+
+/// Returns when an X.509 certificate starts and ends to be valid (RFC 5280, section 4.1).
+fn validity(certificate: &[u8]) -> Option<(Timestamp, Timestamp)> {
+    const SEQUENCE: u8 = 0x30;
+    const VERSION: u8 = 0xa0;
+    let inside = |(tag, content, _): (u8, _, _)| (tag == SEQUENCE).then_some(content);
+    let certificate = element(certificate).and_then(inside)?;
+    let mut rest = element(certificate).and_then(inside)?;
+    if element(rest)?.0 == VERSION {
+        rest = element(rest)?.2;
+    }
+    // Serial number, signature algorithm and issuer.
+    for _ in 0..3 {
+        rest = element(rest)?.2;
+    }
+    let validity = element(rest).and_then(inside)?;
+    let (from_tag, from, rest) = element(validity)?;
+    let (until_tag, until, _) = element(rest)?;
+    Some((time(from_tag, from)?, time(until_tag, until)?))
+}
+
+/// Splits off the first DER element: its tag, its content, and what follows.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = bytes.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = if first < 0x80 {
+        (usize::from(first), rest)
+    } else {
+        let count = usize::from(first & 0x7f);
+        // More than four bytes of length are longer than any file that is read.
+        if !(1..=4).contains(&count) {
+            return None;
+        }
+        let (length, rest) = rest.split_at_checked(count)?;
+        (length.iter().try_fold(0_usize, |sum, &byte| sum.checked_mul(256)?.checked_add(byte.into()))?, rest)
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+fn time(tag: u8, text: &[u8]) -> Option<Timestamp> {
+    const UTC_TIME: u8 = 0x17;
+    const GENERALIZED_TIME: u8 = 0x18;
+    let text = std::str::from_utf8(text).ok()?;
+    let text = match tag {
+        // Years before 50 are those of this century.
+        UTC_TIME if text.get(..2)? < "50" => format!("20{text}"),
+        UTC_TIME => format!("19{text}"),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    let time = DateTime::strptime("%Y%m%d%H%M%SZ", text).ok()?;
+    Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
+}

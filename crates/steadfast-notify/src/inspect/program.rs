@@ -1,0 +1,39 @@
+//! Search for a program, as the system searches when it starts one.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Finds `program` in `path`; if it has a slash, from `folder` on.
+///
+/// # Errors
+///
+/// Says what is missing.
+pub(super) fn find(program: &str, folder: &Path, path: Option<OsString>) -> Result<(), String> {
+    if program.contains(std::path::MAIN_SEPARATOR) || program.contains('/') {
+        let file = folder.join(program);
+        return match file.metadata() {
+            Ok(found) if found.is_file() && is_executable(&found) => Ok(()),
+            Ok(found) if found.is_file() => Err(format!("the program {program:?} is not executable")),
+            Ok(_) => Err(format!("{program:?} is not a program")),
+            Err(error) => Err(format!("the program {program:?} cannot be read: {error}")),
+        };
+    }
+    let path = path.unwrap_or_default();
+    let is_program = |file: &Path| file.metadata().is_ok_and(|found| found.is_file() && is_executable(&found));
+    // Windows appends an extension, and searches more folders.
+    if cfg!(windows) || std::env::split_paths(&path).any(|folder| is_program(&folder.join(program))) {
+        return Ok(());
+    }
+    Err(format!("there is no program {program:?} in PATH"))
+}
+
+#[cfg(unix)]
+fn is_executable(found: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    found.permissions().mode() & 0o111 != 0
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &std::fs::Metadata) -> bool {
+    true
+}

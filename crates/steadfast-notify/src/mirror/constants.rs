@@ -1,0 +1,84 @@
+//! Constants in entries: values that a target cannot take, whatever the object is.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+use steadfast_outside::dns::{Data, DnsError, Record, entry};
+
+use crate::config::sinks::Sink;
+use crate::expression::Constant;
+
+/// Largest weight of a server.
+const MAX_WEIGHT: u64 = 256;
+
+/// Largest TTL of a record, in seconds (RFC 2181, section 8).
+const MAX_TTL: u64 = i32::MAX as u64;
+
+/// Returns the constants of an entry that `sink` cannot take: the number of each, and the reason.
+pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, String)> {
+    let text = |field: &str| {
+        let constant = constants.iter().find(|constant| constant.field == field);
+        constant.and_then(|constant| constant.value.as_str())
+    };
+    let reason = |constant: &Constant| {
+        let value = &constant.value;
+        if let Some(dns) = &sink.dns {
+            return match (constant.field.as_str(), value.as_str()) {
+                ("type", Some(kind)) => wrong_type(kind),
+                ("data", Some(data)) => {
+                    let kind = text("type").filter(|kind| wrong_type(kind).is_none())?;
+                    Data::read(kind, data).err().map(|error| error.to_string())
+                }
+                ("name", Some(name)) => wrong_name(dns.zone.names(), name),
+                ("ttl", None) => out_of_range(value, 0, MAX_TTL),
+                _ => None,
+            };
+        }
+        if sink.haproxy.is_none() && sink.nftables.is_none() && sink.ipvs.is_none() {
+            return None;
+        }
+        match (constant.field.as_str(), value.as_str()) {
+            ("address", Some(address)) => {
+                let is_address = address.parse::<IpAddr>().is_ok();
+                (!is_address).then(|| format!("{address:?} is not an IP address"))
+            }
+            ("port", None) => out_of_range(value, 1, u16::MAX.into()),
+            ("weight", None) => out_of_range(value, 0, MAX_WEIGHT),
+            _ => None,
+        }
+    };
+    let reasons = constants.iter().enumerate().filter_map(|(number, constant)| {
+        let why = reason(constant)?;
+        Some((number, format!("`{}`: {why}", constant.field)))
+    });
+    reasons.collect()
+}
+
+/// The reason why a mirror writes no records of this type, if it does not.
+fn wrong_type(kind: &str) -> Option<String> {
+    // A type that cannot exist tells the reason that an unknown type has.
+    let reason = |kind: &str| match Data::read(kind, "") {
+        Err(DnsError::Data { expected, .. }) => Some(expected.to_string()),
+        _ => None,
+    };
+    let unknown = reason("?")?;
+    (reason(kind)? == unknown).then(|| format!("{kind:?} is not {unknown}"))
+}
+
+/// The reason why a name is in none of the `zones`.
+fn wrong_name(zones: &[String], name: &str) -> Option<String> {
+    let mut reason = None;
+    for zone in zones {
+        let record = Record { name: name.to_owned(), ttl: 0, data: Data::A([192, 0, 2, 1].into()) };
+        reason = Some(entry(zone, record).err()?.to_string());
+    }
+    reason
+}
+
+fn out_of_range(value: &Value, least: u64, most: u64) -> Option<String> {
+    let whole = value.as_f64().filter(|number| number.fract() == 0.0);
+    // Integers up to the largest of these bounds are exact.
+    #[expect(clippy::cast_precision_loss, reason = "the bounds are far below 2^53")]
+    let fits = whole.is_some_and(|number| (least as f64..=most as f64).contains(&number));
+    (!fits).then(|| format!("{value} is not a whole number from {least} to {most}"))
+}

@@ -1,0 +1,82 @@
+//! The entries of a rule that mirrors the endpoints of Services: they follow from all `EndpointSlice`s of a view together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use steadfast::ObjectKey;
+use steadfast_outside::{ObjectId, Origin};
+
+use super::collect::Claim;
+use super::entry::entries;
+use super::view::{Sent, group};
+use crate::change::Subject;
+use crate::endpoints::{EndpointEntries, EndpointSource, Slice};
+use crate::shape::Shape;
+
+/// Endpoints that exist and do not terminate: namespace, name and UID of each.
+pub(super) type Living = BTreeSet<(String, String, String)>;
+
+/// The `EndpointSlice`s that a view selects, and the entries of the endpoints in them.
+#[derive(Default)]
+pub(super) struct SliceSet {
+    slices: BTreeMap<ObjectKey, Result<Slice, String>>,
+    sent: Vec<Sent>,
+    living: Arc<Living>,
+}
+
+impl SliceSet {
+    pub(super) fn remove(&mut self, key: &ObjectKey) {
+        self.slices.remove(key);
+    }
+
+    pub(super) fn insert(&mut self, key: ObjectKey, slice: Result<Slice, String>) {
+        self.slices.insert(key, slice);
+    }
+
+    /// The entries of each endpoint.
+    pub(super) fn sent(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// The endpoints that are not about to end. `None` while a slice cannot be read: its endpoints are not known then.
+    pub(super) fn living(&self) -> Option<Arc<Living>> {
+        self.slices.values().all(Result::is_ok).then(|| self.living.clone())
+    }
+
+    /// Determines the entries anew. The identity of each endpoint is added to `of`, which is the rule's place.
+    pub(super) fn resolve(&mut self, source: &EndpointSource, of: &ObjectId, shape: Shape) {
+        let object = |namespace: &str, name: &str| ObjectId {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..of.clone()
+        };
+        let unreadable = self.slices.iter().filter_map(|(key, slice)| {
+            let why = slice.as_ref().err()?.clone();
+            Some(Sent { object: object(key.namespace().unwrap_or_default(), key.name()), entries: Err(why) })
+        });
+        let mut sent: Vec<Sent> = unreadable.collect();
+        let mut living = Living::new();
+        let slices = self.slices.values().filter_map(|slice| slice.as_ref().ok());
+        for endpoint in source.resolve(&of.cluster, slices, shape) {
+            let EndpointEntries { namespace, name, uid, is_terminating, entries: values } = endpoint;
+            if !is_terminating {
+                living.insert((namespace.clone(), name.clone(), uid.clone()));
+            }
+            let object = object(&namespace, &name);
+            let subject = Subject {
+                cluster: of.cluster.clone(),
+                resource: "endpoints".to_owned(),
+                namespace,
+                name,
+                uid: uid.clone(),
+            };
+            let read = values.and_then(|values| entries(&Value::from(values), shape, &Value::Null, &subject.name));
+            let origin = Arc::new(Origin { group: group(&subject), object: object.clone(), uid });
+            let claims = |read: Vec<_>| read.into_iter().map(|entry| Claim { entry, origin: origin.clone() }).collect();
+            sent.push(Sent { object, entries: read.map(claims) });
+        }
+        self.sent = sent;
+        self.living = Arc::new(living);
+    }
+}
