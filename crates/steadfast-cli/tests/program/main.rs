@@ -36,6 +36,8 @@ mod standing;
 #[cfg(unix)]
 mod story;
 #[cfg(unix)]
+mod traffic;
+#[cfg(unix)]
 #[path = "../../../steadfast-outside/tests/tree/mod.rs"]
 mod tree;
 mod watch;

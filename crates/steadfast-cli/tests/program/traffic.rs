@@ -1,0 +1,132 @@
+//! Traffic as the judge: 200 requests per second through a real `HAProxy` while pods, load balancer, API servers and the program itself
+//! have ordinary and less ordinary days.
+//!
+//! No request may fail while a healthy pod exists, except within 2 s of a restart of the load balancer and requests in flight on a pod that
+//! crashed. After each scenario the servers in service equal the ready pods.
+
+mod backends;
+mod balancer;
+mod outages;
+mod requests;
+mod tenants;
+mod workload;
+mod world;
+
+use std::time::Duration;
+
+use workload::Deployment;
+use world::{Setup, World};
+
+/// The documented rule, with all defaults.
+const DOCUMENTED: Setup = Setup {
+    name: "documented",
+    clusters: &["here"],
+    backends: &["web"],
+    rules: r#"
+[sinks.web]
+haproxy = { socket = "admin.sock", backend = "web" }
+
+[[rules]]
+name = "web"
+resources = ["pods"]
+namespaces = ["shop"]
+labels = "app=web"
+when = "has(object.status.podIP)"
+send = "{'key': object.metadata.namespace + '.' + object.metadata.name, 'address': object.status.podIP, 'port': PORT}"
+to = ["web"]
+"#,
+};
+
+/// Starts a world with one deployment of `replicas` pods, `notify` and traffic.
+fn begin(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
+    let mut world = World::start(setup)?;
+    let deployment = Deployment::create(&mut world, 0, "web", replicas);
+    world.start_notify();
+    world.start_traffic();
+    world.sleep(Duration::from_millis(300));
+    Some((world, deployment))
+}
+
+#[test]
+fn rolling_update_of_three_pods_fails_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "roll-3", ..DOCUMENTED }, 3) else { return };
+    web.roll(&mut world);
+    let verdict = world.finish();
+    assert_eq!(verdict.served.len(), 6, "all pods served: {verdict:?}");
+}
+
+#[test]
+fn rolling_update_of_ten_pods_fails_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "roll-10", ..DOCUMENTED }, 10) else { return };
+    web.roll(&mut world);
+    let verdict = world.finish();
+    assert_eq!(verdict.served.len(), 20, "all pods served: {verdict:?}");
+}
+
+#[test]
+fn rolling_update_of_thirty_pods_fails_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "roll-30", ..DOCUMENTED }, 30) else { return };
+    web.startup = Duration::from_millis(150);
+    web.roll(&mut world);
+    let verdict = world.finish();
+    assert_eq!(verdict.served.len(), 60, "all pods served: {verdict:?}");
+}
+
+#[test]
+fn rolling_update_of_stateful_set_fails_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "stateful", ..DOCUMENTED }, 3) else { return };
+    web.grace = Duration::from_millis(600);
+    web.roll_in_place(&mut world);
+    world.finish();
+}
+
+#[test]
+fn scaling_from_ten_pods_to_three_fails_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "scale", ..DOCUMENTED }, 10) else { return };
+    web.scale_down(&mut world, 3);
+    world.sleep(Duration::from_secs(4));
+    // The guard leaves dead servers, to which health checks send nothing, until the removal is approved.
+    world.approve();
+    world.finish();
+}
+
+#[test]
+fn crashed_pods_and_their_replacements_fail_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "crash", ..DOCUMENTED }, 4) else { return };
+    for _ in 0..2 {
+        web.replace_crashed(&mut world, Duration::from_millis(300));
+    }
+    // The kubelet restarts a container in place.
+    let pod = web.pods[0].clone();
+    world.crash(&pod);
+    world.sleep(Duration::from_millis(300));
+    world.set_ready(&pod, false);
+    world.sleep(Duration::from_millis(300));
+    world.recover(&pod);
+    world.set_ready(&pod, true);
+    world.finish();
+}
+
+#[test]
+fn balancer_reload_and_restart_fail_no_request_after_two_seconds() {
+    let Some((mut world, mut web)) = begin(Setup { name: "reload", ..DOCUMENTED }, 3) else { return };
+    world.disturb("HAProxy reloads", |balancer| balancer.reload());
+    world.sleep(Duration::from_millis(2500));
+    world.disturb("HAProxy restarts", balancer::Balancer::restart);
+    world.sleep(Duration::from_millis(2500));
+    world.disturb("HAProxy reloads during a rolling update", |balancer| balancer.reload());
+    web.roll(&mut world);
+    world.finish();
+}
+
+#[test]
+fn dead_servers_without_the_program_are_seen_by_the_judge() {
+    let Some((mut world, mut web)) = begin(Setup { name: "seen", ..DOCUMENTED }, 1) else { return };
+    // Two dead servers, and no program that removes them.
+    world.end_notify("TERM");
+    web.grace = Duration::ZERO;
+    web.roll(&mut world);
+    world.sleep(Duration::from_millis(300));
+    let fault = world.verdict(|_| true).expect_err("the only server is dead");
+    assert!(fault.contains("requests failed") && fault.contains("503"), "{fault}");
+}

@@ -1,0 +1,83 @@
+//! API servers, clusters and the program itself are away.
+
+use std::time::Duration;
+
+use super::workload::Deployment;
+use super::world::{Setup, World};
+use super::{DOCUMENTED, begin};
+
+/// Two clusters feed one backend.
+const TWO_CLUSTERS: Setup = Setup { clusters: &["east", "west"], ..DOCUMENTED };
+
+fn is_east(id: &str) -> bool {
+    id.starts_with("east/")
+}
+
+#[test]
+fn api_server_restarts_during_rolling_update_fail_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "api", ..DOCUMENTED }, 6) else { return };
+    web.roll_with(&mut world, |world, step| match step {
+        2 => world.clusters[0].faults().restart(),
+        3 => world.clusters[0].faults().stop(),
+        5 => world.clusters[0].faults().start(),
+        _ => {}
+    });
+    world.finish();
+}
+
+#[test]
+fn cluster_unreachable_at_start_delays_no_other_cluster() {
+    let Some(mut world) = World::start(Setup { name: "away-at-start", ..TWO_CLUSTERS }) else { return };
+    world.clusters[1].faults().cut();
+    world.note("west is unreachable");
+    let mut east = Deployment::create(&mut world, 0, "web-of-east", 4);
+    world.start_notify();
+    world.start_traffic();
+    east.roll(&mut world);
+    world.sleep(Duration::from_millis(1000));
+    world.wait_until_converged();
+    world.note("west is reachable again");
+    world.clusters[1].faults().heal();
+    Deployment::create(&mut world, 1, "web-of-west", 3);
+    world.finish();
+}
+
+#[test]
+fn cluster_that_becomes_unreachable_keeps_its_servers_only() {
+    let Some((mut world, mut east)) = begin(Setup { name: "away-later", ..TWO_CLUSTERS }, 4) else { return };
+    let mut west = Deployment::create(&mut world, 1, "web-of-west", 4);
+    world.wait_until_converged();
+    world.note("west is unreachable");
+    world.clusters[1].faults().cut();
+    world.sleep(Duration::from_millis(1000));
+    // The program cannot know of the changes in the west, and must know of those in the east.
+    west.roll(&mut world);
+    east.roll(&mut world);
+    world.sleep(Duration::from_millis(1000));
+    world.wait_until_converged_for(is_east, |id| !is_east(id));
+    world.note("west is reachable again");
+    world.clusters[1].faults().heal();
+    world.finish();
+}
+
+#[test]
+fn program_restarts_during_rolling_update_fail_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "restarts", ..DOCUMENTED }, 10) else { return };
+    web.roll_with(&mut world, |world, step| match step {
+        2 => world.end_notify("KILL"),
+        6 => world.end_notify("TERM"),
+        4 | 8 => world.start_notify(),
+        _ => {}
+    });
+    world.finish();
+}
+
+#[test]
+fn program_killed_time_and_again_leaves_no_dead_server() {
+    let Some((mut world, mut web)) = begin(Setup { name: "kills", ..DOCUMENTED }, 6) else { return };
+    web.roll_with(&mut world, |world, _| {
+        world.end_notify("KILL");
+        world.start_notify();
+    });
+    world.finish();
+}

@@ -1,0 +1,376 @@
+//! Clusters, a load balancer, traffic through the load balancer, and the program between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use super::backends::{Backend, fresh_address};
+use super::balancer::Balancer;
+use super::requests::{Allowances, Traffic, Verdict, judge};
+use crate::run::{Killed, said, signal, start, steadfast};
+
+/// Namespace of the pods that the traffic is for.
+pub(crate) const SHOP: &str = "shop";
+
+/// Namespace of the careless tenant. Sorts before [`SHOP`].
+pub(crate) const TENANT: &str = "aaa";
+
+/// Time after a restart of the load balancer during which requests can fail.
+const RESTART_ALLOWANCE: Duration = Duration::from_secs(2);
+
+/// Limit for the load balancer to match the pods after a scenario.
+const CONVERGENCE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Interval between two comparisons of the load balancer with the pods.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Holds a deleted pod until its container has stopped, as the kubelet does.
+const FINALIZER: &str = "example.org/kubelet";
+
+/// Parts of a [`World`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) name: &'static str,
+    pub(crate) clusters: &'static [&'static str],
+    /// Backends of the load balancer. The traffic goes to the first one.
+    pub(crate) backends: &'static [&'static str],
+    /// Sinks and rules of the configuration, in which `PORT` is the port of all pods.
+    pub(crate) rules: &'static str,
+}
+
+/// A pod and its server.
+#[derive(Debug)]
+pub(crate) struct Pod {
+    cluster: usize,
+    namespace: String,
+    name: String,
+    backend: Backend,
+    is_ready: bool,
+    is_terminating: bool,
+}
+
+/// Key of a [`Pod`]: the name of its cluster, its namespace and its name.
+pub(crate) type PodId = String;
+
+pub(crate) struct World {
+    pub(crate) runtime: Runtime,
+    pub(crate) clusters: Vec<ApiServer>,
+    setup: Setup,
+    notify: Option<Killed>,
+    stderr: Arc<Mutex<String>>,
+    traffic: Option<Traffic>,
+    pub(crate) balancer: Balancer,
+    pods: BTreeMap<PodId, Pod>,
+    /// Deleted pods, and the instants at which their containers stop.
+    terminating: Vec<(Instant, PodId)>,
+    /// All pods that ever existed, and their addresses.
+    known: BTreeMap<PodId, SocketAddr>,
+    allowances: Allowances,
+    folder: PathBuf,
+    pub(crate) port: u16,
+    begun: Instant,
+    log: String,
+}
+
+impl World {
+    /// Starts clusters and load balancer; returns `None` on a machine without `HAProxy`.
+    pub(crate) fn start(setup: Setup) -> Option<Self> {
+        let folder = std::env::temp_dir().join(format!("steadfast-traffic-{}-{}", std::process::id(), setup.name));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
+        let balancer = Balancer::start(&folder, setup.backends)?;
+        let runtime = Runtime::new().expect("threads can be started");
+        let mut configuration = String::new();
+        let clusters = setup.clusters.iter().map(|name| {
+            let server = runtime.block_on(ApiServer::start()).expect("the server starts");
+            for name in [SHOP, TENANT] {
+                let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+                server.create(&namespace).expect("a namespace");
+            }
+            std::fs::write(folder.join(format!("{name}.kubeconfig")), server.kubeconfig()).expect("a file");
+            let _ = writeln!(configuration, "[clusters.{name}]\nkubeconfig = \"{name}.kubeconfig\"");
+            server
+        });
+        let clusters = clusters.collect();
+        // The port of all pods: their addresses differ.
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        configuration += &setup.rules.replace("PORT", &free.port().to_string());
+        std::fs::write(folder.join("notify.toml"), configuration).expect("a file");
+        Some(Self {
+            runtime,
+            clusters,
+            setup,
+            notify: None,
+            stderr: Arc::default(),
+            traffic: None,
+            balancer,
+            pods: BTreeMap::new(),
+            terminating: Vec::new(),
+            known: BTreeMap::new(),
+            allowances: Allowances::default(),
+            folder,
+            port: free.port(),
+            begun: Instant::now(),
+            log: String::new(),
+        })
+    }
+
+    /// Records an event for the report of a failure.
+    pub(crate) fn note(&mut self, event: &str) {
+        let _ = writeln!(self.log, "  {:.3?}: {event}", self.begun.elapsed());
+    }
+
+    pub(crate) fn sleep(&mut self, duration: Duration) {
+        let until = Instant::now() + duration;
+        loop {
+            self.stop_due_containers();
+            let next = self.terminating.iter().map(|(due, _)| *due).min().unwrap_or(until).min(until);
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            if Instant::now() >= until {
+                return;
+            }
+        }
+    }
+
+    // The program.
+
+    fn configuration(&self) -> String {
+        self.folder.join("notify.toml").display().to_string()
+    }
+
+    /// Starts `steadfast notify` with the configuration of this world.
+    pub(crate) fn start_notify(&mut self) {
+        self.note("notify starts");
+        let mut child = start(&["notify", "-c", &self.configuration()]);
+        let (stderr, lines) = (BufReader::new(child.stderr.take().expect("a pipe")), self.stderr.clone());
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                *lines.lock().expect("no panic") += &(line + "\n");
+            }
+        });
+        self.notify = Some(Killed(child));
+    }
+
+    /// Ends the program by a signal, and waits for its end.
+    pub(crate) fn end_notify(&mut self, name: &str) {
+        self.note(&format!("notify receives SIG{name}"));
+        let mut notify = self.notify.take().expect("notify runs");
+        signal(&notify.0, name);
+        let status = notify.0.wait().expect("a status");
+        assert!(name == "KILL" || status.success(), "{status}: {}", self.report());
+    }
+
+    /// Runs a subcommand of `steadfast notify`; returns what it writes.
+    pub(crate) fn notify(&self, arguments: &[&str]) -> String {
+        let output = steadfast(&[&["notify"], arguments, &["-c", &self.configuration()]].concat());
+        String::from_utf8_lossy(&output.stdout).into_owned() + &said(&output)
+    }
+
+    // The pods.
+
+    /// Creates a pod of `cluster` that listens and is not ready yet.
+    pub(crate) fn create(&mut self, cluster: usize, namespace: &str, name: &str) -> PodId {
+        self.create_at(cluster, namespace, name, fresh_address())
+    }
+
+    pub(crate) fn create_at(&mut self, cluster: usize, namespace: &str, name: &str, address: Ipv4Addr) -> PodId {
+        let id = format!("{}/{namespace}/{name}", self.setup.clusters[cluster]);
+        let backend = Backend::start(self.runtime.handle(), &id, SocketAddr::from((address, self.port)));
+        let object = self.object(namespace, name, &address.to_string());
+        self.clusters[cluster].create(&object).expect("a pod");
+        self.known.insert(id.clone(), backend.address);
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let pod = Pod { cluster, namespace, name, backend, is_ready: false, is_terminating: false };
+        assert!(self.pods.insert(id.clone(), pod).is_none(), "{id} exists");
+        id
+    }
+
+    /// Returns the object of a pod that is not ready. Its annotations are those that a rule of [`super::tenants`] reads.
+    pub(crate) fn object(&self, namespace: &str, name: &str, address: &str) -> Value {
+        let annotations = json!({"example.org/port": self.port.to_string(), "example.org/weight": "1"});
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": namespace, "name": name, "labels": {"app": "web"}, "annotations": annotations,
+                "finalizers": [FINALIZER],
+            },
+            "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
+            "status": status(address, false),
+        })
+    }
+
+    /// Sets the condition `Ready` of a pod.
+    pub(crate) fn set_ready(&mut self, id: &PodId, is_ready: bool) {
+        let pod = self.pods.get_mut(id).expect("the pod exists");
+        let status = status(&pod.backend.address.ip().to_string(), is_ready);
+        let server = &self.clusters[pod.cluster];
+        server.merge_patch("pods", &pod.namespace, &pod.name, json!({ "status": status })).expect("the pod exists");
+        pod.is_ready = is_ready;
+    }
+
+    /// Creates a pod that is ready at once.
+    pub(crate) fn create_ready(&mut self, cluster: usize, namespace: &str, name: &str) -> PodId {
+        let id = self.create(cluster, namespace, name);
+        self.set_ready(&id, true);
+        id
+    }
+
+    /// Address and port of a pod that exists or existed.
+    pub(crate) fn address(&self, id: &PodId) -> SocketAddr {
+        self.known[id]
+    }
+
+    /// Deletes a pod. Its container stops after `grace`, and then the object is removed.
+    pub(crate) fn delete(&mut self, id: &PodId, grace: Duration) {
+        let pod = self.pods.get_mut(id).expect("the pod exists");
+        pod.is_terminating = true;
+        self.clusters[pod.cluster].delete_named("pods", &pod.namespace, &pod.name).expect("the pod exists");
+        self.terminating.push((Instant::now() + grace, id.clone()));
+    }
+
+    /// The container of a pod is killed. Requests in flight can fail.
+    pub(crate) fn crash(&mut self, id: &PodId) {
+        self.note(&format!("{id} crashes"));
+        self.pods.get_mut(id).expect("the pod exists").backend.crash();
+        self.allowances.crashes.push(Instant::now());
+    }
+
+    /// The kubelet starts the container of a crashed pod again.
+    pub(crate) fn recover(&mut self, id: &PodId) {
+        self.note(&format!("{id} listens again"));
+        self.pods.get_mut(id).expect("the pod exists").backend.restart();
+    }
+
+    /// Removes the object of a pod without a grace period.
+    pub(crate) fn remove(&mut self, id: &PodId) {
+        self.delete(id, Duration::ZERO);
+        self.stop_due_containers();
+    }
+
+    fn stop_due_containers(&mut self) {
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.terminating).into_iter().partition(|(due, _)| *due <= now);
+        self.terminating = later;
+        for (_, id) in due {
+            let mut pod = self.pods.remove(&id).expect("the pod exists");
+            pod.backend.stop();
+            let released = json!({"metadata": {"finalizers": null}});
+            let server = &self.clusters[pod.cluster];
+            server.merge_patch("pods", &pod.namespace, &pod.name, released).expect("the pod exists");
+        }
+    }
+
+    // The load balancer.
+
+    /// Approves of the removals that the first sink asks for.
+    pub(crate) fn approve(&mut self) {
+        let response = self.notify(&["approve", "web"]);
+        self.note(&format!("approve: {response}"));
+    }
+
+    /// Restarts or reloads the load balancer by `action`.
+    pub(crate) fn disturb(&mut self, what: &str, action: impl FnOnce(&mut Balancer)) {
+        self.note(what);
+        let from = Instant::now();
+        action(&mut self.balancer);
+        self.note("HAProxy listens again");
+        self.allowances.windows.push((from, Instant::now() + RESTART_ALLOWANCE));
+    }
+
+    /// Addresses of the servers in `backend` that receive requests.
+    pub(crate) fn in_service(&self, backend: &str) -> Option<BTreeSet<SocketAddr>> {
+        let servers = self.balancer.servers(backend)?;
+        let in_service = servers.values().filter(|(_, state)| state.weight > 0 && state.is_enabled);
+        Some(in_service.map(|(address, _)| *address).collect())
+    }
+
+    /// Waits until the first backend has exactly the ready pods of [`SHOP`].
+    pub(crate) fn wait_until_converged(&mut self) {
+        let shop = format!("/{SHOP}/");
+        self.wait_until_converged_for(|id| id.contains(&shop), |_| false);
+    }
+
+    /// Waits until the first backend has exactly the ready pods among the `judged` ones. Servers of pods that are `ignored` can
+    /// be present or missing; all other servers must not be in service.
+    pub(crate) fn wait_until_converged_for(&mut self, judged: impl Fn(&str) -> bool, ignored: impl Fn(&str) -> bool) {
+        let begun = Instant::now();
+        loop {
+            self.stop_due_containers();
+            let is_ready = |(id, pod): &(&PodId, &Pod)| pod.is_ready && !pod.is_terminating && judged(id);
+            let wanted: BTreeSet<_> = self.pods.iter().filter(is_ready).map(|(_, pod)| pod.backend.address).collect();
+            let mut found = self.in_service(self.setup.backends[0]);
+            if let Some(found) = &mut found {
+                for (_, address) in self.known.iter().filter(|(id, _)| ignored(id) && !judged(id)) {
+                    found.remove(address);
+                }
+            }
+            if found.as_ref() == Some(&wanted) {
+                let within = begun.elapsed();
+                self.note(&format!("{} servers are in service after {within:.3?}", wanted.len()));
+                return;
+            }
+            let report = || format!("ready pods {wanted:?}\nservers in service {found:?}\n{}", self.report());
+            assert!(begun.elapsed() < CONVERGENCE_LIMIT, "no convergence within {CONVERGENCE_LIMIT:?}\n{}", report());
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    // The traffic.
+
+    /// Starts the traffic once the load balancer has all pods.
+    pub(crate) fn start_traffic(&mut self) {
+        self.wait_until_converged();
+        self.note("traffic starts");
+        self.traffic = Some(Traffic::start(self.runtime.handle(), self.balancer.front));
+    }
+
+    /// Waits for convergence, stops the traffic and judges it: only pods of [`SHOP`] may have responded.
+    pub(crate) fn finish(mut self) -> Verdict {
+        self.sleep(Duration::from_millis(200));
+        self.wait_until_converged();
+        self.sleep(Duration::from_millis(500));
+        let shop = format!("/{SHOP}/");
+        self.verdict(|id| id.contains(&shop)).unwrap_or_else(|fault| panic!("{fault}\n{}", self.report()))
+    }
+
+    /// Stops the traffic and judges it: only pods that `may_respond` may have responded.
+    pub(crate) fn verdict(&mut self, may_respond: impl Fn(&str) -> bool) -> Result<Verdict, String> {
+        let traffic = self.traffic.take().expect("traffic was started");
+        let requests = traffic.finish();
+        let pods = self.known.keys().filter(|id| may_respond(id)).cloned().collect();
+        let verdict = judge(self.begun, &requests, &self.allowances, &pods)?;
+        println!("{}: {verdict:?}\n{}", self.setup.name, self.log);
+        Ok(verdict)
+    }
+
+    /// Events, status and log of the program, for the report of a failure.
+    pub(crate) fn report(&self) -> String {
+        let (status, stderr) = (self.notify(&["status"]), self.stderr.lock().expect("no panic").clone());
+        let mut servers = String::new();
+        for (name, (address, state)) in self.balancer.servers(self.setup.backends[0]).unwrap_or_default() {
+            let _ = writeln!(servers, "  {name} {address} {state:?}");
+        }
+        let (name, log) = (self.setup.name, &self.log);
+        format!("scenario {name}:\n{log}servers:\n{servers}notify status:\n{status}\nstderr:\n{stderr}")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.notify = None;
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn status(address: &str, is_ready: bool) -> Value {
+    let ready = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready}]})
+}
