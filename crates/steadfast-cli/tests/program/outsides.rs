@@ -1,6 +1,7 @@
 //! A real DNS server and a real etcd, each with a folder of its own; read by their own tools.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -39,8 +40,10 @@ fn answered(command: &mut Command) -> Option<String> {
 }
 
 /// Knot with the zone `example.org`; killed when this is dropped.
+#[derive(Debug)]
 pub(crate) struct Knot {
     pub(crate) port: u16,
+    folder: PathBuf,
     process: Child,
 }
 
@@ -59,11 +62,22 @@ impl Knot {
         );
         std::fs::write(folder.join("conf"), text).expect("there is room");
         std::fs::write(folder.join("zone"), ZONE).expect("there is room");
-        let mut command = Command::new(knotd);
-        command.arg("-c").arg(folder.join("conf")).stdout(Stdio::null()).stderr(Stdio::null());
-        let knot = Self { port, process: command.spawn().expect("it can be started") };
+        let process = spawn_knot(&knotd, &folder);
+        let knot = Self { port, folder, process };
         eventually("the zone", || knot.names().is_some());
         Some(knot)
+    }
+
+    /// Kills the server, restores the zone as it was at first, with its serial number, and starts the server again.
+    pub(crate) fn restore(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        for state in ["journal", "timers"] {
+            let _ = std::fs::remove_dir_all(self.folder.join(state));
+        }
+        std::fs::write(self.folder.join("zone"), ZONE).expect("the folder is writable");
+        self.process = spawn_knot(&found("knotd").expect("it was started"), &self.folder);
+        eventually("the zone", || self.names().is_some());
     }
 
     /// The names that have an address; none where it does not answer.
@@ -91,6 +105,12 @@ impl Knot {
     }
 }
 
+fn spawn_knot(program: &Path, folder: &Path) -> Child {
+    let mut command = Command::new(program);
+    command.arg("-c").arg(folder.join("conf")).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("it can be started")
+}
+
 impl Drop for Knot {
     fn drop(&mut self) {
         let _ = self.process.kill();
@@ -99,8 +119,10 @@ impl Drop for Knot {
 }
 
 /// An etcd of one member; killed when this is dropped.
+#[derive(Debug)]
 pub(crate) struct Etcd {
     pub(crate) url: String,
+    arguments: Vec<OsString>,
     process: Child,
 }
 
@@ -108,14 +130,37 @@ impl Etcd {
     pub(crate) fn start(folder: &Path) -> Option<Self> {
         let (etcd, _) = (found("etcd")?, found("etcdctl")?);
         let (url, peer) = (format!("http://127.0.0.1:{}", free()), format!("http://127.0.0.1:{}", free()));
-        let mut command = Command::new(etcd);
-        command.arg("--data-dir").arg(folder.join("etcd")).args(["--listen-client-urls", &url]);
-        command.args(["--advertise-client-urls", &url, "--listen-peer-urls", &peer]);
-        command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
-        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started");
-        let etcd = Self { url, process };
+        let mut arguments: Vec<OsString> = vec!["--data-dir".into(), folder.join("etcd").into()];
+        arguments.extend(["--listen-client-urls", &url, "--advertise-client-urls", &url].map(OsString::from));
+        arguments.extend(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer].map(OsString::from));
+        arguments.extend(["--initial-cluster".into(), format!("default={peer}").into()]);
+        let etcd = Self { url, process: spawn_etcd(&etcd, &arguments), arguments };
         eventually("etcd", || etcd.keys().is_some());
         Some(etcd)
+    }
+
+    /// Kills the member and starts it again with its data.
+    pub(crate) fn restart(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        self.process = spawn_etcd(&found("etcd").expect("it was started"), &self.arguments);
+        eventually("etcd", || self.keys().is_some());
+    }
+
+    /// Revokes all leases, which removes their keys.
+    pub(crate) fn revoke_leases(&self) {
+        let leases = self.etcdctl(&["lease", "list"]).expect("it answers");
+        // One a line, in hexadecimal, below a line with their number.
+        let is_lease = |line: &&str| line.len() == 16 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
+        for lease in leases.lines().map(str::trim).filter(is_lease) {
+            self.etcdctl(&["lease", "revoke", lease]).expect("the lease exists");
+        }
+    }
+
+    /// The values of the keys under `prefix`; none where it does not answer.
+    pub(crate) fn values(&self, prefix: &str) -> Option<Vec<String>> {
+        let text = self.etcdctl(&["get", prefix, "--prefix", "--print-value-only"])?;
+        Some(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
     /// The keys under `/services/`; none where it does not answer.
@@ -133,6 +178,11 @@ impl Etcd {
         let mut command = Command::new("etcdctl");
         answered(command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]).args(arguments))
     }
+}
+
+fn spawn_etcd(program: &Path, arguments: &[OsString]) -> Child {
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started")
 }
 
 impl Drop for Etcd {

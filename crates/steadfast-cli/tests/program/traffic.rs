@@ -7,7 +7,10 @@
 mod backends;
 mod balancer;
 mod outages;
+mod records;
+mod registries;
 mod requests;
+mod systems;
 mod tenants;
 mod workload;
 mod world;
@@ -22,6 +25,7 @@ const DOCUMENTED: Setup = Setup {
     name: "documented",
     clusters: &["here"],
     backends: &["web"],
+    has_records: false,
     rules: r#"
 [sinks.web]
 haproxy = { socket = "admin.sock", backend = "web" }

@@ -7,7 +7,7 @@ use super::world::{Setup, World};
 use super::{DOCUMENTED, begin};
 
 /// Two clusters feed one backend.
-const TWO_CLUSTERS: Setup = Setup { clusters: &["east", "west"], ..DOCUMENTED };
+pub(super) const TWO_CLUSTERS: Setup = Setup { clusters: &["east", "west"], ..DOCUMENTED };
 
 fn is_east(id: &str) -> bool {
     id.starts_with("east/")

@@ -95,19 +95,17 @@ fn body(response: &str) -> Result<String, String> {
     }
 }
 
-/// Instants at which failed requests are allowed.
+/// Periods in which failed requests are allowed: restarts of the load balancer, and crashes of pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowances {
-    /// Restarts and reloads of the load balancer, with the time after them.
+    /// Periods; a request that was in flight in one of them can fail.
     pub(crate) windows: Vec<(Instant, Instant)>,
-    /// Crashes of pods: requests in flight at the instant can fail.
-    pub(crate) crashes: Vec<Instant>,
 }
 
 impl Allowances {
     fn cover(&self, request: &Request) -> bool {
         let overlaps = |(from, to): &(Instant, Instant)| request.started <= *to && request.ended >= *from;
-        self.windows.iter().any(overlaps) || self.crashes.iter().any(|crash| overlaps(&(*crash, *crash)))
+        self.windows.iter().any(overlaps)
     }
 }
 
@@ -153,7 +151,6 @@ pub(crate) fn judge(
     Err(format!("{} of {} requests failed, among them\n  {}", failures.len(), requests.len(), shown.join("\n  ")))
 }
 
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -173,10 +170,10 @@ mod tests {
         let pods = BTreeSet::from(["web-1".to_owned()]);
         let requests = requests(begun, &[(0, 5, Ok("web-1")), (10, 12, Err("503")), (30, 31, Err("502"))]);
         let at = |milliseconds| begun + Duration::from_millis(milliseconds);
-        let mut allowances = Allowances { windows: vec![(at(11), at(20))], crashes: vec![] };
+        let mut allowances = Allowances { windows: vec![(at(11), at(20))] };
         let fault = judge(begun, &requests, &allowances, &pods).expect_err("the request at 30 ms failed");
         assert!(fault.contains("1 of 3 requests failed") && fault.contains("502"), "{fault}");
-        allowances.crashes.push(at(30));
+        allowances.windows.push((at(30), at(30)));
         let verdict = judge(begun, &requests, &allowances, &pods).expect("both failures are allowed");
         assert_eq!((verdict.requests, verdict.allowed_failures, verdict.served["web-1"]), (3, 2, 1));
     }
@@ -185,7 +182,7 @@ mod tests {
     fn response_of_foreign_pod_is_reported() {
         let begun = Instant::now();
         let requests = requests(begun, &[(0, 5, Ok("tenant-1"))]);
-        let allowances = Allowances { windows: vec![(begun, begun + Duration::from_secs(1))], crashes: vec![] };
+        let allowances = Allowances { windows: vec![(begun, begun + Duration::from_secs(1))] };
         let fault = judge(begun, &requests, &allowances, &BTreeSet::from(["web-1".to_owned()])).expect_err("foreign");
         assert!(fault.contains("tenant-1 responded"), "{fault}");
     }

@@ -14,7 +14,9 @@ use tokio::runtime::Runtime;
 
 use super::backends::{Backend, fresh_address};
 use super::balancer::Balancer;
+use super::records::{Loss, PodState, Readers, Timeline};
 use super::requests::{Allowances, Traffic, Verdict, judge};
+use super::systems::Records;
 use crate::run::{Killed, said, signal, start, steadfast};
 
 /// Namespace of the pods that the traffic is for.
@@ -42,7 +44,9 @@ pub(crate) struct Setup {
     pub(crate) clusters: &'static [&'static str],
     /// Backends of the load balancer. The traffic goes to the first one.
     pub(crate) backends: &'static [&'static str],
-    /// Sinks and rules of the configuration, in which `PORT` is the port of all pods.
+    /// Starts a DNS server and etcd, too.
+    pub(crate) has_records: bool,
+    /// Sinks and rules of the configuration, in which `PORT` is the port of all pods, and `DNS_SERVER` and `ETCD_URL` are the systems.
     pub(crate) rules: &'static str,
 }
 
@@ -68,6 +72,10 @@ pub(crate) struct World {
     stderr: Arc<Mutex<String>>,
     traffic: Option<Traffic>,
     pub(crate) balancer: Balancer,
+    readers: Option<Readers>,
+    pub(super) records: Option<Records>,
+    pub(super) timeline: Timeline,
+    pub(super) losses: Vec<Loss>,
     pods: BTreeMap<PodId, Pod>,
     /// Deleted pods, and the instants at which their containers stop.
     terminating: Vec<(Instant, PodId)>,
@@ -102,7 +110,10 @@ impl World {
         let clusters = clusters.collect();
         // The port of all pods: their addresses differ.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-        configuration += &setup.rules.replace("PORT", &free.port().to_string());
+        let records = if setup.has_records { Some(Records::start(&folder)?) } else { None };
+        let (server, url) = records.as_ref().map(Records::addresses).unwrap_or_default();
+        let rules = setup.rules.replace("DNS_SERVER", &server).replace("ETCD_URL", &url);
+        configuration += &rules.replace("PORT", &free.port().to_string());
         std::fs::write(folder.join("notify.toml"), configuration).expect("a file");
         Some(Self {
             runtime,
@@ -112,6 +123,10 @@ impl World {
             stderr: Arc::default(),
             traffic: None,
             balancer,
+            readers: None,
+            records,
+            timeline: Timeline::default(),
+            losses: Vec::new(),
             pods: BTreeMap::new(),
             terminating: Vec::new(),
             known: BTreeMap::new(),
@@ -187,6 +202,7 @@ impl World {
         let object = self.object(namespace, name, &address.to_string());
         self.clusters[cluster].create(&object).expect("a pod");
         self.known.insert(id.clone(), backend.address);
+        self.timeline.enter(backend.address.ip(), PodState::Leaving);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         let pod = Pod { cluster, namespace, name, backend, is_ready: false, is_terminating: false };
         assert!(self.pods.insert(id.clone(), pod).is_none(), "{id} exists");
@@ -210,10 +226,17 @@ impl World {
     /// Sets the condition `Ready` of a pod.
     pub(crate) fn set_ready(&mut self, id: &PodId, is_ready: bool) {
         let pod = self.pods.get_mut(id).expect("the pod exists");
+        let address = pod.backend.address.ip();
+        if !is_ready {
+            self.timeline.enter(address, PodState::Leaving);
+        }
         let status = status(&pod.backend.address.ip().to_string(), is_ready);
         let server = &self.clusters[pod.cluster];
         server.merge_patch("pods", &pod.namespace, &pod.name, json!({ "status": status })).expect("the pod exists");
         pod.is_ready = is_ready;
+        if is_ready {
+            self.timeline.enter(address, PodState::Ready);
+        }
     }
 
     /// Creates a pod that is ready at once.
@@ -232,6 +255,7 @@ impl World {
     pub(crate) fn delete(&mut self, id: &PodId, grace: Duration) {
         let pod = self.pods.get_mut(id).expect("the pod exists");
         pod.is_terminating = true;
+        self.timeline.enter(pod.backend.address.ip(), PodState::Leaving);
         self.clusters[pod.cluster].delete_named("pods", &pod.namespace, &pod.name).expect("the pod exists");
         self.terminating.push((Instant::now() + grace, id.clone()));
     }
@@ -239,8 +263,10 @@ impl World {
     /// The container of a pod is killed. Requests in flight can fail.
     pub(crate) fn crash(&mut self, id: &PodId) {
         self.note(&format!("{id} crashes"));
-        self.pods.get_mut(id).expect("the pod exists").backend.crash();
-        self.allowances.crashes.push(Instant::now());
+        let pod = self.pods.get_mut(id).expect("the pod exists");
+        let from = Instant::now();
+        pod.backend.crash();
+        self.allowances.windows.push((from, Instant::now()));
     }
 
     /// The kubelet starts the container of a crashed pod again.
@@ -262,6 +288,7 @@ impl World {
         for (_, id) in due {
             let mut pod = self.pods.remove(&id).expect("the pod exists");
             pod.backend.stop();
+            self.timeline.enter(pod.backend.address.ip(), PodState::Dead);
             let released = json!({"metadata": {"finalizers": null}});
             let server = &self.clusters[pod.cluster];
             server.merge_patch("pods", &pod.namespace, &pod.name, released).expect("the pod exists");
@@ -349,6 +376,46 @@ impl World {
         let verdict = judge(self.begun, &requests, &self.allowances, &pods)?;
         println!("{}: {verdict:?}\n{}", self.setup.name, self.log);
         Ok(verdict)
+    }
+
+    // Names and keys.
+
+    /// Starts to read DNS server and etcd once both have all pods.
+    pub(crate) fn start_readers(&mut self) {
+        self.wait_for_records();
+        self.note("reads start");
+        self.readers = Some(Readers::start(self.records.as_ref().expect("records").readers()));
+    }
+
+    fn wait_for_records(&mut self) {
+        let begun = Instant::now();
+        let readers = self.records.as_ref().expect("records").readers();
+        loop {
+            self.stop_due_containers();
+            let is_ready = |pod: &&Pod| pod.is_ready && !pod.is_terminating;
+            let wanted: BTreeSet<_> = self.pods.values().filter(is_ready).map(|pod| pod.backend.address.ip()).collect();
+            let found: Vec<_> = readers.iter().map(|(system, read)| (system, read())).collect();
+            if found.iter().all(|(_, found)| found.as_ref() == Some(&wanted)) {
+                let within = begun.elapsed();
+                self.note(&format!("{} addresses are found after {within:.3?}", wanted.len()));
+                return;
+            }
+            let report = || format!("ready pods {wanted:?}\nfound {found:?}\n{}", self.report());
+            assert!(begun.elapsed() < CONVERGENCE_LIMIT, "no convergence within {CONVERGENCE_LIMIT:?}\n{}", report());
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Waits until DNS server and etcd have exactly the ready pods, and judges all reads.
+    pub(crate) fn finish_records(mut self) {
+        self.sleep(Duration::from_millis(200));
+        self.wait_for_records();
+        self.sleep(Duration::from_millis(300));
+        let samples = self.readers.take().expect("reads were started").finish();
+        let verdict = super::records::judge(self.begun, &self.timeline, &self.losses, &samples);
+        println!("{}: {} reads\n{}", self.setup.name, samples.len(), self.log);
+        verdict.unwrap_or_else(|fault| panic!("{fault}\n{}", self.report()));
+        assert!(samples.len() > 50, "{} reads", samples.len());
     }
 
     /// Events, status and log of the program, for the report of a failure.

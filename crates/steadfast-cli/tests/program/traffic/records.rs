@@ -1,0 +1,232 @@
+//! Continuous reads of a DNS zone and of etcd, and the judgement of what they contained.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Interval between two reads of one system.
+const READ_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Limit of one read.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time from the readiness of a pod until its records must exist.
+const ADD_LIMIT: Duration = Duration::from_secs(2);
+
+/// Time from the end of a pod's container until its records must not exist.
+const REMOVE_LIMIT: Duration = Duration::from_millis(1000);
+
+/// Addresses that one system contained.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) system: &'static str,
+    pub(crate) asked: Instant,
+    pub(crate) answered: Instant,
+    pub(crate) addresses: BTreeSet<IpAddr>,
+}
+
+/// State of a pod, from an instant on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PodState {
+    /// Must be found.
+    Ready,
+    /// Can be found: not ready, or its container is about to stop.
+    Leaving,
+    /// Must not be found.
+    Dead,
+}
+
+/// All changes of pods, by the address of the pod.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Timeline(BTreeMap<IpAddr, Vec<(Instant, PodState)>>);
+
+impl Timeline {
+    /// Records that a pod enters a state now. Call this after a change to `Ready` or `Dead`, and before a change to `Leaving`.
+    pub(crate) fn enter(&mut self, address: IpAddr, state: PodState) {
+        self.0.entry(address).or_default().push((Instant::now(), state));
+    }
+
+    /// Addresses that were in `state` during all of the period.
+    fn throughout(&self, state: PodState, from: Instant, to: Instant) -> impl Iterator<Item = IpAddr> {
+        let is_in_state = move |changes: &[(Instant, PodState)]| {
+            let before = changes.iter().rev().find(|(at, _)| *at <= from).is_some_and(|(_, entered)| *entered == state);
+            before && changes.iter().all(|(at, entered)| *entered == state || *at <= from || *at > to)
+        };
+        self.0.iter().filter(move |(_, changes)| is_in_state(changes)).map(|(address, _)| *address)
+    }
+}
+
+/// A period during which a system may lack addresses: it lost its contents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loss {
+    pub(crate) system: &'static str,
+    pub(crate) from: Instant,
+    pub(crate) to: Instant,
+}
+
+/// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains one of a dead pod or of no pod.
+pub(crate) fn judge(begun: Instant, timeline: &Timeline, losses: &[Loss], samples: &[Sample]) -> Result<(), String> {
+    let mut faults = Vec::new();
+    for sample in samples {
+        let Sample { system, asked, answered, addresses } = sample;
+        let is_lost = losses.iter().any(|loss| loss.system == *system && *asked <= loss.to && *answered >= loss.from);
+        let since = |limit| asked.checked_sub(limit).unwrap_or(*asked);
+        let mut fault = |what: &str, address: IpAddr| {
+            faults.push(format!("{:.3?}: {system} {what} {address}, and has {addresses:?}", *asked - begun));
+        };
+        for address in timeline.throughout(PodState::Ready, since(ADD_LIMIT), *answered) {
+            if !is_lost && !addresses.contains(&address) {
+                fault("lacks the ready pod", address);
+            }
+        }
+        for address in timeline.throughout(PodState::Dead, since(REMOVE_LIMIT), *answered) {
+            if addresses.contains(&address) {
+                fault("has the dead pod", address);
+            }
+        }
+        for address in addresses.iter().filter(|address| !timeline.0.contains_key(*address)) {
+            fault("has the foreign address", *address);
+        }
+    }
+    match (faults.first(), faults.last()) {
+        (Some(first), Some(last)) => Err(format!("{} faults, from\n  {first}\nto\n  {last}", faults.len())),
+        _ => Ok(()),
+    }
+}
+
+/// Reads one system; `None` if it does not respond.
+pub(crate) type Reader = Box<dyn Fn() -> Option<BTreeSet<IpAddr>> + Send>;
+
+/// Reads systems until it is finished or dropped.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    stop: Arc<AtomicBool>,
+    samples: Arc<Mutex<Vec<Sample>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    pub(crate) fn start(readers: Vec<(&'static str, Reader)>) -> Self {
+        let (stop, samples) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Sample>>>::default());
+        let threads = readers.into_iter().map(|(system, read)| {
+            let (stop, samples) = (stop.clone(), samples.clone());
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let asked = Instant::now();
+                    if let Some(addresses) = read() {
+                        let sample = Sample { system, asked, answered: Instant::now(), addresses };
+                        samples.lock().expect("no panic").push(sample);
+                    }
+                    std::thread::sleep(READ_INTERVAL);
+                }
+            })
+        });
+        Self { threads: threads.collect(), stop, samples }
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Sample> {
+        self.stop_threads();
+        std::mem::take(&mut self.samples.lock().expect("no panic"))
+    }
+
+    fn stop_threads(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}
+
+/// Asks the DNS server on `port` for the addresses of `name`; `None` unless it responds with NOERROR or NXDOMAIN.
+pub(crate) fn resolve(port: u16, name: &str) -> Option<BTreeSet<IpAddr>> {
+    let mut query = vec![0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        query.push(u8::try_from(label.len()).ok()?);
+        query.extend_from_slice(label.as_bytes());
+    }
+    // The root label, type A, class IN.
+    query.extend_from_slice(&[0, 0, 1, 0, 1]);
+    let question_end = query.len();
+    // TCP, because thirty addresses do not fit into a datagram of 512 bytes.
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(READ_TIMEOUT)).ok()?;
+    stream.write_all(&u16::try_from(query.len()).ok()?.to_be_bytes()).ok()?;
+    stream.write_all(&query).ok()?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).ok()?;
+    let mut response = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut response).ok()?;
+    matches!(response.get(3)? & 0x0f, 0 | 3).then_some(())?;
+    let count = u16::from_be_bytes([*response.get(6)?, *response.get(7)?]);
+    let (mut at, mut addresses) = (question_end, BTreeSet::new());
+    for _ in 0..count {
+        // The name of an answer is a pointer to the question in all servers that these tests start.
+        matches!(response.get(at)?, 0xc0..).then_some(())?;
+        let kind = u16::from_be_bytes([*response.get(at + 2)?, *response.get(at + 3)?]);
+        let length = usize::from(u16::from_be_bytes([*response.get(at + 10)?, *response.get(at + 11)?]));
+        let data = response.get(at + 12..at + 12 + length)?;
+        if let (1, Ok(octets)) = (kind, <[u8; 4]>::try_from(data)) {
+            addresses.insert(Ipv4Addr::from(octets).into());
+        }
+        at += 12 + length;
+    }
+    Some(addresses)
+}
+
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        Ipv4Addr::new(127, 0, 0, last).into()
+    }
+
+    fn world(states: &[(u8, u64, PodState)], begun: Instant) -> Timeline {
+        let mut timeline = Timeline::default();
+        for (last, second, state) in states {
+            let at = begun + Duration::from_secs(*second);
+            timeline.0.entry(address(*last)).or_default().push((at, *state));
+        }
+        timeline
+    }
+
+    fn sample(begun: Instant, second: u64, lasts: &[u8]) -> Sample {
+        let asked = begun + Duration::from_secs(second);
+        Sample { system: "etcd", asked, answered: asked, addresses: lasts.iter().map(|last| address(*last)).collect() }
+    }
+
+    #[test]
+    fn missing_ready_pod_is_reported() {
+        let begun = Instant::now();
+        let timeline = world(&[(1, 0, PodState::Ready), (2, 0, PodState::Ready), (2, 9, PodState::Leaving)], begun);
+        let samples = [sample(begun, 1, &[]), sample(begun, 5, &[1, 2]), sample(begun, 10, &[1])];
+        judge(begun, &timeline, &[], &samples).expect("all in time");
+        let samples = [sample(begun, 5, &[1])];
+        let fault = judge(begun, &timeline, &[], &samples).expect_err("2 was ready");
+        assert!(fault.contains("etcd lacks the ready pod 127.0.0.2"), "{fault}");
+        let loss = Loss { system: "etcd", from: begun, to: begun + Duration::from_secs(6) };
+        judge(begun, &timeline, &[loss], &samples).expect("the loss is allowed");
+        judge(begun, &timeline, &[Loss { system: "DNS", ..loss }], &samples).expect_err("another system");
+    }
+
+    #[test]
+    fn dead_and_foreign_addresses_are_reported() {
+        let begun = Instant::now();
+        let timeline = world(&[(1, 0, PodState::Ready), (1, 3, PodState::Leaving), (1, 4, PodState::Dead)], begun);
+        let loss = Loss { system: "etcd", from: begun, to: begun + Duration::from_secs(60) };
+        judge(begun, &timeline, &[loss], &[sample(begun, 4, &[1])]).expect("within the limit");
+        let fault = judge(begun, &timeline, &[loss], &[sample(begun, 8, &[1])]).expect_err("dead for 4 s");
+        assert!(fault.contains("has the dead pod 127.0.0.1"), "{fault}");
+        let fault = judge(begun, &timeline, &[loss], &[sample(begun, 2, &[1, 7])]).expect_err("not a pod");
+        assert!(fault.contains("has the foreign address 127.0.0.7"), "{fault}");
+    }
+}

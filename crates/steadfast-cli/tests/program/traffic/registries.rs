@@ -1,0 +1,157 @@
+//! A real DNS server and a real etcd follow the same pods: no ready pod may be missing, no dead pod may be found.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::outages::TWO_CLUSTERS;
+use super::workload::Deployment;
+use super::world::{Setup, TENANT, World};
+
+/// Names, keys and values of one rule per system. Names and keys come from annotations, where a pod has them.
+const RECORDS: Setup = Setup {
+    name: "records",
+    clusters: &["here"],
+    backends: &["unused"],
+    has_records: true,
+    rules: r#"
+[sinks.zone]
+dns = { server = "DNS_SERVER", zone = "example.org", secret = { file = "key" }, mark = "traffic" }
+[sinks.registry]
+etcd = { endpoints = ["ETCD_URL"], prefix = "/services/", mark = "traffic" }
+
+[[rules]]
+name = "zone"
+resources = ["pods"]
+labels = "app=web"
+when = "has(object.status.podIP)"
+send = """{
+    'key': event.cluster + '/' + object.metadata.namespace + '/' + object.metadata.name,
+    'name': object.metadata.annotations[?'example.org/name'].orValue('web.example.org'),
+    'type': object.metadata.annotations[?'example.org/type'].orValue('A'),
+    'data': object.metadata.annotations[?'example.org/data'].orValue(object.status.podIP),
+    'ttl': int(object.metadata.annotations[?'example.org/ttl'].orValue('60')),
+}"""
+to = ["zone"]
+
+[[rules]]
+name = "registry"
+resources = ["pods"]
+labels = "app=web"
+when = "has(object.status.podIP)"
+send = """{
+    'key': object.metadata.annotations[?'example.org/key'].orValue(
+        'web/' + event.cluster + '.' + object.metadata.namespace + '.' + object.metadata.name),
+    'value': object.metadata.annotations[?'example.org/value'].orValue(object.status.podIP),
+}"""
+to = ["registry"]
+"#,
+};
+
+fn begin(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
+    let mut world = World::start(setup)?;
+    let mut deployment = Deployment::create(&mut world, 0, "web", replicas);
+    deployment.grace = Duration::from_millis(1500);
+    world.start_notify();
+    world.start_readers();
+    Some((world, deployment))
+}
+
+#[test]
+fn rolling_update_loses_no_record() {
+    let Some((mut world, mut web)) = begin(Setup { name: "records-roll", ..RECORDS }, 8) else { return };
+    web.roll(&mut world);
+    world.finish_records();
+}
+
+#[test]
+fn crashed_pods_leave_names_and_keys() {
+    let Some((mut world, mut web)) = begin(Setup { name: "records-crash", ..RECORDS }, 5) else { return };
+    for _ in 0..2 {
+        web.replace_crashed(&mut world, Duration::from_millis(200));
+    }
+    world.finish_records();
+}
+
+#[test]
+fn records_return_within_bounds_after_loss() {
+    let Some((mut world, mut web)) = begin(Setup { name: "records-loss", ..RECORDS }, 4) else { return };
+    world.sleep(Duration::from_millis(500));
+    world.lose_lease();
+    world.restore_zone();
+    web.roll(&mut world);
+    world.sleep(Duration::from_secs(9));
+    world.finish_records();
+}
+
+#[test]
+fn records_survive_restarts_of_program_and_servers() {
+    let Some((mut world, mut web)) = begin(Setup { name: "records-restarts", ..RECORDS }, 6) else { return };
+    web.roll_with(&mut world, |world, step| match step {
+        1 => world.end_notify("KILL"),
+        2 => world.start_notify(),
+        3 => world.restart_etcd(),
+        4 => world.clusters[0].faults().restart(),
+        5 => {
+            world.end_notify("TERM");
+            world.start_notify();
+        }
+        _ => {}
+    });
+    world.finish_records();
+}
+
+#[test]
+fn unreachable_cluster_delays_no_record_of_another() {
+    let setup = Setup { name: "records-away", clusters: TWO_CLUSTERS.clusters, ..RECORDS };
+    let Some(mut world) = World::start(setup) else { return };
+    world.clusters[1].faults().cut();
+    let mut east = Deployment::create(&mut world, 0, "web-of-east", 4);
+    world.start_notify();
+    world.start_readers();
+    east.roll(&mut world);
+    world.clusters[1].faults().heal();
+    Deployment::create(&mut world, 1, "web-of-west", 2);
+    world.sleep(Duration::from_secs(2));
+    world.clusters[1].faults().cut();
+    world.sleep(Duration::from_millis(500));
+    east.roll(&mut world);
+    world.finish_records();
+}
+
+#[test]
+fn records_that_servers_reject_affect_only_themselves() {
+    let Some((mut world, mut web)) = begin(Setup { name: "records-tenant", ..RECORDS }, 4) else { return };
+    let huge = "x".repeat(200_000);
+    let long = format!("{}.example.org", "l".repeat(64));
+    let wrong = [
+        json!({"example.org/name": "www.example.com"}),
+        json!({"example.org/name": "web.example.org", "example.org/type": "CNAME", "example.org/data": "elsewhere.example.com"}),
+        json!({"example.org/name": "ttl.example.org", "example.org/ttl": "86400"}),
+        json!({"example.org/name": "ttl.example.org", "example.org/ttl": "-1"}),
+        json!({"example.org/name": "ttl.example.org", "example.org/ttl": "a day"}),
+        json!({"example.org/name": "grüße.example.org"}),
+        json!({"example.org/name": "", "example.org/data": ""}),
+        json!({"example.org/name": long}),
+        json!({"example.org/name": "data.example.org", "example.org/data": "not an address"}),
+        json!({"example.org/name": "type.example.org", "example.org/type": "SOA"}),
+        json!({"example.org/name": "*.example.org", "example.org/key": "../../other"}),
+        json!({"example.org/name": "huge.example.org", "example.org/key": "huge", "example.org/value": huge}),
+        json!({"example.org/name": "key.example.org", "example.org/key": "web/here.shop.web-0"}),
+        json!({"example.org/name": "key.example.org", "example.org/key": "with\u{1b}[31m\n control"}),
+    ];
+    for (number, mut annotations) in wrong.into_iter().enumerate() {
+        // Keys of the tenant, unless the annotations give another one, lie outside of what is read.
+        if annotations["example.org/key"].is_null() {
+            annotations["example.org/key"] = json!(format!("theirs/{number}"));
+        }
+        let mut pod = world.object(TENANT, &format!("wrong-{number}"), "10.9.9.9");
+        pod["metadata"]["annotations"] = annotations;
+        pod["status"]["conditions"] = json!([]);
+        world.clusters[0].create(&pod).expect("a pod");
+    }
+    world.note("records of the tenant are wrong in all ways");
+    world.sleep(Duration::from_millis(500));
+    web.roll(&mut world);
+    world.finish_records();
+}
