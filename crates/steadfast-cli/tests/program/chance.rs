@@ -12,3 +12,12 @@ impl Chance {
         (mixed ^ (mixed >> 31)) % end
     }
 }
+
+/// Seeds of random tests: `STEADFAST_SEED` alone, else as many as `STEADFAST_SEEDS` specifies, else `usually` many, from 1 on.
+pub(crate) fn seeds(usually: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    match number("STEADFAST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..1 + number("STEADFAST_SEEDS").unwrap_or(usually),
+    }
+}

@@ -48,16 +48,33 @@ impl Haproxy {
 
     /// The servers that the mirror has there, and the weight of each.
     pub(crate) fn servers(&self) -> BTreeMap<String, u32> {
-        let mut socket = UnixStream::connect(self.folder.join("admin.sock")).expect("it listens");
-        socket.write_all(b"show servers state web\n").expect("it reads");
-        let mut listed = String::new();
-        socket.read_to_string(&mut listed).expect("it answers");
+        let listed = self.command("show servers state web\n");
         let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let servers = fields.filter_map(|fields| {
             let name = fields.get(3)?.strip_prefix("sf-")?;
             Some((name.to_owned(), fields.get(7)?.parse().ok()?))
         });
         servers.collect()
+    }
+
+    /// Address, weight and administrative state of each server of the mirror, by name.
+    pub(crate) fn listing(&self) -> BTreeMap<String, String> {
+        let listed = self.command("show servers state web\n");
+        let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let servers = fields.filter_map(|fields| {
+            let name = fields.get(3)?.strip_prefix("sf-")?;
+            let (address, port) = (fields.get(4)?, fields.get(18)?);
+            Some((name.to_owned(), format!("{address}:{port} weight {} state {}", fields.get(7)?, fields.get(6)?)))
+        });
+        servers.collect()
+    }
+
+    fn command(&self, command: &str) -> String {
+        let mut socket = UnixStream::connect(self.folder.join("admin.sock")).expect("it listens");
+        socket.write_all(command.as_bytes()).expect("it reads");
+        let mut response = String::new();
+        socket.read_to_string(&mut response).expect("it answers");
+        response
     }
 
     /// Those of them that are given something.

@@ -11,12 +11,16 @@ mod endpoint;
 #[cfg(unix)]
 mod haproxy;
 #[cfg(unix)]
+mod hostile;
+#[cfg(unix)]
 mod independence;
 mod lab;
 #[cfg(unix)]
 mod mirrors;
 #[cfg(target_os = "linux")]
 mod nftables;
+#[cfg(unix)]
+mod nonsense;
 mod notify;
 #[cfg(unix)]
 mod outsides;

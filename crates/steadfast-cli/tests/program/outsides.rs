@@ -7,6 +7,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
+
 use crate::haproxy::eventually;
 
 /// The key by which the zone is changed and read, as `nsupdate` and `dig` take it.
@@ -82,13 +84,30 @@ impl Knot {
 
     /// The names that have an address; none where it does not answer.
     pub(crate) fn names(&self) -> Option<BTreeSet<String>> {
-        let (port, mut command) = (self.port.to_string(), Command::new("dig"));
-        command.args(["@127.0.0.1", "-p", &port, "+tcp", "+noall", "+answer", "-y", KEY, "example.org", "AXFR"]);
-        let text = answered(&mut command).filter(|text| text.contains("SOA"))?;
+        let text = self.transfer()?;
         let records = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let addresses = records.filter(|record| record.get(3) == Some(&"A"));
         let names = addresses.filter_map(|record| record[0].strip_suffix(".example.org.").map(str::to_owned));
         Some(names.filter(|name| name != "ns").collect())
+    }
+
+    /// All records but those of the server itself and the marks of ownership, by name; `None` if it does not respond.
+    pub(crate) fn records(&self) -> Option<Vec<(String, String)>> {
+        let records = self.transfer()?;
+        let records = records.lines().filter_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let (name, ttl, kind, data) = (fields.first()?, fields.get(1)?, fields.get(3)?, fields.get(4..)?.join(" "));
+            let is_own =
+                ["SOA", "NS", "TSIG"].contains(kind) || *name == "ns.example.org." || name.starts_with("_steadfast.");
+            (!is_own).then(|| ((*name).to_owned(), format!("{ttl} {kind} {data}")))
+        });
+        Some(records.collect())
+    }
+
+    fn transfer(&self) -> Option<String> {
+        let (port, mut command) = (self.port.to_string(), Command::new("dig"));
+        command.args(["@127.0.0.1", "-p", &port, "+tcp", "+noall", "+answer", "-y", KEY, "example.org", "AXFR"]);
+        answered(&mut command).filter(|text| text.contains("SOA"))
     }
 
     /// Somebody's hand takes out a name, and the mark of whose it is.
@@ -169,6 +188,14 @@ impl Etcd {
         Some(text.lines().filter_map(|line| line.strip_prefix("/services/").map(str::to_owned)).collect())
     }
 
+    /// Keys under `prefix` and their values; `None` if it does not respond.
+    pub(crate) fn pairs(&self, prefix: &str) -> Option<Vec<(String, String)>> {
+        let text = self.etcdctl(&["get", prefix, "--prefix", "-w", "json"])?;
+        let read: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let pairs = read["kvs"].as_array().into_iter().flatten();
+        Some(pairs.filter_map(|pair| Some((decoded(&pair["key"])?, decoded(&pair["value"])?))).collect())
+    }
+
     /// Somebody's hand takes out a key.
     pub(crate) fn take_out(&self, key: &str) {
         self.etcdctl(&["del", &format!("/services/{key}")]).expect("it answers");
@@ -178,6 +205,12 @@ impl Etcd {
         let mut command = Command::new("etcdctl");
         answered(command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]).args(arguments))
     }
+}
+
+/// Decodes a key or a value, which etcdctl encodes as Base64. Bytes that are not UTF-8 are replaced.
+fn decoded(text: &serde_json::Value) -> Option<String> {
+    let bytes = BASE64_STANDARD.decode(text.as_str().unwrap_or_default()).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn spawn_etcd(program: &Path, arguments: &[OsString]) -> Child {

@@ -1,0 +1,345 @@
+//! One namespace sends random nonsense; the entries of the others are those of a run without it.
+//!
+//! `STEADFAST_SEEDS=20` runs this many seeds, `STEADFAST_SEED=7` runs that one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use crate::chance::{Chance, seeds};
+use crate::haproxy::Haproxy;
+use crate::nonsense::{TENANT, Victims, object, resource};
+use crate::outsides::{Etcd, KEY, Knot};
+use crate::run::{Killed, said, start, steadfast};
+
+/// Namespaces of careful tenants.
+const SHOPS: [&str; 2] = ["shop-a", "shop-b"];
+
+/// Pods of each careful tenant at first.
+const PODS: u64 = 6;
+
+/// Steps of a run: each changes something of the careful tenants, and sends some nonsense.
+const STEPS: u64 = 25;
+
+/// Pause after each step, so that the program acts on the states between.
+const PAUSE: Duration = Duration::from_millis(60);
+
+/// Limit for all three systems to show the final state of the careful tenants.
+const CONVERGENCE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Rules that read annotations, without any precaution.
+const RULES: &str = r#"
+[[rules]]
+name = "web"
+resources = ["pods"]
+labels = "app=web"
+when = "has(object.status.podIP)"
+send = """{
+    'key': object.metadata.namespace + '.' + object.metadata.name,
+    'address': object.status.podIP,
+    'port': int(object.metadata.annotations['example.org/port']),
+    'weight': int(object.metadata.annotations['example.org/weight']),
+}"""
+to = ["web"]
+
+[[rules]]
+name = "zone"
+resources = ["pods", "services"]
+send = """{
+    'key': event.resource + '/' + object.metadata.namespace + '/' + object.metadata.name,
+    'name': object.metadata.annotations['example.org/name'],
+    'type': object.metadata.annotations['example.org/type'],
+    'data': object.metadata.annotations['example.org/data'],
+    'ttl': int(object.metadata.annotations['example.org/ttl']),
+}"""
+to = ["zone"]
+
+[[rules]]
+name = "pods"
+resources = ["pods"]
+send = "{'key': object.metadata.annotations['example.org/key'], 'value': object.metadata.annotations['example.org/value']}"
+to = ["registry"]
+
+[[rules]]
+name = "keys"
+resources = ["configmaps"]
+send = "object.data.map(k, {'key': k, 'value': object.data[k]})"
+to = ["registry"]
+"#;
+
+/// Contents of the three systems: what is at each place, by system and place.
+type Contents = BTreeMap<(&'static str, String), BTreeSet<String>>;
+
+struct World {
+    /// Dropped first.
+    notify: Killed,
+    server: ApiServer,
+    haproxy: Haproxy,
+    knot: Knot,
+    etcd: Etcd,
+    configuration: String,
+    stderr: Arc<Mutex<String>>,
+    _runtime: Runtime,
+}
+
+impl World {
+    fn start(name: &str) -> Option<Self> {
+        let haproxy = Haproxy::start(name)?;
+        let folder = &haproxy.folder;
+        let (knot, etcd) = (Knot::start(folder)?, Etcd::start(folder)?);
+        let runtime = Runtime::new().expect("threads can be started");
+        let server = runtime.block_on(ApiServer::start()).expect("the server starts");
+        for name in SHOPS.into_iter().chain([TENANT]) {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            server.create(&namespace).expect("a namespace");
+        }
+        let text = format!(
+            "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\n\
+             [sinks.zone]\ndns = {{server = \"127.0.0.1:{}\", zone = \"example.org\", secret = {{file = \"key\"}}, mark = \"hostile\"}}\n\
+             [sinks.registry]\netcd = {{endpoints = [\"{}\"], prefix = \"/services/\", mark = \"hostile\"}}\n{RULES}",
+            knot.port, etcd.url
+        );
+        for (file, text) in [("kubeconfig", &*server.kubeconfig()), ("key", KEY), ("notify.toml", &*text)] {
+            std::fs::write(folder.join(file), text).expect("a file");
+        }
+        let configuration = folder.join("notify.toml").display().to_string();
+        let mut child = start(&["notify", "-c", &configuration]);
+        let (lines, stderr) = (BufReader::new(child.stderr.take().expect("a pipe")), Arc::<Mutex<String>>::default());
+        let log = stderr.clone();
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                *log.lock().expect("no panic") += &(line + "\n");
+            }
+        });
+        let notify = Killed(child);
+        Some(Self { notify, server, haproxy, knot, etcd, configuration, stderr, _runtime: runtime })
+    }
+
+    /// Returns what the systems contain; `None` while one of them does not respond.
+    fn contents(&self) -> Option<Contents> {
+        let mut contents = Contents::new();
+        for (name, state) in self.haproxy.listing() {
+            contents.entry(("HAProxy", name)).or_default().insert(state);
+        }
+        for (name, record) in self.knot.records()? {
+            contents.entry(("DNS", name)).or_default().insert(record);
+        }
+        for (key, value) in self.etcd.pairs("/services/")? {
+            contents.entry(("etcd", key)).or_default().insert(value);
+        }
+        Some(contents)
+    }
+
+    fn report(&self) -> String {
+        let status = steadfast(&["notify", "status", "-c", &self.configuration]);
+        let status = String::from_utf8_lossy(&status.stdout).into_owned() + &said(&status);
+        let stderr = self.stderr.lock().expect("no panic");
+        // Escaped, because the program is judged by this, too.
+        let lines: Vec<_> = stderr.lines().map(|line| line.chars().take(400).collect::<String>()).collect();
+        let from = lines.len().saturating_sub(60);
+        format!("status:\n{status}\nstderr, the last of {} lines:\n{}", lines.len(), lines[from..].join("\n"))
+    }
+}
+
+/// Objects of the careful tenants, and the changes of them.
+struct Shops<'a> {
+    server: &'a ApiServer,
+    chance: Chance,
+    created: u64,
+    pods: Vec<(&'static str, String)>,
+    victims: Victims,
+}
+
+impl<'a> Shops<'a> {
+    fn create(server: &'a ApiServer, seed: u64) -> Self {
+        let mut shops =
+            Self { server, chance: Chance(seed), created: 0, pods: Vec::new(), victims: Victims::default() };
+        for shop in SHOPS {
+            for _ in 0..PODS {
+                shops.add_pod(shop);
+            }
+            let map = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": shop, "name": "settings"},
+                "data": {format!("{shop}.setting"): "1", format!("{shop}.other"): "2"},
+            });
+            server.create(&map).expect("a config map");
+            shops.victims.keys.extend([format!("{shop}.setting"), format!("{shop}.other")]);
+        }
+        shops
+    }
+
+    fn add_pod(&mut self, shop: &'static str) {
+        let number = self.created;
+        self.created += 1;
+        let (name, address) = (format!("web-{number}"), format!("10.1.{}.{}", number / 250, number % 250 + 1));
+        // Pods of one shop share a name, as behind a headless service; each has a key of its own.
+        let (host, key) = (format!("web.{shop}.example.org"), format!("{shop}/{name}"));
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": shop, "name": name, "labels": {"app": "web"},
+                "annotations": {
+                    "example.org/port": "80", "example.org/weight": (number % 9 + 1).to_string(), "example.org/name": host,
+                    "example.org/type": "A", "example.org/data": address, "example.org/ttl": "30", "example.org/key": key,
+                    "example.org/value": format!("http://{address}/"),
+                },
+            },
+            "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
+            "status": {"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        self.server.create(&pod).expect("a pod");
+        self.pods.push((shop, name.clone()));
+        let Victims { names, addresses, hosts, keys } = &mut self.victims;
+        names.push(name);
+        addresses.push(address);
+        hosts.push(host);
+        keys.push(key);
+    }
+
+    /// An ordinary change: a replaced pod, one more, or a new setting.
+    fn change(&mut self) {
+        let shop = SHOPS[self.chance.below(2) as usize];
+        match self.chance.below(4) {
+            0 => self.add_pod(shop),
+            1 => {
+                let value = self.chance.below(1000).to_string();
+                let patch = json!({"data": {format!("{shop}.setting"): value}});
+                self.server.merge_patch("configmaps", shop, "settings", patch).expect("the config map exists");
+            }
+            _ => {
+                self.add_pod(shop);
+                let of_shop = self.pods.iter().position(|(of, _)| *of == shop).expect("the shop has pods");
+                let (_, name) = self.pods.remove(of_shop);
+                self.server.delete_named("pods", shop, &name).expect("the pod exists");
+                let number: usize = name.rsplit('-').next().and_then(|n| n.parse().ok()).expect("a number");
+                // A place that nobody holds any more is anybody's.
+                let (address, key) = (format!("10.1.{}.{}", number / 250, number % 250 + 1), format!("{shop}/{name}"));
+                self.victims.addresses.retain(|other| *other != address);
+                self.victims.keys.retain(|other| *other != key);
+            }
+        }
+    }
+}
+
+/// Sends some objects of the tenant: creates, replaces and deletes.
+fn send_nonsense(server: &ApiServer, chance: &mut Chance, victims: &Victims) {
+    for _ in 0..3 {
+        let object = object(chance, victims);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if chance.below(4) == 0 {
+            let _ = server.delete_named(resource(&object), TENANT, name);
+        } else {
+            // Some of them the API server rejects, as it should.
+            let _ = server.create(&object).or_else(|_| server.replace(&object));
+        }
+    }
+}
+
+/// Runs the careful tenants alone; returns the final contents of the systems.
+fn run_alone(seed: u64) -> Option<Contents> {
+    let world = World::start(&format!("careful-{seed}"))?;
+    let mut shops = Shops::create(&world.server, seed);
+    for _ in 0..STEPS {
+        shops.change();
+        std::thread::sleep(PAUSE);
+    }
+    let servers = shops.pods.len();
+    let (begun, mut contents) = (Instant::now(), None);
+    let count = |contents: &Contents, system| contents.keys().filter(|(of, _)| *of == system).count();
+    loop {
+        let found = world.contents();
+        let is_complete = |found: &Contents| {
+            count(found, "HAProxy") == servers
+                && count(found, "DNS") == SHOPS.len()
+                && count(found, "etcd") == servers + 4
+        };
+        // Twice the same, so that nothing is in progress.
+        if found.as_ref().is_some_and(is_complete) && found == contents {
+            return found;
+        }
+        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "seed {seed}: {servers} pods, {found:#?}\n{}", world.report());
+        contents = found;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+/// Runs careful tenants next to the hostile one until the contents of the former are those of `alone`.
+fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
+    let mut world = World::start(&format!("hostile-{seed}"))?;
+    let mut chance = Chance(seed ^ 0xbad);
+    let mut shops = Shops::create(&world.server, seed);
+    let (begun, place_holds) =
+        (Instant::now(), |contents: &Contents| alone.iter().filter(|(place, _)| contents.contains_key(*place)).count());
+    // The hostile tenant comes when the places of the others are held.
+    while world.contents().is_none_or(|contents| contents.len() < shops.pods.len()) {
+        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "seed {seed}\n{}", world.report());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    for _ in 0..STEPS {
+        send_nonsense(&world.server, &mut chance, &shops.victims);
+        shops.change();
+        std::thread::sleep(PAUSE);
+    }
+    let begun = Instant::now();
+    loop {
+        let contents = world.contents().unwrap_or_default();
+        let differs =
+            |(place, held): &(&(&'static str, String), &BTreeSet<String>)| contents.get(*place) != Some(*held);
+        let wrong: Vec<_> =
+            alone.iter().filter(differs).map(|(place, held)| (place, held, contents.get(place))).collect();
+        // Nothing of a pod that is gone may be left at another place, either.
+        let is_left = |((_, _), held): &(&(&'static str, String), &BTreeSet<String>)| {
+            held.iter().any(|text| text.contains("10.1."))
+        };
+        let left: Vec<_> = contents.iter().filter(|(place, _)| !alone.contains_key(*place)).filter(is_left).collect();
+        let left: Vec<_> = left.into_iter().filter(|(_, held)| !shops.is_of_victims(held)).collect();
+        if wrong.is_empty() && left.is_empty() {
+            assert!(
+                world.notify.0.try_wait().expect("a status").is_none(),
+                "seed {seed}: notify ended\n{}",
+                world.report()
+            );
+            return Some(contents.len() - place_holds(&contents));
+        }
+        let told = || format!("seed {seed}: (place, expected, found)\n{wrong:#?}\nleft {left:#?}\n{}", world.report());
+        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "{}", told());
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+impl Shops<'_> {
+    /// Whether `held` names a living pod, as entries of the tenant at places of its own can do.
+    fn is_of_victims(&self, held: &BTreeSet<String>) -> bool {
+        held.iter().all(|text| self.victims.addresses.iter().any(|address| text.contains(address.as_str())))
+    }
+}
+
+#[test]
+fn nonsense_of_one_namespace_changes_no_entry_of_others() {
+    for seed in seeds(1) {
+        let Some(alone) = run_alone(seed) else { return };
+        let Some(foreign) = run_beside_nonsense(seed, &alone) else { return };
+        println!("seed {seed}: {} places are equal, next to {foreign} of the tenant", alone.len());
+    }
+}
+
+/// An object that the API server rejects is no test of the program: most of them must be accepted.
+#[test]
+fn nonsense_is_mostly_accepted_by_api_server() {
+    let runtime = Runtime::new().expect("threads can be started");
+    let server = runtime.block_on(ApiServer::start()).expect("the server starts");
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
+    server.create(&namespace).expect("a namespace");
+    let mut chance = Chance(1);
+    let victims = Victims { names: vec!["web-1".to_owned()], ..Victims::default() };
+    let accepted = |object: &Value| server.create(object).or_else(|_| server.replace(object)).is_ok();
+    let count = (0..200).filter(|_| accepted(&object(&mut chance, &victims))).count();
+    assert!(count > 150, "{count} of 200 objects");
+    drop(server);
+}

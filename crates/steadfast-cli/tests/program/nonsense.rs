@@ -1,0 +1,156 @@
+//! Objects of a careless or hostile tenant: random nonsense within the rights of an ordinary user.
+
+use serde_json::{Map, Value, json};
+
+use crate::chance::Chance;
+
+/// Namespace of the tenant. Sorts before all others.
+pub(crate) const TENANT: &str = "aaa";
+
+/// Label of the pods that rules select.
+const SELECTED: &str = "web";
+
+/// Bytes of the largest value. All annotations of an object can have 256 KiB together.
+const HUGE: usize = 120_000;
+
+/// What the tenant knows of the others, and pretends to be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Victims {
+    pub(crate) names: Vec<String>,
+    pub(crate) addresses: Vec<String>,
+    /// DNS names in full.
+    pub(crate) hosts: Vec<String>,
+    /// Keys of etcd without their prefix.
+    pub(crate) keys: Vec<String>,
+}
+
+fn one_of<'a>(chance: &mut Chance, texts: &[&'a str]) -> &'a str {
+    texts[chance.below(texts.len() as u64) as usize]
+}
+
+fn victim(chance: &mut Chance, texts: &[String]) -> String {
+    let default = String::from("nothing");
+    texts.get(chance.below(texts.len().max(1) as u64) as usize).unwrap_or(&default).clone()
+}
+
+/// Text that no field expects.
+fn garbage(chance: &mut Chance) -> String {
+    match chance.below(8) {
+        0 => "x".repeat(chance.below(HUGE as u64) as usize),
+        1 => "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n\u{0}mirror web: synced".to_owned(),
+        2 => format!("{}.example.org", "l".repeat(64 + chance.below(200) as usize)),
+        _ => one_of(
+            chance,
+            &[
+                "",
+                " ",
+                "..",
+                "../../x",
+                "/",
+                "a//b",
+                "-1",
+                "0",
+                "1e9",
+                "86400",
+                "65536",
+                "99999999999999999999",
+                "NaN",
+                "grüße.example.org",
+                "www.example.com",
+                "*.example.org",
+                "example.org",
+                ".",
+                "_steadfast.web.example.org",
+                "weight 0; del server web/x",
+                "\"'`$(id)",
+                "{key}",
+                "null",
+                "A",
+                "CNAME",
+                "SOA",
+                "0.0.0.0",
+                "::",
+                "fe80::1%lo",
+            ],
+        )
+        .to_owned(),
+    }
+}
+
+/// Values of the annotations that rules read: mostly garbage, sometimes somebody else's, sometimes right.
+fn annotations(chance: &mut Chance, victims: &Victims) -> Value {
+    let mut annotations = Map::new();
+    for name in ["port", "weight", "name", "type", "data", "ttl", "key", "value"] {
+        let theirs = match name {
+            "name" => victim(chance, &victims.hosts),
+            "data" => victim(chance, &victims.addresses),
+            "key" => victim(chance, &victims.keys),
+            "type" => one_of(chance, &["A", "AAAA", "CNAME", "SRV", "TXT", "MX", "NS", "SOA", "PTR", "a"]).to_owned(),
+            "ttl" => one_of(chance, &["0", "1", "60", "86400", "2147483647", "4294967296"]).to_owned(),
+            "port" => one_of(chance, &["80", "0", "65536"]).to_owned(),
+            "weight" => one_of(chance, &["1", "256", "257"]).to_owned(),
+            _ => "value".to_owned(),
+        };
+        let value = match chance.below(4) {
+            0 => continue,
+            1 => garbage(chance),
+            _ => theirs,
+        };
+        annotations.insert(format!("example.org/{name}"), value.into());
+    }
+    // Within the limit of the API server.
+    let size: usize = annotations.values().filter_map(Value::as_str).map(str::len).sum();
+    if size < 250_000 { annotations.into() } else { json!({}) }
+}
+
+/// Returns a random pod, service or config map of the namespace [`TENANT`]. The API server rejects some of them.
+pub(crate) fn object(chance: &mut Chance, victims: &Victims) -> Value {
+    let name = match chance.below(3) {
+        0 => format!("n-{}", chance.below(20)),
+        _ => victim(chance, &victims.names),
+    };
+    let annotations = annotations(chance, victims);
+    let metadata = json!({
+        "namespace": TENANT, "name": name, "labels": {"app": SELECTED}, "annotations": annotations,
+    });
+    match chance.below(6) {
+        0 => json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]},
+        }),
+        1 => {
+            let mut data = Map::new();
+            for number in 0..one_of(chance, &["1", "10", "3000"]).parse().unwrap_or(1) {
+                let key = match chance.below(4) {
+                    0 => victim(chance, &victims.keys).replace('/', "."),
+                    1 => one_of(chance, &["...", "a..b", "-", "_steadfast"]).to_owned(),
+                    _ => format!("key-{number}"),
+                };
+                data.insert(key, json!(format!("value of the tenant {}", chance.below(100))));
+            }
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        }
+        _ => {
+            let address = match chance.below(4) {
+                0 => format!("10.66.{}.{}", chance.below(4), chance.below(250) + 1),
+                1 => garbage(chance),
+                _ => victim(chance, &victims.addresses),
+            };
+            let ready = one_of(chance, &["True", "False", "Unknown", "maybe"]);
+            let conditions = if chance.below(4) == 0 { json!([]) } else { json!([{"type": "Ready", "status": ready}]) };
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+                "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
+                "status": {"phase": "Running", "podIP": address, "conditions": conditions},
+            })
+        }
+    }
+}
+
+/// Plural name of the resource of an object that [`object`] made.
+pub(crate) fn resource(object: &Value) -> &'static str {
+    match object["kind"].as_str() {
+        Some("Service") => "services",
+        Some("ConfigMap") => "configmaps",
+        _ => "pods",
+    }
+}
