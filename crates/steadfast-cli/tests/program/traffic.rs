@@ -28,7 +28,7 @@ const DOCUMENTED: Setup = Setup {
     has_records: false,
     rules: r#"
 [sinks.web]
-haproxy = { socket = "admin.sock", backend = "web" }
+haproxy = { socket = "admin.sock", backend = "web", server_options = "check inter 500ms fall 2 observe layer4 error-limit 1 on-error mark-down" }
 
 [[rules]]
 name = "web"

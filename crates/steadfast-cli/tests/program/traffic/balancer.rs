@@ -38,8 +38,8 @@ impl Balancer {
         // A short path, because the length of a socket's path is limited.
         let mut text = format!(
             "global\n  stats socket {}/admin.sock mode 600 level admin expose-fd listeners\n  hard-stop-after 5s\n\
-             defaults\n  mode http\n  timeout connect 500ms\n  timeout client 10s\n  timeout server 10s\n  timeout queue 5s\n  \
-             retries 3\n  option redispatch 1\n",
+             defaults\n  mode http\n  timeout connect 1s\n  timeout client 10s\n  timeout server 10s\n  timeout queue 5s\n  \
+             retries 3\n  option redispatch\n",
             folder.display()
         );
         let mut front = None;

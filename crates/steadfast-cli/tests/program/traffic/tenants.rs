@@ -12,7 +12,7 @@ use super::{DOCUMENTED, begin};
 const SHARED: Setup = Setup {
     rules: r#"
 [sinks.web]
-haproxy = { socket = "admin.sock", backend = "web" }
+haproxy = { socket = "admin.sock", backend = "web", server_options = "check inter 500ms fall 2 observe layer4 error-limit 1 on-error mark-down" }
 
 [[rules]]
 name = "web"
@@ -58,7 +58,7 @@ fn pods_of_unselected_namespace_with_equal_names_are_never_served() {
 fn pods_of_tenant_with_equal_names_take_no_server_over() {
     let rules = r#"
 [sinks.web]
-haproxy = { socket = "admin.sock", backend = "web" }
+haproxy = { socket = "admin.sock", backend = "web", server_options = "check inter 500ms fall 2 observe layer4 error-limit 1 on-error mark-down" }
 
 [[rules]]
 name = "web"
@@ -161,7 +161,7 @@ fn address_of_foreign_server_stays_with_its_holder() {
 fn ten_thousand_entries_of_tenant_delay_no_server_of_others() {
     let rules = r#"
 [sinks.web]
-haproxy = { socket = "admin.sock", backend = "web" }
+haproxy = { socket = "admin.sock", backend = "web", server_options = "check inter 500ms fall 2 observe layer4 error-limit 1 on-error mark-down" }
 [sinks.theirs]
 haproxy = { socket = "admin.sock", backend = "theirs" }
 
