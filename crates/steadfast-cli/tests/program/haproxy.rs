@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A `HAProxy` with one backend, `web`, that has a server of somebody else's without traffic. Killed when this is dropped.
 pub(crate) struct Haproxy {
     pub(crate) folder: PathBuf,
     front: SocketAddr,
-    process: Child,
+    program: PathBuf,
+    process: Mutex<Child>,
 }
 
 impl Haproxy {
@@ -39,27 +41,44 @@ impl Haproxy {
             folder.display()
         );
         std::fs::write(folder.join("haproxy.cfg"), text).expect("there is room");
-        let mut command = Command::new(program);
-        command.arg("-db").arg("-f").arg(folder.join("haproxy.cfg")).stderr(Stdio::null()).stdout(Stdio::null());
-        let haproxy = Self { process: command.spawn().expect("it can be started"), folder, front };
-        eventually("HAProxy", || UnixStream::connect(haproxy.folder.join("admin.sock")).is_ok());
+        let process = Mutex::new(spawn(&program, &folder));
+        let haproxy = Self { program, process, folder, front };
+        haproxy.wait_until_listening();
         Some(haproxy)
+    }
+
+    fn wait_until_listening(&self) {
+        eventually("HAProxy", || UnixStream::connect(self.folder.join("admin.sock")).is_ok());
+    }
+
+    /// Kills the process and starts another one, which has none of the mirror's servers.
+    pub(crate) fn restart(&self) {
+        let mut process = self.process.lock().expect("no panic");
+        let _ = process.kill();
+        let _ = process.wait();
+        *process = spawn(&self.program, &self.folder);
+        self.wait_until_listening();
     }
 
     /// The servers that the mirror has there, and the weight of each.
     pub(crate) fn servers(&self) -> BTreeMap<String, u32> {
-        let listed = self.command("show servers state web\n");
+        self.try_servers().expect("it answers")
+    }
+
+    /// [`servers`](Self::servers); `None` while `HAProxy` restarts.
+    pub(crate) fn try_servers(&self) -> Option<BTreeMap<String, u32>> {
+        let listed = self.command("show servers state web\n")?;
         let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let servers = fields.filter_map(|fields| {
             let name = fields.get(3)?.strip_prefix("sf-")?;
             Some((name.to_owned(), fields.get(7)?.parse().ok()?))
         });
-        servers.collect()
+        Some(servers.collect())
     }
 
     /// Address, weight and administrative state of each server of the mirror, by name.
     pub(crate) fn listing(&self) -> BTreeMap<String, String> {
-        let listed = self.command("show servers state web\n");
+        let listed = self.command("show servers state web\n").unwrap_or_default();
         let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let servers = fields.filter_map(|fields| {
             let name = fields.get(3)?.strip_prefix("sf-")?;
@@ -69,17 +88,24 @@ impl Haproxy {
         servers.collect()
     }
 
-    fn command(&self, command: &str) -> String {
-        let mut socket = UnixStream::connect(self.folder.join("admin.sock")).expect("it listens");
-        socket.write_all(command.as_bytes()).expect("it reads");
+    fn command(&self, command: &str) -> Option<String> {
+        let mut socket = UnixStream::connect(self.folder.join("admin.sock")).ok()?;
+        socket.write_all(command.as_bytes()).ok()?;
         let mut response = String::new();
-        socket.read_to_string(&mut response).expect("it answers");
-        response
+        socket.read_to_string(&mut response).ok()?;
+        // A process that is killed closes the connection.
+        response.contains("# be_id").then_some(response)
     }
 
     /// Those of them that are given something.
     pub(crate) fn serving(&self) -> BTreeSet<String> {
-        self.servers().into_iter().filter(|(_, weight)| *weight > 0).map(|(name, _)| name).collect()
+        self.try_serving().expect("it answers")
+    }
+
+    /// [`serving`](Self::serving); `None` while `HAProxy` restarts.
+    pub(crate) fn try_serving(&self) -> Option<BTreeSet<String>> {
+        let servers = self.try_servers()?;
+        Some(servers.into_iter().filter(|(_, weight)| *weight > 0).map(|(name, _)| name).collect())
     }
 
     /// Who answers, asked `times` times; nobody where nobody does.
@@ -95,10 +121,17 @@ impl Haproxy {
     }
 }
 
+fn spawn(program: &Path, folder: &Path) -> Child {
+    let mut command = Command::new(program);
+    command.arg("-db").arg("-f").arg(folder.join("haproxy.cfg")).stderr(Stdio::null()).stdout(Stdio::null());
+    command.spawn().expect("it can be started")
+}
+
 impl Drop for Haproxy {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let process = self.process.get_mut().expect("no panic");
+        let _ = process.kill();
+        let _ = process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

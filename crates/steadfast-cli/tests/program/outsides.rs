@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
@@ -46,7 +47,7 @@ fn answered(command: &mut Command) -> Option<String> {
 pub(crate) struct Knot {
     pub(crate) port: u16,
     folder: PathBuf,
-    process: Child,
+    process: Mutex<Child>,
 }
 
 impl Knot {
@@ -64,21 +65,22 @@ impl Knot {
         );
         std::fs::write(folder.join("conf"), text).expect("there is room");
         std::fs::write(folder.join("zone"), ZONE).expect("there is room");
-        let process = spawn_knot(&knotd, &folder);
+        let process = Mutex::new(spawn_knot(&knotd, &folder));
         let knot = Self { port, folder, process };
         eventually("the zone", || knot.names().is_some());
         Some(knot)
     }
 
     /// Kills the server, restores the zone as it was at first, with its serial number, and starts the server again.
-    pub(crate) fn restore(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    pub(crate) fn restore(&self) {
+        let mut process = self.process.lock().expect("no panic");
+        let _ = process.kill();
+        let _ = process.wait();
         for state in ["journal", "timers"] {
             let _ = std::fs::remove_dir_all(self.folder.join(state));
         }
         std::fs::write(self.folder.join("zone"), ZONE).expect("the folder is writable");
-        self.process = spawn_knot(&found("knotd").expect("it was started"), &self.folder);
+        *process = spawn_knot(&found("knotd").expect("it was started"), &self.folder);
         eventually("the zone", || self.names().is_some());
     }
 
@@ -132,8 +134,9 @@ fn spawn_knot(program: &Path, folder: &Path) -> Child {
 
 impl Drop for Knot {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let process = self.process.get_mut().expect("no panic");
+        let _ = process.kill();
+        let _ = process.wait();
     }
 }
 
@@ -142,7 +145,7 @@ impl Drop for Knot {
 pub(crate) struct Etcd {
     pub(crate) url: String,
     arguments: Vec<OsString>,
-    process: Child,
+    process: Mutex<Child>,
 }
 
 impl Etcd {
@@ -153,16 +156,17 @@ impl Etcd {
         arguments.extend(["--listen-client-urls", &url, "--advertise-client-urls", &url].map(OsString::from));
         arguments.extend(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer].map(OsString::from));
         arguments.extend(["--initial-cluster".into(), format!("default={peer}").into()]);
-        let etcd = Self { url, process: spawn_etcd(&etcd, &arguments), arguments };
+        let etcd = Self { url, process: Mutex::new(spawn_etcd(&etcd, &arguments)), arguments };
         eventually("etcd", || etcd.keys().is_some());
         Some(etcd)
     }
 
     /// Kills the member and starts it again with its data.
-    pub(crate) fn restart(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        self.process = spawn_etcd(&found("etcd").expect("it was started"), &self.arguments);
+    pub(crate) fn restart(&self) {
+        let mut process = self.process.lock().expect("no panic");
+        let _ = process.kill();
+        let _ = process.wait();
+        *process = spawn_etcd(&found("etcd").expect("it was started"), &self.arguments);
         eventually("etcd", || self.keys().is_some());
     }
 
@@ -220,7 +224,8 @@ fn spawn_etcd(program: &Path, arguments: &[OsString]) -> Child {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let process = self.process.get_mut().expect("no panic");
+        let _ = process.kill();
+        let _ = process.wait();
     }
 }

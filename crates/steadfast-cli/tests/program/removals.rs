@@ -17,6 +17,21 @@ pub(crate) struct Sample {
     pub(crate) names: BTreeSet<String>,
 }
 
+/// A period during which a system may lack entries: it lost its contents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loss {
+    pub(crate) system: &'static str,
+    pub(crate) from: Instant,
+    pub(crate) to: Instant,
+}
+
+impl Loss {
+    /// Whether a read of `system` overlaps this period.
+    pub(crate) fn covers(&self, system: &str, asked: Instant, answered: Instant) -> bool {
+        self.system == system && asked <= self.to && answered >= self.from
+    }
+}
+
 /// What was done to the cluster: from when on which name is to be outside, or is not.
 #[derive(Debug, Default)]
 pub(crate) struct Truth(BTreeMap<String, Vec<(Instant, bool)>>);
@@ -44,15 +59,16 @@ impl Truth {
     }
 }
 
-/// How much was taken out in all; an error names what was there.
-pub(crate) fn judge(truth: &Truth, samples: &[Sample]) -> Result<usize, String> {
+/// Returns the number of removed entries; an error names an entry that was removed although its pod was ready, outside of `losses`.
+pub(crate) fn judge(truth: &Truth, losses: &[Loss], samples: &[Sample]) -> Result<usize, String> {
     let (mut last, mut removals) = (BTreeMap::<&str, &Sample>::new(), 0);
     for sample in samples {
         if let Some(before) = last.insert(sample.outside, sample) {
             let from = before.asked.checked_sub(GRACE).unwrap_or(before.asked);
+            let is_lost = losses.iter().any(|loss| loss.covers(sample.outside, before.asked, sample.answered));
             for name in before.names.difference(&sample.names) {
                 removals += 1;
-                if truth.was_there(name, from, sample.answered) {
+                if !is_lost && truth.was_there(name, from, sample.answered) {
                     let (outside, of, left) = (sample.outside, before.names.len(), sample.names.len());
                     return Err(format!("{outside}: {name} was taken out, and was there ({left} of {of} are left)"));
                 }

@@ -1,8 +1,11 @@
-//! The story that this project begins with: service registry, DNS and load balancer follow a cluster while its API server restarts,
-//! vanishes, is stale and is restored from a backup, and while the program itself is killed. Whatever happens, nothing that is there is taken out,
-//! and in the end all three are as the cluster is.
+//! The scenario that this project begins with: service registry, DNS and load balancer follow two clusters through a random sequence of
+//! troubles. API servers restart, vanish, are stale and are restored from a backup; a cluster is away; pods are replaced and scaled; a tenant
+//! sends nonsense; load balancer, DNS server and etcd restart or lose their contents; the program itself is killed.
 //!
-//! `STEADFAST_SEEDS=20` tells so many stories, `STEADFAST_SEED=7` that one.
+//! No entry of a ready pod may be removed, except where a system loses its contents, and in the end all three systems equal the clusters. The
+//! guard has its defaults.
+//!
+//! `STEADFAST_SEEDS=20` runs this many sequences, `STEADFAST_SEED=7` runs that one, each with all troubles.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -15,14 +18,31 @@ use serde_json::{Value, json};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule};
 use tokio::runtime::Runtime;
 
-use crate::chance::Chance;
+use crate::chance::{Chance, seeds};
 use crate::haproxy::{Haproxy, eventually};
+use crate::nonsense::{TENANT, Victims, object, resource};
 use crate::outsides::{Etcd, KEY, Knot};
-use crate::removals::{Sample, Truth, judge};
+use crate::removals::{Loss, Sample, Truth, judge};
 use crate::run::{Killed, signal, start};
 
-/// So many pods there are at first.
+/// Pods of the first cluster that come and go: their number at first.
 const PODS: u64 = 8;
+
+/// Pods of the first cluster that always exist. The tenant pretends to be them.
+const LASTING_PODS: u64 = 3;
+
+/// Pods of the second cluster at first.
+const FAR_PODS: u64 = 4;
+
+/// Prefixes of the names of all pods that are judged. Other names are the tenant's.
+const PREFIXES: [&str; 3] = ["web-", "keep-", "far-"];
+
+/// Troubles of a run in CI. All of them take too long for every change of the program.
+const TROUBLES_IN_CI: usize = 5;
+
+/// Time within which each system must have its entries again after it lost them.
+const RETURN_LIMITS: [(&str, Duration); 3] =
+    [("HAProxy", Duration::from_secs(2)), ("DNS", Duration::from_secs(10)), ("etcd", Duration::from_secs(1))];
 
 /// How long a fault lasts, a little more or less.
 const LASTS: u64 = 1500;
@@ -30,17 +50,25 @@ const LASTS: u64 = 1500;
 struct World {
     runtime: Runtime,
     server: ApiServer,
+    /// The API server of the second cluster.
+    far: ApiServer,
     haproxy: Arc<Haproxy>,
     knot: Arc<Knot>,
     etcd: Arc<Etcd>,
     configuration: String,
-    /// The server's version before the first pod: no backup is older.
+    /// The first server's version with the first pods: no backup is older.
     begun: u64,
     truth: Truth,
+    losses: Vec<Loss>,
     pods: u64,
+    far_pods: u64,
+    victims: Victims,
     log: Vec<String>,
     said: Arc<Mutex<String>>,
 }
+
+/// The tenant gives keys by an annotation; all other pods have none.
+const KEY_OF_ENTRY: &str = "object.metadata.annotations[?'example.org/key'].orValue(object.metadata.name)";
 
 impl World {
     fn start(name: &str) -> Option<Self> {
@@ -49,84 +77,186 @@ impl World {
         let (knot, etcd) = (Knot::start(&folder)?, Etcd::start(&folder)?);
         let runtime = Runtime::new().expect("there are threads");
         let server = runtime.block_on(ApiServer::start()).expect("it starts");
+        let far = runtime.block_on(ApiServer::start()).expect("it starts");
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
+        server.create(&namespace).expect("a namespace");
         let write = |file: &str, text: &str| {
             std::fs::write(folder.join(file), text).expect("there is room");
         };
         write("kubeconfig", &server.kubeconfig());
+        write("far.kubeconfig", &far.kubeconfig());
         write("key", KEY);
         let rule = |name: &str, send: &str| {
             format!(
-                "[[rules]]\nname = \"{name}\"\nresources = [\"pods\"]\nnamespaces = [\"default\"]\nwhen = \"has(object.status.podIP)\"\n\
-                 send = \"{{'key': object.metadata.name, {send}}}\"\nto = [\"{name}\"]\n"
+                "[[rules]]\nname = \"{name}\"\nresources = [\"pods\"]\nwhen = \"has(object.status.podIP)\"\n\
+                 send = \"\"\"{{'key': {KEY_OF_ENTRY}, {send}}}\"\"\"\nto = [\"{name}\"]\n"
             )
         };
-        // So that only the doubt is in the way of what is taken out. The audit finds a restore whose versions have passed ours (R12).
-        let mirror = "guard = {share = 1.0}\ndrain = \"1s\"\ncompare = \"2s\"\n";
+        // The audit finds a restore whose versions have passed ours (R12).
+        let mirror = "drain = \"1s\"\ncompare = \"2s\"\n";
         let text = format!(
-            "[clusters.here]\nkubeconfig = \"kubeconfig\"\naudit = \"5s\"\n[sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\n{mirror}\
+            "[clusters.here]\nkubeconfig = \"kubeconfig\"\naudit = \"5s\"\n[clusters.far]\nkubeconfig = \"far.kubeconfig\"\n\
+             [sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\n{mirror}\
              [sinks.zone]\ndns = {{server = \"127.0.0.1:{}\", zone = \"example.org\", secret = {{file = \"key\"}}, mark = \"story\"}}\n{mirror}\
              [sinks.registry]\netcd = {{endpoints = [\"{}\"], prefix = \"/services/\", mark = \"story\"}}\n{mirror}{}{}{}",
             knot.port,
             etcd.url,
-            rule("web", "'address': object.status.podIP, 'port': 80"),
-            rule("zone", "'name': object.metadata.name + '.example.org', 'type': 'A', 'data': object.status.podIP"),
-            rule("registry", "'value': object.status.podIP"),
+            rule(
+                "web",
+                "'address': object.status.podIP, 'port': int(object.metadata.annotations[?'example.org/port'].orValue('80'))"
+            ),
+            rule(
+                "zone",
+                "'name': object.metadata.annotations[?'example.org/name'].orValue(object.metadata.name + '.example.org'), \
+                 'type': object.metadata.annotations[?'example.org/type'].orValue('A'), \
+                 'data': object.metadata.annotations[?'example.org/data'].orValue(object.status.podIP), \
+                 'ttl': int(object.metadata.annotations[?'example.org/ttl'].orValue('60'))"
+            ),
+            rule("registry", "'value': object.metadata.annotations[?'example.org/value'].orValue(object.status.podIP)"),
         );
         write("notify.toml", &text);
         let configuration = folder.join("notify.toml").display().to_string();
-        let begun = server.revision();
-        Some(Self {
+        let mut world = Self {
             runtime,
             server,
-            begun,
+            far,
+            begun: 0,
             haproxy: Arc::new(haproxy),
             knot: Arc::new(knot),
             etcd: Arc::new(etcd),
             configuration,
             truth: Truth::default(),
+            losses: Vec::new(),
             pods: 0,
+            far_pods: 0,
+            victims: Victims::default(),
             log: Vec::new(),
             said: Arc::default(),
-        })
-    }
-
-    /// A pod that never was there before.
-    fn create(&mut self) {
-        let (number, name) = (self.pods, format!("web-{}", self.pods));
-        self.pods += 1;
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": name},
-            "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
-            "status": status(number, true),
-        });
-        self.server.create(&pod).expect("it is a pod");
-        self.truth.note(&name, true);
-    }
-
-    /// One of them is deleted, or is not ready any more and never will be.
-    fn lose(&mut self, chance: &mut Chance) {
-        let there: Vec<String> = self.truth.now().into_iter().collect();
-        if there.len() < 4 {
-            return;
+        };
+        for number in 0..LASTING_PODS {
+            let (name, address) = (format!("keep-{number}"), format!("10.1.0.{}", number + 1));
+            world.create_pod(false, &name, &address);
+            world.victims.hosts.push(format!("{name}.example.org"));
+            world.victims.keys.push(name.clone());
+            world.victims.names.push(name);
+            world.victims.addresses.push(address);
         }
-        let name = &there[chance.below(there.len() as u64) as usize];
+        (0..PODS).for_each(|_| world.create());
+        (0..FAR_PODS).for_each(|_| world.create_far());
+        world.begun = world.server.revision();
+        Some(world)
+    }
+
+    fn create_pod(&mut self, is_far: bool, name: &str, address: &str) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": name, "annotations": {}},
+            "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
+            "status": status(address, true),
+        });
+        let server = if is_far { &self.far } else { &self.server };
+        server.create(&pod).expect("a pod");
+        self.truth.note(name, true);
+    }
+
+    /// Creates a pod that never existed before.
+    fn create(&mut self) {
+        let number = self.pods;
+        self.pods += 1;
+        self.create_pod(false, &format!("web-{number}"), &address(0, number));
+    }
+
+    /// Creates a pod of the second cluster.
+    fn create_far(&mut self) {
+        let number = self.far_pods;
+        self.far_pods += 1;
+        self.create_pod(true, &format!("far-{number}"), &address(2, number));
+    }
+
+    /// Pods that are ready and have this prefix, the oldest first.
+    fn ready(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<_> = self.truth.now().into_iter().filter(|name| name.starts_with(prefix)).collect();
+        names.sort_by_key(|name| (name.len(), name.clone()));
+        names
+    }
+
+    fn delete(&mut self, name: &str) {
         self.truth.note(name, false);
-        if chance.below(3) == 0 {
-            let status = json!({"status": status(0, false)});
-            self.server.merge_patch("pods", "default", name, status).expect("it is there");
-        } else {
-            self.server.delete_named("pods", "default", name).expect("it is there");
+        let server = if name.starts_with("far-") { &self.far } else { &self.server };
+        server.delete_named("pods", "default", name).expect("the pod exists");
+    }
+
+    /// One pod is deleted, or is no longer ready; at most one is not ready, which the guard's defaults allow.
+    fn lose(&mut self, chance: &mut Chance) {
+        let ready = self.ready("web-");
+        let exists = |number: &u64| self.server.get("pods", "default", &format!("web-{number}")).is_ok();
+        let unready =
+            (0..self.pods).filter(exists).map(|number| format!("web-{number}")).find(|name| !ready.contains(name));
+        let name = &ready[chance.below(ready.len() as u64) as usize];
+        match unready {
+            Some(unready) => self.server.delete_named("pods", "default", &unready).map(drop).expect("the pod exists"),
+            None if chance.below(3) == 0 => {
+                self.truth.note(name, false);
+                let status = json!({"status": status("10.0.0.1", false)});
+                self.server.merge_patch("pods", "default", name, status).expect("the pod exists");
+            }
+            None => self.delete(name),
         }
     }
 
     fn change(&mut self, chance: &mut Chance) {
-        if chance.below(2) == 0 { self.create() } else { self.lose(chance) }
+        if chance.below(5) == 0 {
+            let far = self.ready("far-");
+            if far.len() < 3 || far.len() < 6 && chance.below(2) == 0 {
+                self.create_far()
+            } else {
+                self.delete(&far[0])
+            }
+            return;
+        }
+        let count = self.ready("web-").len();
+        if count < 4 || count < 14 && chance.below(2) == 0 { self.create() } else { self.lose(chance) }
+    }
+
+    /// The pods of a Deployment are replaced, the next one ready before each goes.
+    fn roll(&mut self) {
+        for old in self.ready("web-") {
+            self.create();
+            std::thread::sleep(Duration::from_millis(100));
+            self.delete(&old);
+        }
+    }
+
+    fn scale(&mut self, count: usize) {
+        let ready = self.ready("web-");
+        (ready.len()..count).for_each(|_| self.create());
+        ready.iter().skip(count).for_each(|name| self.delete(name));
+    }
+
+    /// The tenant creates, replaces and deletes nonsense.
+    fn send_nonsense(&self, chance: &mut Chance) {
+        for _ in 0..30 {
+            let object = object(chance, &self.victims);
+            // The API server rejects some of it.
+            let _ = self.server.create(&object).or_else(|_| self.server.replace(&object));
+            if chance.below(3) == 0 {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let _ = self.server.delete_named(resource(&object), TENANT, name);
+            }
+        }
+    }
+
+    /// `system` loses its contents by `action`, and must have them again within its limit.
+    fn lose_contents(&mut self, system: &'static str, action: impl FnOnce(&Self)) {
+        let from = Instant::now();
+        action(self);
+        let limit = RETURN_LIMITS.iter().find(|(of, _)| *of == system).map_or(Duration::ZERO, |(_, limit)| *limit);
+        self.losses.push(Loss { system, from, to: Instant::now() + limit });
     }
 
     /// The server is as it was some changes ago.
     fn restore(&mut self, back: u64) {
         // What goes is told before, and what comes after: who will be there is known by what the history says.
-        let before = self.truth.now();
+        let before = self.ready("web-");
         let revision = self.server.revision().saturating_sub(back).max(self.begun);
         for name in &before {
             self.truth.note(name, false);
@@ -145,25 +275,36 @@ impl World {
 
     fn how_it_is(&self) -> String {
         let (now, said) = (self.truth.now(), self.said.lock().expect("no panic").clone());
-        let (web, names, keys) = (self.haproxy.serving(), self.knot.names(), self.etcd.keys());
+        let (web, names, keys) = (self.haproxy.try_serving(), self.knot.names(), self.etcd.keys());
         format!("{now:?} are there, {web:?} in HAProxy, {names:?} in DNS, {keys:?} in etcd; it said\n{said}")
     }
 
     fn outside_is_equal(&self) -> bool {
-        let now = self.truth.now();
-        self.haproxy.serving() == now
-            && self.knot.names().as_ref() == Some(&now)
-            && self.etcd.keys().as_ref() == Some(&now)
+        let now = Some(self.truth.now());
+        let is_equal = |names: Option<BTreeSet<String>>| names.map(judged) == now;
+        is_equal(self.haproxy.try_serving()) && is_equal(self.knot.names()) && is_equal(self.etcd.keys())
     }
 }
 
-fn status(number: u64, is_ready: bool) -> Value {
-    let (address, told) =
-        (format!("10.0.{}.{}", number / 250, number % 250 + 1), if is_ready { "True" } else { "False" });
-    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": told}]})
+/// The names among `names` that are not the tenant's.
+fn judged(names: BTreeSet<String>) -> BTreeSet<String> {
+    let is_judged = |name: &String| {
+        let number = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    names.into_iter().filter(is_judged).collect()
 }
 
-/// What one of them shows, if it answers.
+fn address(network: u8, number: u64) -> String {
+    format!("10.{network}.{}.{}", number / 250, number % 250 + 1)
+}
+
+fn status(address: &str, is_ready: bool) -> Value {
+    let ready = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready}]})
+}
+
+/// Reads one system; `None` if it does not respond.
 type Look = Box<dyn Fn() -> Option<BTreeSet<String>> + Send>;
 
 /// Asks all three again and again, until it is ended.
@@ -178,7 +319,7 @@ impl Witness {
         let (ended, samples) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Sample>>>::default());
         let (haproxy, knot, etcd) = (world.haproxy.clone(), world.knot.clone(), world.etcd.clone());
         let looks: [(&'static str, Look); 3] = [
-            ("HAProxy", Box::new(move || Some(haproxy.serving()))),
+            ("HAProxy", Box::new(move || haproxy.try_serving())),
             ("DNS", Box::new(move || knot.names())),
             ("etcd", Box::new(move || etcd.keys())),
         ];
@@ -187,7 +328,7 @@ impl Witness {
             std::thread::spawn(move || {
                 while !ended.load(Ordering::Relaxed) {
                     let asked = Instant::now();
-                    if let Some(names) = look() {
+                    if let Some(names) = look().map(judged) {
                         let answered = Instant::now();
                         samples.lock().expect("no panic").push(Sample { outside, asked, answered, names });
                     }
@@ -216,7 +357,7 @@ impl Drop for Witness {
     }
 }
 
-/// What happens once in a story.
+/// A trouble, which happens once in a run with all of them.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Restart,
@@ -231,9 +372,18 @@ enum Trouble {
     Forbidden,
     Restored,
     Killed,
+    FarAway,
+    RollingUpdate,
+    ScaledDown,
+    ScaledUp,
+    Nonsense,
+    BalancerRestart,
+    ZoneRestored,
+    LeaseRevoked,
+    EtcdRestart,
 }
 
-const TROUBLES: [Trouble; 12] = [
+const TROUBLES: [Trouble; 21] = [
     Trouble::Restart,
     Trouble::Away,
     Trouble::BlackHole,
@@ -246,6 +396,15 @@ const TROUBLES: [Trouble; 12] = [
     Trouble::Forbidden,
     Trouble::Restored,
     Trouble::Killed,
+    Trouble::FarAway,
+    Trouble::RollingUpdate,
+    Trouble::ScaledDown,
+    Trouble::ScaledUp,
+    Trouble::Nonsense,
+    Trouble::BalancerRestart,
+    Trouble::ZoneRestored,
+    Trouble::LeaseRevoked,
+    Trouble::EtcdRestart,
 ];
 
 /// Changes go on, for about as long as a fault lasts.
@@ -271,7 +430,6 @@ fn begin(world: &World) -> Killed {
 fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
     let mut world = World::start(&format!("story-{seed}"))?;
     let mut chance = Chance(seed);
-    (0..PODS).for_each(|_| world.create());
     let mut acting = begin(&world);
     eventually("all of it at first", || world.outside_is_equal());
     let witness = Witness::begin(&world);
@@ -313,6 +471,15 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
                 meanwhile(&mut world, &mut chance);
                 acting = begin(&world);
             }
+            Trouble::FarAway => world.far.faults().cut(),
+            Trouble::RollingUpdate => world.roll(),
+            Trouble::ScaledDown => world.scale(3),
+            Trouble::ScaledUp => world.scale(14),
+            Trouble::Nonsense => world.send_nonsense(&mut chance),
+            Trouble::BalancerRestart => world.lose_contents("HAProxy", |world| world.haproxy.restart()),
+            Trouble::ZoneRestored => world.lose_contents("DNS", |world| world.knot.restore()),
+            Trouble::LeaseRevoked => world.lose_contents("etcd", |world| world.etcd.revoke_leases()),
+            Trouble::EtcdRestart => world.lose_contents("etcd", |world| world.etcd.restart()),
         }
         meanwhile(&mut world, &mut chance);
         match trouble {
@@ -321,6 +488,7 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
             Trouble::Frozen => faults.freeze(false),
             Trouble::Stale | Trouble::StaleAfterRestart => faults.lag(false),
             Trouble::Errors | Trouble::Forbidden => faults.answer_truly(),
+            Trouble::FarAway => world.far.faults().heal(),
             _ => {}
         }
         meanwhile(&mut world, &mut chance);
@@ -332,7 +500,8 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
         std::thread::sleep(Duration::from_millis(100));
     }
     let samples = witness.end();
-    let removals = judge(&world.truth, &samples).unwrap_or_else(|why| panic!("seed {seed}, {:?}: {why}", world.log));
+    let removals = judge(&world.truth, &world.losses, &samples)
+        .unwrap_or_else(|why| panic!("seed {seed}, {:?}: {why}", world.log));
     signal(&acting.0, "TERM");
     assert!(acting.0.wait().expect("it can be waited for").success());
     drop(world.runtime);
@@ -340,33 +509,26 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
 }
 
 #[test]
-fn registry_zone_and_load_balancer_are_as_the_cluster_is_whatever_happens_to_its_server() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    let (seeds, only) = (number("STEADFAST_SEEDS"), number("STEADFAST_SEED"));
-    let told = match (only, seeds) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, seeds) => 1..1 + seeds.unwrap_or(1),
-    };
-    for seed in told {
+fn random_troubles_remove_no_entry_of_ready_pod() {
+    let runs_all = ["STEADFAST_SEED", "STEADFAST_SEEDS"].iter().any(|name| std::env::var_os(name).is_some());
+    for seed in seeds(1) {
         let mut chance = Chance(seed ^ 0x5eed);
         let mut troubles = TROUBLES.to_vec();
         for at in (1..troubles.len()).rev() {
             troubles.swap(at, chance.below(at as u64 + 1) as usize);
         }
-        // All of them take too long for every change of the program.
-        if seeds.is_none() && only.is_none() {
-            troubles.truncate(3);
+        if !runs_all {
+            troubles.truncate(TROUBLES_IN_CI);
         }
         let Some((removals, samples)) = tell(seed, &troubles) else { return };
-        println!("seed {seed}, {troubles:?}: {removals} were taken out, in {samples} looks, and none that was there");
-        assert!(removals > 0 && samples > 50, "{removals} taken out, {samples} looks");
+        println!("seed {seed}, {troubles:?}: {removals} entries were removed in {samples} reads, none of a ready pod");
+        assert!(removals > 0 && samples > 50, "{removals} removals, {samples} reads");
     }
 }
 
 #[test]
 fn what_somebody_takes_out_that_is_there_is_seen_by_the_judge() {
-    let Some(mut world) = World::start("seen") else { return };
-    (0..PODS).for_each(|_| world.create());
+    let Some(world) = World::start("seen") else { return };
     let mut acting = begin(&world);
     eventually("all of it at first", || world.outside_is_equal());
     // Nobody puts it there again.
@@ -382,7 +544,7 @@ fn what_somebody_takes_out_that_is_there_is_seen_by_the_judge() {
         std::thread::sleep(Duration::from_millis(500));
         take_out(&world, outside);
         std::thread::sleep(Duration::from_millis(500));
-        let wrong = judge(&world.truth, &witness.end()).expect_err("it was there");
+        let wrong = judge(&world.truth, &[], &witness.end()).expect_err("it was there");
         assert!(wrong.starts_with(outside) && wrong.contains("was taken out, and was there"), "{wrong}");
     }
 }

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::removals::Loss;
+
 /// Interval between two reads of one system.
 const READ_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -60,20 +62,12 @@ impl Timeline {
     }
 }
 
-/// A period during which a system may lack addresses: it lost its contents.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Loss {
-    pub(crate) system: &'static str,
-    pub(crate) from: Instant,
-    pub(crate) to: Instant,
-}
-
 /// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains one of a dead pod or of no pod.
 pub(crate) fn judge(begun: Instant, timeline: &Timeline, losses: &[Loss], samples: &[Sample]) -> Result<(), String> {
     let mut faults = Vec::new();
     for sample in samples {
         let Sample { system, asked, answered, addresses } = sample;
-        let is_lost = losses.iter().any(|loss| loss.system == *system && *asked <= loss.to && *answered >= loss.from);
+        let is_lost = losses.iter().any(|loss| loss.covers(system, *asked, *answered));
         let since = |limit| asked.checked_sub(limit).unwrap_or(*asked);
         let mut fault = |what: &str, address: IpAddr| {
             faults.push(format!("{:.3?}: {system} {what} {address}, and has {addresses:?}", *asked - begun));

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::records::{Loss, Reader, resolve};
+use super::records::{Reader, resolve};
 use super::world::World;
 use crate::outsides::{Etcd, KEY, Knot};
+use crate::removals::Loss;
 
 /// Time within which names must exist again after the zone was lost.
 const ZONE_LIMIT: Duration = Duration::from_secs(10);
@@ -19,8 +20,8 @@ const KEYS_LIMIT: Duration = Duration::from_secs(1);
 /// A DNS server and an etcd.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
-    knot: Arc<RwLock<Knot>>,
-    etcd: Arc<RwLock<Etcd>>,
+    knot: Arc<Knot>,
+    etcd: Arc<Etcd>,
 }
 
 impl Records {
@@ -28,21 +29,21 @@ impl Records {
     pub(crate) fn start(folder: &Path) -> Option<Self> {
         std::fs::write(folder.join("key"), KEY).expect("a file");
         let (knot, etcd) = (Knot::start(folder)?, Etcd::start(folder)?);
-        Some(Self { knot: Arc::new(RwLock::new(knot)), etcd: Arc::new(RwLock::new(etcd)) })
+        Some(Self { knot: Arc::new(knot), etcd: Arc::new(etcd) })
     }
 
     /// Address of the DNS server, and URL of etcd.
     pub(crate) fn addresses(&self) -> (String, String) {
-        let port = self.knot.read().expect("no panic").port;
-        (format!("127.0.0.1:{port}"), self.etcd.read().expect("no panic").url.clone())
+        let port = self.knot.port;
+        (format!("127.0.0.1:{port}"), self.etcd.url.clone())
     }
 
     /// Readers of the addresses behind `web.example.org` and `/services/web/`.
     pub(crate) fn readers(&self) -> Vec<(&'static str, Reader)> {
         let (knot, etcd) = (self.knot.clone(), self.etcd.clone());
-        let names = move || resolve(knot.read().ok()?.port, "web.example.org");
+        let names = move || resolve(knot.port, "web.example.org");
         let keys = move || {
-            let values = etcd.read().ok()?.values("/services/web/")?;
+            let values = etcd.values("/services/web/")?;
             // What is not an address is as foreign as an address of no pod.
             let address = |value: String| value.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
             Some(values.into_iter().map(address).collect::<BTreeSet<_>>())
@@ -63,21 +64,21 @@ impl World {
     /// Restores the zone from a time before its first name.
     pub(crate) fn restore_zone(&mut self) {
         self.lose("DNS", "the zone is restored", ZONE_LIMIT, |records| {
-            records.knot.write().expect("no panic").restore();
+            records.knot.restore();
         });
     }
 
     /// Revokes the lease of all keys.
     pub(crate) fn lose_lease(&mut self) {
         self.lose("etcd", "the lease is revoked", KEYS_LIMIT, |records| {
-            records.etcd.read().expect("no panic").revoke_leases();
+            records.etcd.revoke_leases();
         });
     }
 
     /// Kills etcd and starts it again, which loses no key.
     pub(crate) fn restart_etcd(&mut self) {
         self.lose("etcd", "etcd restarts", Duration::ZERO, |records| {
-            records.etcd.write().expect("no panic").restart();
+            records.etcd.restart();
         });
     }
 }

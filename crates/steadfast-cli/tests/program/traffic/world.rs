@@ -14,9 +14,10 @@ use tokio::runtime::Runtime;
 
 use super::backends::{Backend, fresh_address};
 use super::balancer::Balancer;
-use super::records::{Loss, PodState, Readers, Timeline};
+use super::records::{PodState, Readers, Timeline};
 use super::requests::{Allowances, Traffic, Verdict, judge};
 use super::systems::Records;
+use crate::removals::Loss;
 use crate::run::{Killed, said, signal, start, steadfast};
 
 /// Namespace of the pods that the traffic is for.
