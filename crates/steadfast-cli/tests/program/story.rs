@@ -23,7 +23,7 @@ use crate::haproxy::{Haproxy, eventually};
 use crate::nonsense::{TENANT, Victims, object, resource};
 use crate::outsides::{Etcd, KEY, Knot};
 use crate::removals::{Loss, Sample, Truth, judge};
-use crate::run::{Killed, signal, start};
+use crate::run::{Killed, said as stderr_of, signal, start, steadfast};
 
 /// Pods of the first cluster that come and go: their number at first.
 const PODS: u64 = 8;
@@ -43,6 +43,9 @@ const TROUBLES_IN_CI: usize = 5;
 /// Time within which each system must have its entries again after it lost them.
 const RETURN_LIMITS: [(&str, Duration); 3] =
     [("HAProxy", Duration::from_secs(2)), ("DNS", Duration::from_secs(10)), ("etcd", Duration::from_secs(1))];
+
+/// Limit for all three systems to equal the clusters.
+const CONVERGENCE_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a fault lasts, a little more or less.
 const LASTS: u64 = 1500;
@@ -68,7 +71,7 @@ struct World {
 }
 
 /// The tenant gives keys by an annotation; all other pods have none.
-const KEY_OF_ENTRY: &str = "object.metadata.annotations[?'example.org/key'].orValue(object.metadata.name)";
+const KEY_OF_ENTRY: &str = "object.metadata.?annotations[?'example.org/key'].orValue(object.metadata.name)";
 
 impl World {
     fn start(name: &str) -> Option<Self> {
@@ -103,16 +106,19 @@ impl World {
             etcd.url,
             rule(
                 "web",
-                "'address': object.status.podIP, 'port': int(object.metadata.annotations[?'example.org/port'].orValue('80'))"
+                "'address': object.status.podIP, 'port': int(object.metadata.?annotations[?'example.org/port'].orValue('80'))"
             ),
             rule(
                 "zone",
-                "'name': object.metadata.annotations[?'example.org/name'].orValue(object.metadata.name + '.example.org'), \
-                 'type': object.metadata.annotations[?'example.org/type'].orValue('A'), \
-                 'data': object.metadata.annotations[?'example.org/data'].orValue(object.status.podIP), \
-                 'ttl': int(object.metadata.annotations[?'example.org/ttl'].orValue('60'))"
+                "'name': object.metadata.?annotations[?'example.org/name'].orValue(object.metadata.name + '.example.org'), \
+                 'type': object.metadata.?annotations[?'example.org/type'].orValue('A'), \
+                 'data': object.metadata.?annotations[?'example.org/data'].orValue(object.status.podIP), \
+                 'ttl': int(object.metadata.?annotations[?'example.org/ttl'].orValue('60'))"
             ),
-            rule("registry", "'value': object.metadata.annotations[?'example.org/value'].orValue(object.status.podIP)"),
+            rule(
+                "registry",
+                "'value': object.metadata.?annotations[?'example.org/value'].orValue(object.status.podIP)"
+            ),
         );
         write("notify.toml", &text);
         let configuration = folder.join("notify.toml").display().to_string();
@@ -149,7 +155,7 @@ impl World {
 
     fn create_pod(&mut self, is_far: bool, name: &str, address: &str) {
         let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": name, "annotations": {}},
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": name},
             "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
             "status": status(address, true),
         });
@@ -275,8 +281,16 @@ impl World {
 
     fn how_it_is(&self) -> String {
         let (now, said) = (self.truth.now(), self.said.lock().expect("no panic").clone());
-        let (web, names, keys) = (self.haproxy.try_serving(), self.knot.names(), self.etcd.keys());
-        format!("{now:?} are there, {web:?} in HAProxy, {names:?} in DNS, {keys:?} in etcd; it said\n{said}")
+        let status = steadfast(&["notify", "status", "-c", &self.configuration]);
+        let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_of(&status);
+        let difference = |names: Option<BTreeSet<String>>| {
+            let names = names.map(judged)?;
+            let missing: Vec<_> = now.difference(&names).cloned().collect();
+            Some((missing, names.difference(&now).cloned().collect::<Vec<_>>()))
+        };
+        let web = difference(self.haproxy.try_serving());
+        let (names, keys) = (difference(self.knot.names()), difference(self.etcd.keys()));
+        format!("(missing, left): HAProxy {web:?}, DNS {names:?}, etcd {keys:?}\nstatus:\n{status}\nstderr:\n{said}")
     }
 
     fn outside_is_equal(&self) -> bool {
@@ -427,11 +441,20 @@ fn begin(world: &World) -> Killed {
     Killed(child)
 }
 
+/// Waits until all three systems equal the clusters.
+fn until_equal(world: &World, at: &str) {
+    let begun = Instant::now();
+    while !world.outside_is_equal() {
+        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "{at}: {}", world.how_it_is());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
     let mut world = World::start(&format!("story-{seed}"))?;
     let mut chance = Chance(seed);
     let mut acting = begin(&world);
-    eventually("all of it at first", || world.outside_is_equal());
+    until_equal(&world, &format!("seed {seed}, at first"));
     let witness = Witness::begin(&world);
     for &trouble in troubles {
         world.log.push(format!("{trouble:?}"));
@@ -493,12 +516,7 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
         }
         meanwhile(&mut world, &mut chance);
     }
-    let begun = Instant::now();
-    while !world.outside_is_equal() {
-        let told = || format!("seed {seed}, {:?}: {}", world.log, world.how_it_is());
-        assert!(begun.elapsed() < Duration::from_secs(60), "{}", told());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until_equal(&world, &format!("seed {seed}, {:?}", world.log));
     let samples = witness.end();
     let removals = judge(&world.truth, &world.losses, &samples)
         .unwrap_or_else(|why| panic!("seed {seed}, {:?}: {why}", world.log));

@@ -152,6 +152,12 @@ fn records_that_servers_reject_affect_only_themselves() {
     }
     world.note("records of the tenant are wrong in all ways");
     world.sleep(Duration::from_millis(500));
+    // Once the holder releases the key, the tenant may have it.
+    world.clusters[0]
+        .merge_patch("pods", TENANT, "wrong-12", json!({"metadata": {"finalizers": null}}))
+        .expect("a pod");
+    world.clusters[0].delete_named("pods", TENANT, "wrong-12").expect("a pod");
+    world.sleep(Duration::from_millis(200));
     web.roll(&mut world);
     world.finish_records();
 }

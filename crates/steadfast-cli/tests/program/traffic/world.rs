@@ -298,12 +298,6 @@ impl World {
 
     // The load balancer.
 
-    /// Approves of the removals that the first sink asks for.
-    pub(crate) fn approve(&mut self) {
-        let response = self.notify(&["approve", "web"]);
-        self.note(&format!("approve: {response}"));
-    }
-
     /// Restarts or reloads the load balancer by `action`.
     pub(crate) fn disturb(&mut self, what: &str, action: impl FnOnce(&mut Balancer)) {
         self.note(what);
