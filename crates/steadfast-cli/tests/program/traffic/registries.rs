@@ -104,13 +104,7 @@ fn records_survive_restarts_of_program_and_servers() {
 #[test]
 fn unreachable_cluster_delays_no_record_of_another() {
     let setup = Setup { name: "records-away", clusters: TWO_CLUSTERS.clusters, ..RECORDS };
-    let Some(mut world) = World::start(setup) else { return };
-    world.clusters[1].faults().cut();
-    let mut east = Deployment::create(&mut world, 0, "web-of-east", 4);
-    world.start_notify();
-    world.start_readers();
-    east.roll(&mut world);
-    world.clusters[1].faults().heal();
+    let Some((mut world, mut east)) = begin(setup, 4) else { return };
     Deployment::create(&mut world, 1, "web-of-west", 2);
     world.sleep(Duration::from_secs(2));
     world.clusters[1].faults().cut();
