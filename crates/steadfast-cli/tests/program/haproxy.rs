@@ -42,7 +42,7 @@ impl Haproxy {
         );
         std::fs::write(folder.join("haproxy.cfg"), text).expect("there is room");
         let process = Mutex::new(spawn(&program, &folder));
-        let haproxy = Self { program, process, folder, front };
+        let haproxy = Self { folder, front, program, process };
         haproxy.wait_until_listening();
         Some(haproxy)
     }

@@ -213,9 +213,9 @@ impl World {
         if chance.below(5) == 0 {
             let far = self.ready("far-");
             if far.len() < 3 || far.len() < 6 && chance.below(2) == 0 {
-                self.create_far()
+                self.create_far();
             } else {
-                self.delete(&far[0])
+                self.delete(&far[0]);
             }
             return;
         }
@@ -545,7 +545,7 @@ fn random_troubles_remove_no_entry_of_ready_pod() {
 }
 
 #[test]
-fn what_somebody_takes_out_that_is_there_is_seen_by_the_judge() {
+fn removed_entry_of_ready_pod_is_seen_by_the_judge() {
     let Some(world) = World::start("seen") else { return };
     let mut acting = begin(&world);
     eventually("all of it at first", || world.outside_is_equal());

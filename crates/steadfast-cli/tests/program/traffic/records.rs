@@ -20,7 +20,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const ADD_LIMIT: Duration = Duration::from_secs(2);
 
 /// Time from the end of a pod's container until its records must not exist.
-const REMOVE_LIMIT: Duration = Duration::from_millis(1000);
+const REMOVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Addresses that one system contained.
 #[derive(Clone, Debug)]

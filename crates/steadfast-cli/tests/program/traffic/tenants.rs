@@ -126,7 +126,7 @@ fn flapping_readiness_of_tenant_delays_no_removal_of_others() {
     let flap = |world: &mut World, step: usize| {
         for round in 0..10 {
             for pod in &tenants {
-                world.set_ready(pod, (step + round) % 2 == 0);
+                world.set_ready(pod, (step + round).is_multiple_of(2));
             }
             world.sleep(Duration::from_millis(30));
         }
