@@ -135,6 +135,19 @@ impl World {
         Some(contents)
     }
 
+    /// Returns the part of `victims` whose places are held: a place that nobody holds yet is anybody's.
+    fn held(&self, victims: &Victims) -> Victims {
+        let contents = self.contents().unwrap_or_default();
+        let values = |system| contents.iter().filter(move |((of, _), _)| *of == system).flat_map(|(_, held)| held);
+        let is_server = |address: &&String| values("HAProxy").any(|server| server.starts_with(&format!("{address}:")));
+        let is_key = |key: &&String| contents.contains_key(&("etcd", format!("/services/{key}")));
+        Victims {
+            addresses: victims.addresses.iter().filter(is_server).cloned().collect(),
+            keys: victims.keys.iter().filter(is_key).cloned().collect(),
+            ..victims.clone()
+        }
+    }
+
     fn report(&self) -> String {
         let status = steadfast(&["notify", "status", "-c", &self.configuration]);
         let status = String::from_utf8_lossy(&status.stdout).into_owned() + &said(&status);
@@ -282,7 +295,8 @@ fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
     }
     std::thread::sleep(Duration::from_secs(1));
     for _ in 0..STEPS {
-        send_nonsense(&world.server, &mut chance, &shops.victims);
+        let held = world.held(&shops.victims);
+        send_nonsense(&world.server, &mut chance, &held);
         shops.change();
         std::thread::sleep(PAUSE);
     }

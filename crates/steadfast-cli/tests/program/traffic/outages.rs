@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::workload::Deployment;
-use super::world::Setup;
+use super::world::{Setup, World};
 use super::{DOCUMENTED, begin};
 
 /// Two clusters feed one backend.
@@ -22,6 +22,23 @@ fn api_server_restarts_during_rolling_update_fail_no_request() {
         5 => world.clusters[0].faults().start(),
         _ => {}
     });
+    world.finish();
+}
+
+#[test]
+fn cluster_unreachable_at_start_delays_no_other_cluster() {
+    let Some(mut world) = World::start(Setup { name: "away-at-start", ..TWO_CLUSTERS }) else { return };
+    world.clusters[1].faults().cut();
+    world.note("west is unreachable");
+    let mut east = Deployment::create(&mut world, 0, "web-of-east", 4);
+    world.start_notify();
+    world.start_traffic();
+    east.roll(&mut world);
+    world.sleep(Duration::from_secs(1));
+    world.wait_until_converged();
+    world.note("west is reachable again");
+    world.clusters[1].faults().heal();
+    Deployment::create(&mut world, 1, "web-of-west", 3);
     world.finish();
 }
 

@@ -9,6 +9,8 @@ use super::workload::Deployment;
 use super::world::{Setup, TENANT, World};
 
 /// Names, keys and values of one rule per system. Names and keys come from annotations, where a pod has them.
+///
+/// A name belongs to one cluster and namespace, so the clusters have different names.
 const RECORDS: Setup = Setup {
     name: "records",
     clusters: &["here"],
@@ -27,7 +29,8 @@ labels = "app=web"
 when = "has(object.status.podIP)"
 send = """{
     'key': event.cluster + '/' + object.metadata.namespace + '/' + object.metadata.name,
-    'name': object.metadata.annotations[?'example.org/name'].orValue('web.example.org'),
+    'name': object.metadata.annotations[?'example.org/name'].orValue(
+        (event.cluster == 'west' ? 'west' : 'web') + '.example.org'),
     'type': object.metadata.annotations[?'example.org/type'].orValue('A'),
     'data': object.metadata.annotations[?'example.org/data'].orValue(object.status.podIP),
     'ttl': int(object.metadata.annotations[?'example.org/ttl'].orValue('60')),
@@ -104,7 +107,13 @@ fn records_survive_restarts_of_program_and_servers() {
 #[test]
 fn unreachable_cluster_delays_no_record_of_another() {
     let setup = Setup { name: "records-away", clusters: TWO_CLUSTERS.clusters, ..RECORDS };
-    let Some((mut world, mut east)) = begin(setup, 4) else { return };
+    let Some(mut world) = World::start(setup) else { return };
+    world.clusters[1].faults().cut();
+    let mut east = Deployment::create(&mut world, 0, "web-of-east", 4);
+    world.start_notify();
+    world.start_readers();
+    east.roll(&mut world);
+    world.clusters[1].faults().heal();
     Deployment::create(&mut world, 1, "web-of-west", 2);
     world.sleep(Duration::from_secs(2));
     world.clusters[1].faults().cut();

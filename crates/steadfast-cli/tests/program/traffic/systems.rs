@@ -38,10 +38,14 @@ impl Records {
         (format!("127.0.0.1:{port}"), self.etcd.url.clone())
     }
 
-    /// Readers of the addresses behind `web.example.org` and `/services/web/`.
+    /// Readers of the addresses behind `web.example.org`, `west.example.org` and `/services/web/`.
     pub(crate) fn readers(&self) -> Vec<(&'static str, Reader)> {
         let (knot, etcd) = (self.knot.clone(), self.etcd.clone());
-        let names = move || resolve(knot.port, "web.example.org");
+        let names = move || {
+            let mut addresses = resolve(knot.port, "web.example.org")?;
+            addresses.append(&mut resolve(knot.port, "west.example.org")?);
+            Some(addresses)
+        };
         let keys = move || {
             let values = etcd.values("/services/web/")?;
             // What is not an address is as foreign as an address of no pod.
