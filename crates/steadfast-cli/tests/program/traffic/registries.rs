@@ -138,7 +138,7 @@ fn records_that_servers_reject_affect_only_themselves() {
         json!({"example.org/name": long}),
         json!({"example.org/name": "data.example.org", "example.org/data": "not an address"}),
         json!({"example.org/name": "type.example.org", "example.org/type": "SOA"}),
-        json!({"example.org/name": "*.example.org", "example.org/key": "../../other"}),
+        json!({"example.org/name": "*.theirs.example.org", "example.org/key": "../../other"}),
         json!({"example.org/name": "huge.example.org", "example.org/key": "huge", "example.org/value": huge}),
         json!({"example.org/name": "key.example.org", "example.org/key": "web/here.shop.web-0"}),
         json!({"example.org/name": "key.example.org", "example.org/key": "with\u{1b}[31m\n control"}),
