@@ -49,6 +49,7 @@ fn cluster_that_becomes_unreachable_keeps_its_servers_only() {
     world.wait_until_converged();
     world.note("west is unreachable");
     world.clusters[1].faults().cut();
+    world.unreachable = Some(1);
     world.sleep(Duration::from_secs(1));
     // The program cannot know of the changes in the west, and must know of those in the east.
     west.roll(&mut world);
@@ -57,6 +58,7 @@ fn cluster_that_becomes_unreachable_keeps_its_servers_only() {
     world.wait_until_converged_for(is_east, |id| !is_east(id));
     world.note("west is reachable again");
     world.clusters[1].faults().heal();
+    world.unreachable = None;
     world.finish();
 }
 

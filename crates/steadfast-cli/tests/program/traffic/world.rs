@@ -68,6 +68,8 @@ pub(crate) type PodId = String;
 pub(crate) struct World {
     pub(crate) runtime: Runtime,
     pub(crate) clusters: Vec<ApiServer>,
+    /// Number of the cluster that the program cannot reach.
+    pub(crate) unreachable: Option<usize>,
     setup: Setup,
     notify: Option<Killed>,
     stderr: Arc<Mutex<String>>,
@@ -119,6 +121,7 @@ impl World {
         Some(Self {
             runtime,
             clusters,
+            unreachable: None,
             setup,
             notify: None,
             stderr: Arc::default(),
@@ -288,7 +291,12 @@ impl World {
         self.terminating = later;
         for (_, id) in due {
             let mut pod = self.pods.remove(&id).expect("the pod exists");
+            let from = Instant::now();
             pod.backend.stop();
+            if self.unreachable == Some(pod.cluster) {
+                // Nothing could take the pod out of service before: for the traffic, this is a crash.
+                self.allowances.windows.push((from, Instant::now()));
+            }
             self.timeline.enter(pod.backend.address.ip(), PodState::Dead);
             let released = json!({"metadata": {"finalizers": null}});
             let server = &self.clusters[pod.cluster];
