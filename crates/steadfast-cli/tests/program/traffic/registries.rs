@@ -115,7 +115,7 @@ fn unreachable_cluster_delays_no_record_of_another() {
     east.roll(&mut world);
     world.clusters[1].faults().heal();
     Deployment::create(&mut world, 1, "web-of-west", 2);
-    world.sleep(Duration::from_secs(2));
+    world.wait_for_records();
     world.clusters[1].faults().cut();
     world.sleep(Duration::from_millis(500));
     east.roll(&mut world);

@@ -390,7 +390,8 @@ impl World {
         self.readers = Some(Readers::start(self.records.as_ref().expect("records").readers()));
     }
 
-    fn wait_for_records(&mut self) {
+    /// Waits until DNS server and etcd have exactly the ready pods.
+    pub(crate) fn wait_for_records(&mut self) {
         let begun = Instant::now();
         let readers = self.records.as_ref().expect("records").readers();
         loop {
@@ -418,7 +419,7 @@ impl World {
         let verdict = super::records::judge(self.begun, &self.timeline, &self.losses, &samples);
         println!("{}: {} reads\n{}", self.setup.name, samples.len(), self.log);
         verdict.unwrap_or_else(|fault| panic!("{fault}\n{}", self.report()));
-        assert!(samples.len() > 50, "{} reads", samples.len());
+        assert!(samples.len() > 20, "{} reads", samples.len());
     }
 
     /// Events, status and log of the program, for the report of a failure.
