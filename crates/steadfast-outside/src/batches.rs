@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Sends messages with several changes each.
 pub(crate) trait BatchSender: Send {
@@ -55,6 +58,47 @@ impl Suspects {
     fn clear(&self, ids: impl Iterator<Item = String>) {
         let mut failures = self.failures();
         ids.for_each(|id| _ = failures.remove(&id));
+    }
+}
+
+/// How long a rejected entry is reported by name before it is tried again.
+const REFUSAL_PERIOD: Duration = Duration::from_secs(60);
+
+/// Entries that the target has rejected one by one. `settle` leaves them out for a minute, so that the state of the mirror is about the
+/// other entries.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refusals {
+    state: Arc<Mutex<Refused>>,
+}
+
+#[derive(Debug, Default)]
+struct Refused {
+    /// Whether the target has accepted a change: otherwise a rejection is not about the entry.
+    is_writable: bool,
+    /// By entry and value: the reason, and the end of the period.
+    entries: BTreeMap<String, (String, Instant)>,
+}
+
+impl Refusals {
+    fn state(&self) -> MutexGuard<'_, Refused> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn accepted(&self) {
+        self.state().is_writable = true;
+    }
+
+    pub(crate) fn add(&self, entries: impl Iterator<Item = String>, reason: &dyn std::fmt::Display) {
+        let (mut state, now) = (self.state(), Instant::now());
+        state.entries.retain(|_, (_, until)| *until > now);
+        state.entries.extend(entries.map(|entry| (entry, (reason.to_string(), now + REFUSAL_PERIOD))));
+    }
+
+    /// Returns why an entry was rejected within the period.
+    pub(crate) fn reason(&self, entry: &str) -> Option<String> {
+        let state = self.state();
+        let (reason, until) = state.entries.get(entry)?;
+        (state.is_writable && *until > Instant::now()).then(|| reason.clone())
     }
 }
 
@@ -159,6 +203,19 @@ mod tests {
         fn ends_attempt(&self, error: &&'static str) -> bool {
             *error == "broken off"
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusal_is_reported_for_one_minute() {
+        let refusals = Refusals::default();
+        let add = |entry: &str| refusals.add(std::iter::once(entry.to_owned()), &"REFUSED");
+        // No change has been accepted yet: the target may reject all.
+        add("a");
+        assert_eq!(refusals.reason("a"), None);
+        refusals.accepted();
+        assert_eq!((refusals.reason("a").as_deref(), refusals.reason("b")), (Some("REFUSED"), None));
+        tokio::time::advance(REFUSAL_PERIOD).await;
+        assert_eq!(refusals.reason("a"), None);
     }
 
     const LIMITS: BatchLimits = BatchLimits { count: 4, bytes: 100 };

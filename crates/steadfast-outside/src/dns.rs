@@ -33,8 +33,9 @@ use domain::base::iana::{Rcode, Rtype};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::batches::{BatchLimits, BatchSender, Suspects, send_in_batches};
+use crate::batches::{BatchLimits, BatchSender, Refusals, Suspects, send_in_batches};
 use crate::entry::{Found, Step, Target};
+use crate::owner::Claim;
 use crate::rotation::Rotation;
 use contents::{Contents, Seen};
 pub use error::{Asked, DnsError};
@@ -65,6 +66,7 @@ pub struct Zone {
     mark: String,
     state: Arc<Mutex<State>>,
     suspects: Suspects,
+    refusals: Refusals,
 }
 
 /// What the last look has found. An update that depends on something that has changed since is rejected by the server.
@@ -95,7 +97,8 @@ impl Zone {
         let (wire, mark) = (record::parsed(&name)?, format!("steadfast:{mark}"));
         let servers: Vec<_> = server.split(',').map(|server| with_port(server.trim())).collect();
         let (server, addresses) = (servers.join(","), Rotation::new(Vec::new()));
-        Ok(Self { server, addresses, name, wire, key, mark, state: Arc::default(), suspects: Suspects::default() })
+        let (state, suspects, refusals) = (Arc::default(), Suspects::default(), Refusals::default());
+        Ok(Self { server, addresses, name, wire, key, mark, state, suspects, refusals })
     }
 
     /// Returns the name of the zone, with a dot at the end.
@@ -115,7 +118,13 @@ impl Zone {
             Trouble::Refused(rcode @ (Rcode::YXDOMAIN | Rcode::YXRRSET | Rcode::NXDOMAIN | Rcode::NXRRSET)) => {
                 DnsError::Taken { zone, names: names(), rcode }
             }
-            Trouble::Refused(rcode) => DnsError::Refused { server, zone, what, rcode },
+            Trouble::Refused(rcode) => {
+                let zone = match updates {
+                    [update] => format!("{} in {zone}", update.name),
+                    _ => zone,
+                };
+                DnsError::Refused { server, zone, what, rcode }
+            }
             Trouble::TooMuch => DnsError::TooMuch { names: names() },
             Trouble::Form(why) => DnsError::Unexpected { server, why },
         }
@@ -230,6 +239,11 @@ fn with_port(server: &str) -> String {
     }
 }
 
+/// Returns the text by which a rejected record is known.
+fn refusal(record: &Record) -> String {
+    format!("{} {}", record.name, record.data)
+}
+
 /// A question that may be sent to another address when one does not respond.
 #[derive(Clone, Copy)]
 enum Question<'a> {
@@ -301,6 +315,15 @@ impl BatchSender for Conversation<'_> {
             // The next look asks another address.
             self.zone.addresses.failed(&self.address);
         }
+        match (&sent, updates) {
+            (Ok(()), _) => self.zone.refusals.accepted(),
+            (Err(error @ (DnsError::Refused { .. } | DnsError::TooMuch { .. })), [update])
+                if !self.ends_attempt(error) =>
+            {
+                self.zone.refusals.add(update.more.iter().map(refusal), error);
+            }
+            _ => {}
+        }
         sent
     }
 
@@ -359,12 +382,24 @@ impl Target for Zone {
     }
 
     fn settle(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
-        let rejected = settle::settled(&self.name, wanted, &self.seen());
-        rejected.into_iter().map(|(name, error)| (name, error.to_string())).collect()
+        let mut rejected = BTreeMap::new();
+        wanted.retain(|name, record| {
+            let reason = self.refusals.reason(&refusal(record));
+            let is_refused = reason.is_some();
+            rejected.extend(reason.map(|reason| (name.clone(), reason)));
+            !is_refused
+        });
+        let settled = settle::settled(&self.name, wanted, &self.seen());
+        rejected.extend(settled.into_iter().map(|(name, error)| (name, error.to_string())));
+        rejected
     }
 
     async fn changed(&self) {
         self.serial_changed().await;
+    }
+
+    async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+        self.claim_names(instance, now).await
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use crate::origin::{Doubts, Exists, Origin};
+use crate::owner::Claim;
 
 /// What lies outside under a name.
 pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
@@ -196,5 +197,18 @@ pub trait Target: Send + Sync + 'static {
     /// If the target does not confirm the renewal. The mirror retries soon.
     fn renew(&self) -> impl Future<Output = Result<(), Self::Error>> + Send {
         std::future::ready(Ok(()))
+    }
+
+    /// Records at the target that the process `instance` maintains the entries of this mark, at `now` in seconds since 1970.
+    ///
+    /// A process should call this about once a minute. A record that was not renewed for [`OWNER_EXPIRES_SECS`](crate::OWNER_EXPIRES_SECS)
+    /// is taken over. Targets without such a record return [`Claim::Ours`], as this does by default.
+    ///
+    /// # Errors
+    ///
+    /// If the target does not confirm the record: then it is unknown whether another process maintains the entries.
+    fn claim(&self, instance: &str, now: u64) -> impl Future<Output = Result<Claim, Self::Error>> + Send {
+        let _ = (instance, now);
+        std::future::ready(Ok(Claim::Ours))
     }
 }

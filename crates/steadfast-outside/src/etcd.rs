@@ -25,8 +25,9 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::batches::{BatchLimits, BatchSender, Suspects, send_in_batches};
+use crate::batches::{BatchLimits, BatchSender, Refusals, Suspects, send_in_batches};
 use crate::entry::{Found, Step, Target, Value};
+use crate::owner::Claim;
 use answers::{Kv, bytes};
 pub use error::EtcdError;
 use gateway::{Gateway, Repeat, TOO_LONG, User};
@@ -60,6 +61,7 @@ pub struct Etcd<R = Plain> {
     /// Revisions of the mirror's own transactions since the last look. Locked while one is in flight.
     written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
+    refusals: Refusals,
 }
 
 impl Etcd {
@@ -90,7 +92,17 @@ impl<R: Requests> Etcd<R> {
         let (gateway, lease) = (Gateway::new(requests, endpoints, schemes)?, lease_of(mark, prefix));
         let (prefix, mark, lasts) = (prefix.to_owned(), mark.to_owned(), Duration::from_secs(300));
         let (seen, written) = (Arc::default(), Arc::default());
-        Ok(Self { gateway, prefix, mark, lease, lasts, seen, written, suspects: Suspects::default() })
+        Ok(Self {
+            gateway,
+            prefix,
+            mark,
+            lease,
+            lasts,
+            seen,
+            written,
+            suspects: Suspects::default(),
+            refusals: Refusals::default(),
+        })
     }
 
     /// Sets how long the lease lasts after its last renewal, in whole seconds. Defaults to five minutes. etcd prolongs a time below the
@@ -223,9 +235,19 @@ impl<R: Requests> BatchSender for &Etcd<R> {
         let (compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
         let transaction = json!({ "compare": compared, "success": done });
         let mut written = self.written.lock().await;
-        let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await?;
+        let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await;
+        if let (
+            Err(error @ EtcdError::Refused { .. }),
+            [Step::Add { name, value } | Step::Change { name, to: value, .. }],
+        ) = (&response, steps)
+            && !self.ends_attempt(error)
+        {
+            self.refusals.add(std::iter::once(refusal(name, value)), error);
+        }
+        let response = response?;
         if response["succeeded"] == true {
             written.insert(answers::number(&response["header"]["revision"]));
+            self.refusals.accepted();
             return Ok(());
         }
         Err(EtcdError::Taken { keys: steps.iter().map(|step| error::shown(&self.key(step.name()))).collect() })
@@ -235,6 +257,11 @@ impl<R: Requests> BatchSender for &Etcd<R> {
         let is_of_lease = matches!(error, EtcdError::Refused { answer, .. } if answer.contains("lease not found"));
         is_of_lease || error.is_of_endpoint() || error.is_of_token() || matches!(error, EtcdError::Password { .. })
     }
+}
+
+/// Returns the text by which a rejected value is known.
+fn refusal(name: &str, Text(value): &Text) -> String {
+    format!("{:x} {name}", fnv(&[value]))
 }
 
 /// Returns the number of the lease, which is the same in any release of this program.
@@ -313,18 +340,22 @@ impl<R: Requests> Target for Etcd<R> {
 
     fn settle(&self, wanted: &mut BTreeMap<String, Text>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
-        wanted.retain(|name, value| match self.check(name, value) {
-            Ok(()) => true,
-            Err(error) => {
-                rejected.insert(name.clone(), error.to_string());
-                false
-            }
+        wanted.retain(|name, value| {
+            let checked = self.check(name, value).map_err(|error| error.to_string());
+            let checked = checked.and_then(|()| self.refusals.reason(&refusal(name, value)).map_or(Ok(()), Err));
+            let is_accepted = checked.is_ok();
+            rejected.extend(checked.err().map(|reason| (name.clone(), reason)));
+            is_accepted
         });
         rejected
     }
 
     async fn changed(&self) {
         self.watch().await;
+    }
+
+    async fn claim(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
+        self.claim_keys(instance, now).await
     }
 
     async fn renew(&self) -> Result<(), EtcdError> {

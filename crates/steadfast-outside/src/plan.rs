@@ -194,8 +194,7 @@ pub(crate) fn plan<V: Value>(
         texts.insert(name.clone(), format!("{step:?}"));
     }
     let held = planning.kept.iter().filter(|(_, why)| **why == Kept::Doubt).map(|(name, _)| name.clone()).collect();
-    let mut verdict = record.guard.judge(terms.rules, &flows, &held, now.unix);
-    replace_in_place(&mut verdict, &more, found);
+    let verdict = replace_in_place(record.guard.judge(terms.rules, &flows, &held, now.unix), &more, found);
     planning.kept.extend(verdict.asked.keys().map(|name| (name.clone(), Kept::Asked)));
     planning.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), Kept::Replaced)));
     let granted = outs.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
@@ -222,7 +221,7 @@ pub(crate) fn plan<V: Value>(
 
 /// Grants the removal of entries that a new entry of their own place replaces. Two entries of one place may exclude each other, such
 /// as a CNAME and an address of one name, so that the new one cannot come first.
-fn replace_in_place<V: Value>(verdict: &mut Verdict, more: &[Step<V>], found: &Found<V>) {
+fn replace_in_place<V: Value>(mut verdict: Verdict, more: &[Step<V>], found: &Found<V>) -> Verdict {
     let added: BTreeSet<&str> = more
         .iter()
         .filter_map(|step| match step {
@@ -234,6 +233,7 @@ fn replace_in_place<V: Value>(verdict: &mut Verdict, more: &[Step<V>], found: &F
     let (in_place, others) = std::mem::take(&mut verdict.replaced).into_iter().partition(is_in_place);
     verdict.replaced = others;
     verdict.granted.extend::<BTreeSet<_>>(in_place);
+    verdict
 }
 
 /// The flow of the group of `origin`.

@@ -481,10 +481,15 @@ async fn rejected_name_delays_no_other_name() -> Result {
         let day = (0..60).map(|number| format!("n{number:02} 86400 A 10.0.0.{number}"));
         // BIND rejects addresses of names that cannot be names of hosts.
         let lines: Vec<_> = day.chain(["a\\032b 30 A 10.0.0.1".to_owned()]).collect();
-        let wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
-        let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
-        let result = target.act(&steps).await;
+        let mut wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
+        let steps = wanted.clone().into_iter().map(|(name, value)| Step::Add { name, value });
+        let result = target.act(&steps.collect::<Vec<_>>()).await;
         assert_eq!(result.is_err(), kind == Kind::Bind, "{result:?}");
+        // From then on the name is reported, and the others are as they are wanted.
+        let rejected = target.settle(&mut wanted);
+        assert_eq!(rejected.len(), usize::from(kind == Kind::Bind), "{rejected:?}");
+        assert!(rejected.values().all(|why| why.contains("b.example.org. in example.org.: REFUSED")), "{rejected:?}");
+        assert_eq!(wanted.len() + rejected.len(), 61);
         assert_eq!(running.dig(&["n00.example.org", "A"])?, ["86400 A 10.0.0.0"], "{kind:?}");
         assert_eq!(running.dig(&["n59.example.org", "A"])?, ["86400 A 10.0.0.59"], "{kind:?}");
     }

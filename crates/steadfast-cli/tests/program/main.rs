@@ -17,6 +17,8 @@ mod independence;
 mod lab;
 #[cfg(unix)]
 mod mirrors;
+#[cfg(unix)]
+mod names;
 #[cfg(target_os = "linux")]
 mod nftables;
 #[cfg(unix)]

@@ -205,6 +205,16 @@ impl Etcd {
         self.etcdctl(&["del", &format!("/services/{key}")]).expect("it answers");
     }
 
+    /// Returns all leases.
+    pub(crate) fn leases(&self) -> Vec<String> {
+        let text = self.etcdctl(&["lease", "list"]).expect("a response");
+        text.lines().skip(1).map(|line| line.trim().to_owned()).collect()
+    }
+
+    pub(crate) fn revoke(&self, lease: &str) {
+        self.etcdctl(&["lease", "revoke", lease]).expect("a lease");
+    }
+
     fn etcdctl(&self, arguments: &[&str]) -> Option<String> {
         let mut command = Command::new("etcdctl");
         answered(command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]).args(arguments))

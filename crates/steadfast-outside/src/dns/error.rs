@@ -189,7 +189,8 @@ impl Asked {
             }
             (Rcode::REFUSED, Self::Update) => {
                 "; let the key update the zone and its `_steadfast` names: `update-policy` or `allow-update { key …; };` in BIND, \
-                 `action: [transfer, update]` in an acl of the zone in Knot"
+                 `action: [transfer, update]` in an acl of the zone in Knot; if other names are accepted, the server rejects this \
+                 record (in BIND, `check-names` or `check-mx`)"
             }
             (Rcode::NOTAUTH, _) => {
                 "; it is not authoritative for the zone: is this the zone's own name, and not that of something in it, and is this its primary server?"

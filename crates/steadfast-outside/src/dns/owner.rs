@@ -22,11 +22,7 @@ impl Zone {
     ///
     /// The record is a TXT record at `HASH._steadfast-owner.ZONE`, with the mark, the ID of the process and the time of
     /// the last renewal. A record that was not renewed for five minutes is taken over. The clocks of both processes must agree to some minutes.
-    ///
-    /// # Errors
-    ///
-    /// If the server does not confirm the claim.
-    pub async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+    pub(super) async fn claim_names(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
         let instance: String = instance.chars().filter(char::is_ascii_graphic).take(MAX_INSTANCE_BYTES).collect();
         let name = self.owner_name();
         let wire = parsed(&name)?;

@@ -55,15 +55,11 @@ impl Zones {
         Err(DnsError::Outside { name, zone: names.join(", ") })
     }
 
-    /// Claims all zones (see [`Zone::claim`]). If another process maintains one of them, returns that claim.
-    ///
-    /// # Errors
-    ///
-    /// If a server does not confirm a claim. The other zones are claimed all the same.
-    pub async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+    /// Claims all zones. If another process maintains one of them, returns that claim. A claim that fails stops no other.
+    async fn claim_names(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
         let mut claim = Ok(Claim::Ours);
         for zone in &self.zones {
-            match zone.claim(instance, now).await {
+            match zone.claim_names(instance, now).await {
                 Ok(Claim::Ours) => {}
                 Ok(other) => return Ok(other),
                 Err(error) => claim = claim.and(Err(error)),
@@ -202,6 +198,10 @@ impl Target for Zones {
             if is_any { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
         })
         .await;
+    }
+
+    async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+        self.claim_names(instance, now).await
     }
 }
 

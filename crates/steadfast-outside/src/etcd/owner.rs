@@ -25,11 +25,7 @@ impl<R: Requests> Etcd<R> {
     ///
     /// The record is a key outside of the prefix (`steadfast-owner/LEASE`). It expires five minutes after its last
     /// renewal, by the clock of etcd, and the next claim takes it over.
-    ///
-    /// # Errors
-    ///
-    /// If etcd does not confirm the claim, for example because the user may not write the key of the record.
-    pub async fn claim(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
+    pub(super) async fn claim_keys(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
         let mut claim = Claim::Ours;
         for _ in 0..MAX_CLAIM_ATTEMPTS {
             let record = self.owner().await?;

@@ -1,0 +1,144 @@
+//! Mirrors of a DNS zone and of etcd in ordinary trouble: entries that cannot be there, members that do not respond, a revoked lease.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use crate::haproxy::eventually;
+use crate::outsides::{Etcd, KEY, Knot};
+use crate::run::start;
+
+/// A cluster, and a folder with its kubeconfig and a configuration.
+struct World {
+    _runtime: Runtime,
+    server: ApiServer,
+    folder: PathBuf,
+}
+
+impl World {
+    fn start(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("steadfast-names-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let runtime = Runtime::new().expect("a runtime");
+        let server = runtime.block_on(ApiServer::builder().tls(true).start()).expect("a server");
+        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("a file");
+        std::fs::write(folder.join("key"), KEY).expect("a file");
+        Self { _runtime: runtime, server, folder }
+    }
+
+    /// Starts the program with one sink and one rule.
+    fn act(&self, sink: &str, rule: &str) -> Acting {
+        let text = format!(
+            "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.target]\n{sink}\n[[rules]]\nname = \"rule\"\n{rule}\nto = [\"target\"]\n"
+        );
+        let path = self.folder.join("notify.toml");
+        std::fs::write(&path, text).expect("a file");
+        Acting(start(&["notify", "-c", &path.display().to_string()]))
+    }
+
+    fn config_map(&self, namespace: &str, name: &str, data: &[(&str, &str)]) {
+        let data: serde_json::Map<_, _> = data.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data,
+        });
+        self.server.create(&object).expect("a ConfigMap");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+struct Acting(Child);
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn set(names: &[&str]) -> Option<BTreeSet<String>> {
+    Some(names.iter().map(|&name| name.to_owned()).collect())
+}
+
+#[test]
+fn wrong_dns_entries_affect_only_themselves() {
+    let world = World::start("dns");
+    let Some(knot) = Knot::start(&world.folder) else { return };
+    let sink = format!(
+        "dns = {{ server = \"127.0.0.1:{}\", zone = \"example.org\", secret = {{ file = \"key\" }}, mark = \"trial\" }}",
+        knot.port
+    );
+    let rule = "resources = [\"configmaps\"]\nwhen = \"'host' in object.data\"\n\
+        send = \"\"\"{'key': object.metadata.namespace + '/' + object.metadata.name, 'name': object.data.host, 'type': object.data.type, \
+        'data': object.data.data, 'ttl': int(object.data.ttl)}\"\"\"";
+    world.config_map("shop", "web", &[("host", "web.example.org"), ("type", "A"), ("data", "10.0.0.1"), ("ttl", "60")]);
+    let _acting = world.act(&sink, rule);
+    eventually("the first name", || knot.names() == set(&["web"]));
+    let long = format!("{}.example.org", "x".repeat(70));
+    let wrong = [
+        ("shop.example.net", "A", "10.0.0.2", "60"),
+        ("bücher.example.org", "A", "10.0.0.2", "60"),
+        (&*long, "A", "10.0.0.2", "60"),
+        ("", "A", "10.0.0.2", "60"),
+        ("minus.example.org", "A", "10.0.0.2", "-1"),
+        ("word.example.org", "A", "10.0.0.2", "1h"),
+        ("address.example.org", "A", "10.0.0", "60"),
+        ("kind.example.org", "NS", "ns.example.org.", "60"),
+        ("example.org", "CNAME", "web.example.org", "60"),
+        ("web.example.org", "CNAME", "elsewhere.example.org", "60"),
+        ("ns.example.org", "A", "10.0.0.2", "1"),
+    ];
+    for (number, (host, kind, data, ttl)) in wrong.into_iter().enumerate() {
+        let fields = [("host", host), ("type", kind), ("data", data), ("ttl", ttl)];
+        world.config_map("other", &format!("wrong-{number}"), &fields);
+    }
+    // Whatever they are, names of others come, change and go.
+    let day = [("host", "day.example.org"), ("type", "A"), ("data", "10.0.0.3"), ("ttl", "86400")];
+    world.config_map("shop", "day", &day);
+    eventually("the next name", || knot.names() == set(&["day", "web"]));
+    let moved = json!({"data": {"host": "moved.example.org"}});
+    world.server.merge_patch("configmaps", "shop", "web", moved).expect("it exists");
+    eventually("the moved name", || {
+        knot.names().is_some_and(|names| names.contains("moved") && !names.contains("web"))
+    });
+}
+
+#[test]
+fn etcd_keys_survive_a_silent_member_and_a_revoked_lease() {
+    let world = World::start("etcd");
+    let Some(etcd) = Etcd::start(&world.folder) else { return };
+    // Accepts connections, and never responds.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let sink = format!(
+        "etcd = {{ endpoints = [\"http://{}\", \"{}\"], prefix = \"/services/\", mark = \"trial\" }}",
+        silent.local_addr().expect("an address"),
+        etcd.url
+    );
+    let rule = "resources = [\"configmaps\"]\nwhen = \"'value' in object.data\"\n\
+        send = \"{'key': object.metadata.name, 'value': object.data.value}\"";
+    world.config_map("shop", "one", &[("value", "1")]);
+    world.config_map("shop", "two", &[("value", "2")]);
+    let large = "x".repeat(900_000);
+    for name in ["large-1", "large-2", "large-3"] {
+        world.config_map("other", name, &[("value", &large)]);
+    }
+    let _acting = world.act(&sink, rule);
+    let all = set(&["large-1", "large-2", "large-3", "one", "two"]);
+    eventually("all keys", || etcd.keys() == all);
+    for lease in etcd.leases() {
+        etcd.revoke(&lease);
+    }
+    let revoked = Instant::now();
+    eventually("all keys again", || etcd.keys() == all);
+    assert!(revoked.elapsed() < Duration::from_secs(10), "{:?}", revoked.elapsed());
+}
