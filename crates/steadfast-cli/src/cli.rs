@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_testing::Form;
 
 use crate::failure::EXIT_CODES;
-use crate::names::{Wanted, not_empty};
+use crate::names::{Wanted, not_empty, token};
 
 /// Keeps a view of a Kubernetes cluster true: watches that never hang up, and a server to prove it on.
 #[derive(Debug, Parser)]
@@ -327,7 +327,7 @@ pub(crate) struct ServeArgs {
 
     /// The bearer token that is accepted, and written to the kubeconfig; a random one unless given. Other users of this machine
     /// can see the arguments of its programs.
-    #[arg(long, value_name = "TOKEN", value_parser = crate::serve::token)]
+    #[arg(long, value_name = "TOKEN", value_parser = token)]
     pub(crate) token: Option<String>,
 
     /// Whether to serve HTTPS, with a certificate authority made at the start, or plain HTTP.

@@ -167,6 +167,8 @@ async fn respond(shown: &Shown, method: &Method, path: &str) -> Response<Full<By
         }
         // Here, and not by another thread: whatever the others wait for.
         "/healthz" | "/livez" => live(shown),
+        // Nothing that is blocked is ready, whatever its caches say of themselves.
+        "/readyz" if live(shown).0 != StatusCode::OK => live(shown),
         _ => rendered(shown, path).await,
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));

@@ -43,6 +43,14 @@ pub(crate) fn not_empty(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
+/// Parses the value of `--token`.
+pub(crate) fn token(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.chars().all(|letter| letter.is_ascii_graphic()) {
+        return Err("a token is visible ASCII without spaces; leave the flag out for a random one".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +82,13 @@ mod tests {
         }
         assert!(not_empty("").is_err() && not_empty(" ").is_err());
         assert_eq!(not_empty("shop"), Ok("shop".to_owned()));
+    }
+
+    #[test]
+    fn token_is_visible_ascii() {
+        assert_eq!(token("a.b-c/d+e="), Ok("a.b-c/d+e=".to_owned()));
+        for text in ["", "a b", "a\n", "ü"] {
+            assert!(token(text).is_err(), "{text:?}");
+        }
     }
 }

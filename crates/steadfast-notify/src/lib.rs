@@ -25,6 +25,7 @@
 //! | `endpoints` | the endpoints of Services as entries of mirrors: EndpointSlices, read and merged |
 //! | `mirror`, `shape` | sinks that are made equal to what rules send, and what that has to be |
 //! | `state`, `short_hash` | the folder of what no restart may forget, and its lock; names in it |
+//! | `private_file` | files that only their owner may read |
 //! | `supervise` | long-lived tasks, restarted when they end unexpectedly |
 //! | `server` | a web server as a configuration says it: headers, certificates, proxy |
 //! | `source` | what a rule looks at in one place, and the informer of it |
@@ -50,6 +51,7 @@ pub mod outbox;
 pub mod outcome;
 mod path;
 mod plan;
+mod private_file;
 pub mod problem;
 mod projections;
 mod reach;

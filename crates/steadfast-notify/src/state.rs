@@ -9,6 +9,7 @@ use steadfast_outside::Memory;
 
 use crate::config::Cluster;
 use crate::mirror::Approvals;
+use crate::private_file::write_private;
 use crate::short_hash::short_hash;
 
 /// The file that says where the program tells how things are, for as long as it holds the folder.
@@ -107,26 +108,6 @@ pub fn remembered(folder: &Path) -> io::Result<Memory> {
 
 fn memory_in(folder: &Path) -> PathBuf {
     folder.join("mirrors.json")
-}
-
-/// Writes a file that only its owner may read, as a whole or not at all.
-pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let staged = file.with_file_name(name);
-    // A staged file of an earlier run may have other permissions, and an open file keeps those that it has.
-    match fs::remove_file(&staged) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut open = options.open(&staged)?;
-    open.write_all(text.as_bytes())?;
-    drop(open);
-    fs::rename(&staged, file)
 }
 
 fn make(folder: &Path) -> io::Result<()> {

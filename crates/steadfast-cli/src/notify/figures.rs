@@ -7,10 +7,23 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Unit;
-use steadfast_notify::{Counts, MirrorStanding};
+use steadfast_notify::{Counts, MirrorStanding, MirrorState};
 
 use super::cluster::{ClusterStanding, ClusterState};
-use super::standing::{STATES, state_name};
+
+/// Names of all states.
+const STATES: [&str; 5] = ["synced", "converging", "blocked", "needs approval", "uncertain"];
+
+/// Returns the name of a state, for programs.
+pub(super) fn state_name(state: &MirrorState) -> &'static str {
+    match state {
+        MirrorState::Synced => "synced",
+        MirrorState::Converging => "converging",
+        MirrorState::Blocked(_) => "blocked",
+        MirrorState::NeedsApproval(_) => "needs approval",
+        MirrorState::Uncertain(_) => "uncertain",
+    }
+}
 
 /// How things are at one scrape.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use steadfast::metrics::Metrics;
 use steadfast::{Informer, Lazy};
 use steadfast_notify::notice::escaped;
-use steadfast_notify::{Engine, MirrorStanding, MirrorState, Supervisor};
+use steadfast_notify::{Engine, MirrorStanding, Supervisor};
 
 use super::cluster::{Cluster, ClusterStanding, ClusterState};
-use super::figures::Figures;
+use super::figures::{Figures, state_name};
 use super::follow::Followed;
 use super::places::Missing;
 use crate::endpoint::Told;
@@ -77,20 +77,6 @@ impl Standing {
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
         // No code panics under this lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Names of all states.
-pub(super) const STATES: [&str; 5] = ["synced", "converging", "blocked", "needs approval", "uncertain"];
-
-/// Returns the name of a state, for programs.
-pub(super) fn state_name(state: &MirrorState) -> &'static str {
-    match state {
-        MirrorState::Synced => "synced",
-        MirrorState::Converging => "converging",
-        MirrorState::Blocked(_) => "blocked",
-        MirrorState::NeedsApproval(_) => "needs approval",
-        MirrorState::Uncertain(_) => "uncertain",
     }
 }
 

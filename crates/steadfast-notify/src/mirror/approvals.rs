@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use crate::state::write_private;
+use crate::private_file::write_private;
 
 /// Where approvals wait to be taken.
 #[derive(Clone, Debug)]

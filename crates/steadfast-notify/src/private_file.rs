@@ -1,0 +1,25 @@
+//! Files of the state folder that only their owner may read.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes a file that only its owner may read, as a whole or not at all.
+pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let staged = file.with_file_name(name);
+    // A staged file of an earlier run may have other permissions, and an open file keeps those that it has.
+    match fs::remove_file(&staged) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut open = options.open(&staged)?;
+    open.write_all(text.as_bytes())?;
+    drop(open);
+    fs::rename(&staged, file)
+}
