@@ -132,8 +132,8 @@ pub(crate) trait AnyMirror: Send + Sync {
     /// How it stands.
     fn standing(&self) -> MirrorStanding;
 
-    /// Returns whether its task has ended, although it was not stopped.
-    fn has_ended(&self) -> bool;
+    /// Returns why its task has ended, if it has although it was not stopped. A panic counts, whether or not the task runs again.
+    fn ended(&self) -> Option<String>;
 
     /// Ends it, when what is being done is done.
     fn stop(&self) -> Later<'_, ()>;
@@ -291,9 +291,12 @@ impl<V: Value> AnyMirror for Running<V> {
         }
     }
 
-    fn has_ended(&self) -> bool {
+    fn ended(&self) -> Option<String> {
         // The sender of the status is the task's own.
-        self.status.has_changed().is_err()
+        let has_ended = self.status.has_changed().is_err();
+        let status = self.status.borrow();
+        let why = || status.failing.as_deref().unwrap_or("the task that compares the target has ended").to_owned();
+        (has_ended || status.restarts > 0).then(why)
     }
 
     fn stop(&self) -> Later<'_, ()> {

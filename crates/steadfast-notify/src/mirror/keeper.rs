@@ -171,8 +171,9 @@ impl Work {
         // None before the first time.
         let mut said = None;
         loop {
-            if self.mirror.has_ended() {
-                return "the task that compares the target has ended".to_owned();
+            if let Some(why) = self.mirror.ended() {
+                // The supervisor counts it, and starts the whole mirror again.
+                return why;
             }
             let begun = Instant::now();
             let is_fed = fed.has_changed().unwrap_or_default();

@@ -234,8 +234,8 @@ mod tests {
             MirrorStanding { is_settled: true, failing: None, ..MirrorStanding::blocked("".into()) }
         }
 
-        fn has_ended(&self) -> bool {
-            self.has_ended
+        fn ended(&self) -> Option<String> {
+            self.has_ended.then(|| "the task of the mirror panicked: injected".to_owned())
         }
 
         fn stop(&self) -> Later<'_, ()> {
@@ -324,10 +324,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn mirror_whose_comparing_task_ended_is_restarted() {
+    async fn mirror_whose_comparing_task_panicked_is_restarted() {
         let mirror = Fixture::start(0, 0, true);
         sleep(Duration::from_millis(500)).await;
         let notices = mirror.notices.lock().expect("no panic");
-        assert!(matches!(&notices[..], [Notice::TaskEnded { why, .. }] if why.contains("compares the target")));
+        assert!(matches!(&notices[..], [Notice::TaskEnded { why, .. }] if why.contains("panicked: injected")));
     }
 }
