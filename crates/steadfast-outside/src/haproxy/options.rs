@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::HaproxyError;
+use super::error::HaproxyError;
 
 /// Maximum length of all options in bytes: a command must fit into HAProxy's buffer (`tune.bufsize`, 16 KiB by default).
 const MAX_OPTION_BYTES: usize = 2048;
