@@ -55,6 +55,11 @@ impl Attempts {
         (due, next)
     }
 
+    /// Whether this step was attempted before, and is pending again.
+    pub(crate) fn has_failed<V: Debug>(&self, step: &Step<V>) -> bool {
+        self.tried.get(step.name()).is_some_and(|tried| tried.step == hash(step))
+    }
+
     /// Makes all steps due.
     pub(crate) fn reset(&mut self) {
         self.tried.clear();

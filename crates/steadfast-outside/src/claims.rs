@@ -19,7 +19,7 @@ pub(crate) struct Claims<V> {
 }
 
 /// An entry whose place belongs to another group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
     /// The name, address or key that both groups want.
     pub place: String,

@@ -336,6 +336,8 @@ impl Target for Zone {
     type Value = Record;
     type Error = DnsError;
 
+    const HAS_OWNER_RECORD: bool = true;
+
     async fn look(&self) -> Result<Found<Record>, DnsError> {
         let transferred = self.ask(Question::Transfer).await;
         let mut state = self.state();

@@ -154,6 +154,9 @@ pub trait Target: Send + Sync + 'static {
     /// Why something could not be seen or done, and what to do about it.
     type Error: std::error::Error + Send + Sync + 'static;
 
+    /// Whether the target keeps an ownership record, which [`claim`](Self::claim) renews. Defaults to false.
+    const HAS_OWNER_RECORD: bool = false;
+
     /// What there is now. Nothing that was answered earlier will do.
     fn look(&self) -> impl Future<Output = Result<Found<Self::Value>, Self::Error>> + Send;
 

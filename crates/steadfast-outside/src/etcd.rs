@@ -292,6 +292,8 @@ impl<R: Requests> Target for Etcd<R> {
     type Value = Text;
     type Error = EtcdError;
 
+    const HAS_OWNER_RECORD: bool = true;
+
     async fn look(&self) -> Result<Found<Text>, EtcdError> {
         self.keep_lease(self.lease).await?;
         let (keys, revision) = self.keys().await?;

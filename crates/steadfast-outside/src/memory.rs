@@ -19,6 +19,8 @@ pub struct Memory(Arc<Inner>);
 struct Inner {
     /// Taken before `records`, so that lines reach the file in the order of the changes. `None` keeps everything in the process alone.
     journal: Mutex<Option<Journal>>,
+    /// Tells this process and its later lives from others with the same mark.
+    instance: String,
     /// Never held during I/O: mirrors wait for this lock on the threads of the runtime.
     records: Mutex<BTreeMap<String, Remembered>>,
 }
@@ -38,10 +40,12 @@ impl Memory {
     /// If the file cannot be read or is damaged: approvals must not be guessed.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (journal, lines) = Journal::open(path)?;
+        let mut instance = None;
         let mut records: BTreeMap<String, Remembered> = BTreeMap::new();
         for line in lines {
             match line {
                 Line::Entry { mirror, name, held } => records.entry(mirror).or_default().record.restore(name, held),
+                Line::Instance { id } => instance = Some(id),
                 Line::Guard { mirror, guard } => {
                     let remembered = records.entry(mirror).or_default();
                     remembered.record.guard = guard.clone();
@@ -49,12 +53,20 @@ impl Memory {
                 }
             }
         }
-        Ok(Self(Arc::new(Inner { journal: Mutex::new(Some(journal)), records: Mutex::new(records) })))
+        let is_known = instance.is_some();
+        let instance = instance.unwrap_or_else(new_instance);
+        let journal = Mutex::new(Some(if is_known { journal } else { journal.with_instance(&instance) }));
+        Ok(Self(Arc::new(Inner { journal, instance, records: Mutex::new(records) })))
     }
 
     /// Creates a memory that ends with the process.
     pub fn volatile() -> Self {
-        Self(Arc::new(Inner { journal: Mutex::new(None), records: Mutex::default() }))
+        Self(Arc::new(Inner { journal: Mutex::new(None), instance: new_instance(), records: Mutex::default() }))
+    }
+
+    /// Returns the ID of this process: the same after a restart with the same file.
+    pub(crate) fn instance(&self) -> &str {
+        &self.0.instance
     }
 
     /// Returns the pending approvals of each mirror; the first one where a mirror has several.
@@ -134,7 +146,7 @@ impl Memory {
 
     /// Returns all that the file should have, where `flushed` has just written its guard.
     fn everything(&self, flushed: &str, guard: Option<&Guard>) -> Vec<Line> {
-        let mut lines = Vec::new();
+        let mut lines = vec![Line::Instance { id: self.0.instance.clone() }];
         for (mirror, remembered) in self.records().iter() {
             let entries = remembered.record.entries();
             lines.extend(entries.map(|(name, held)| Line::Entry {
@@ -152,6 +164,10 @@ impl Memory {
         // A panic under this lock leaves a record that the next look corrects.
         self.0.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn new_instance() -> String {
+    format!("{:016x}", fastrand::u64(..))
 }
 
 #[cfg(test)]

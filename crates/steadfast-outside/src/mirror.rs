@@ -1,21 +1,23 @@
 //! One mirror at work: looks, plans, acts, looks again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::attempts::Attempts;
-use crate::entry::{Step, Target, Wanted};
+use crate::entry::{Found, Step, Target, Wanted};
 use crate::guard::{Ask, Limits, Rules};
 use crate::memory::Memory;
-use crate::plan::{Draining, Kept, Now, Plan, Terms, plan};
+use crate::owner::Claim;
+use crate::plan::{Draining, Kept, Now, Plan, Shared, Terms, plan};
 
 /// Delay before a mirror that panicked is started again; it doubles each time.
 const RESTART_DELAY: Duration = Duration::from_millis(100);
@@ -54,7 +56,7 @@ pub struct Settings {
 impl Settings {
     pub(crate) fn terms(&self) -> Terms {
         let rules = Rules { limits: self.limits, allow_empty: self.allow_empty };
-        Terms { rules, drain: self.drain, upsert_only: self.upsert_only, is_shared: false }
+        Terms { rules, drain: self.drain, upsert_only: self.upsert_only, shared: Shared::No }
     }
 }
 
@@ -102,6 +104,8 @@ pub struct Status<V> {
     pub restarts: u64,
     /// The last loss of entries that [`Target::changed`] reported.
     pub loss: Option<Loss>,
+    /// ID of another process that has the same mark, if there is one: this one adds entries, and removes none.
+    pub other_process: Option<Arc<str>>,
 }
 
 /// Entries that were missing after the target was restarted or changed by another hand.
@@ -118,7 +122,7 @@ pub struct Loss {
 /// State of a mirror, in the order in which one hides another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The target cannot be seen or changed, and why.
+    /// The target cannot be seen, or refuses a change, and why.
     Blocked(Arc<str>),
     /// Removals need approval: their IDs.
     NeedsApproval(Vec<String>),
@@ -153,6 +157,8 @@ impl<V> Status<V> {
             State::NeedsApproval(self.asks.iter().map(|ask| ask.id.clone()).collect())
         } else if let Some(why) = &self.uncertain {
             State::Uncertain(why.clone())
+        } else if let Some((entry, why)) = self.kept.iter().find(|(_, why)| matches!(why, Kept::Refused(_))) {
+            State::Blocked(format!("{entry}: {why}").into())
         } else if self.settled {
             State::Synced
         } else {
@@ -200,8 +206,17 @@ impl<V: crate::entry::Value> Mirror<V> {
             done: Vec::new(),
             restarts: 0,
             loss: None,
+            other_process: None,
         });
-        let work = Work { name: name.to_owned(), target: Arc::new(target), settings, memory, told };
+        let work = Work {
+            name: name.to_owned(),
+            target: Arc::new(target),
+            settings,
+            memory,
+            told,
+            has_claimed: AtomicBool::new(false),
+            claimed: Notify::new(),
+        };
         let task = tokio::spawn(supervise(Arc::new(work), received));
         Self { orders, status, task }
     }
@@ -271,6 +286,9 @@ struct Work<T: Target> {
     settings: Settings,
     memory: Memory,
     told: watch::Sender<Status<T::Value>>,
+    /// Whether the target has responded to a claim of the mark: before that, entries may be another process's.
+    has_claimed: AtomicBool,
+    claimed: Notify,
 }
 
 /// What one run of a mirror carries from look to look.
@@ -284,6 +302,10 @@ struct Course {
     failures: u32,
     /// What happened to the target since the last look, as far as the target reported it.
     change: Option<Arc<str>>,
+    /// Why the last steps were refused, if they were.
+    refusal: Option<Arc<str>>,
+    /// Entries that the first look found, where a target has an ownership record.
+    adopted: Option<Arc<BTreeSet<String>>>,
 }
 
 /// What came of a look.
@@ -308,6 +330,8 @@ impl<T: Target> Work<T> {
             flushing: None,
             failures: 0,
             change: None,
+            refusal: None,
+            adopted: None,
         };
         loop {
             let Orders { wanted, is_over, .. } = orders.borrow_and_update().clone();
@@ -356,6 +380,7 @@ impl<T: Target> Work<T> {
                     course.attempts.reset();
                     course.failures = 0;
                 }
+                () = self.claimed.notified() => {}
                 () = rest => {}
             }
         }
@@ -366,6 +391,9 @@ impl<T: Target> Work<T> {
         let mut failures = 0_u32;
         loop {
             let renewed = timeout(self.settings.deadline, self.target.renew()).await;
+            if T::HAS_OWNER_RECORD {
+                self.claim().await;
+            }
             let why = match renewed {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(told(&error)),
@@ -405,9 +433,17 @@ impl<T: Target> Work<T> {
         let now = Now { unix, instant: Instant::now() };
         let (terms, settle) =
             (self.settings.terms(), |values: &mut BTreeMap<String, T::Value>| self.target.settle(values));
+        let terms = Terms { shared: self.shared(&found, course), ..terms };
         let draining = &mut course.draining;
-        let Plan { more, less, kept, asks, contested, uncertain, until } =
+        let Plan { more, less, mut kept, asks, contested, uncertain, until } =
             self.memory.update(&self.name, |record| plan(wanted, &found, &settle, &terms, (record, draining), now));
+        // What was attempted and is still missing was refused. It concerns these entries only, unless the target took none at all.
+        let refusal = course.refusal.clone();
+        let refused = more.iter().chain(&less).filter(|step| course.attempts.has_failed(step));
+        kept.extend(refusal.iter().flat_map(|why| {
+            let refused = refused.clone();
+            refused.map(|step| (step.name().to_owned(), Kept::Refused(why.clone())))
+        }));
         for ask in asks.iter().filter(|ask| !self.told.borrow().asks.contains(ask)) {
             let (mirror, id, names, of, group) = (&*self.name, &*ask.id, ask.names.len(), ask.of, &*ask.group);
             tracing::warn!(
@@ -441,9 +477,7 @@ impl<T: Target> Work<T> {
             status.asks = asks;
             status.contested = contested;
             status.uncertain = uncertain;
-            if settled {
-                status.failing = None;
-            }
+            status.failing = refusal.filter(|_| found.own.is_empty() && !settled);
         });
         // Removals wait until the disk has their record. Additions do not: a full disk must not keep a balancer empty.
         let (less, unwritten) = match self.flush(course).await {
@@ -461,9 +495,9 @@ impl<T: Target> Work<T> {
             let acted = timeout(self.settings.deadline.saturating_mul(3), self.target.act(&steps)).await;
             self.told.send_modify(|status| status.done = steps);
             match acted {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => self.fail(&told(&error)),
-                Err(_) => self.fail(&self.late()),
+                Ok(Ok(())) => course.refusal = None,
+                Ok(Err(error)) => self.refused(told(&error), course),
+                Err(_) => self.refused(self.late(), course),
             }
         }
         if let Some(why) = unwritten {
@@ -492,6 +526,68 @@ impl<T: Target> Work<T> {
     fn begin_to_flush(&self) -> JoinHandle<io::Result<()>> {
         let (memory, name) = (self.memory.clone(), self.name.clone());
         tokio::task::spawn_blocking(move || memory.flush(&name))
+    }
+
+    /// Remembers why steps were refused; the next look tells which.
+    fn refused(&self, why: Arc<str>, course: &mut Course) {
+        if course.refusal.as_ref() != Some(&why) {
+            tracing::warn!(mirror = self.name, %why, "the target refused a change; the change is retried, the others go on");
+        }
+        course.refusal = Some(why);
+    }
+
+    /// Finds out whether another process with the same mark is at work at the target.
+    fn shared(&self, found: &Found<T::Value>, course: &mut Course) -> Shared {
+        if !T::HAS_OWNER_RECORD {
+            return Shared::No;
+        }
+        let is_claimed = self.has_claimed.load(Ordering::Acquire);
+        if !is_claimed || self.told.borrow().other_process.is_some() {
+            return Shared::ByOwner;
+        }
+        let adopted = course.adopted.get_or_insert_with(|| Arc::new(found.own.keys().cloned().collect()));
+        Shared::Perhaps(adopted.clone())
+    }
+
+    /// Claims the mark for this process, and reports another one that holds it.
+    async fn claim(&self) {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let claimed = timeout(self.settings.deadline, self.target.claim(self.memory.instance(), unix)).await;
+        let other = match claimed {
+            Ok(Ok(Claim::Ours)) => None,
+            Ok(Ok(Claim::Other { instance, .. })) => Some(Arc::from(instance)),
+            // The key may not be permitted to write the record: then no other process can be detected.
+            Ok(Err(error)) => {
+                let why = told(&error);
+                if !self.has_claimed.swap(true, Ordering::AcqRel) {
+                    tracing::warn!(mirror = self.name, %why, "the ownership record cannot be written; other processes with the same mark are not detected");
+                }
+                return;
+            }
+            // The looks report a target that does not respond.
+            Err(_) => return,
+        };
+        let before = self.told.borrow().other_process.clone();
+        let is_first = !self.has_claimed.load(Ordering::Acquire);
+        if other != before {
+            self.told.send_modify(|status| status.other_process.clone_from(&other));
+        }
+        self.has_claimed.store(true, Ordering::Release);
+        if is_first {
+            // Removals have waited for this.
+            self.claimed.notify_one();
+        }
+        if other == before {
+            return;
+        }
+        match &other {
+            Some(instance) => tracing::warn!(
+                mirror = self.name,
+                %instance,
+                "another process has the same mark; this one removes nothing. Give each a mark of its own"
+            ),
+            None => tracing::info!(mirror = self.name, "no other process has the mark any more"),
+        }
     }
 
     fn fail(&self, why: &Arc<str>) {

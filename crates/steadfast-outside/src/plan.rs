@@ -14,7 +14,7 @@ use crate::origin::Origin;
 use crate::record::{Held, Record};
 
 /// Reason why an entry is not as it is wanted, and is left unchanged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
     /// Another hand put something else in its place.
     Others,
@@ -30,6 +30,8 @@ pub enum Kept {
     Conflict(Conflict),
     /// The target cannot hold it.
     Invalid(Arc<str>),
+    /// The target refused to change it. It is retried.
+    Refused(Arc<str>),
     /// Nothing wants it any more, and the mirror never removes.
     UpsertOnly,
     /// Another process with the same mark holds it.
@@ -49,7 +51,7 @@ impl fmt::Display for Kept {
                 let place = place.escape_debug();
                 write!(f, "{place} belongs to the group {holder:?}; {object} of the group {group:?} wants it, too")
             }
-            Self::Invalid(why) => f.write_str(why),
+            Self::Invalid(why) | Self::Refused(why) => f.write_str(why),
             Self::UpsertOnly => f.write_str("nothing wants it any more; this mirror never removes entries"),
             Self::OtherProcess => f.write_str("another process with the same mark holds it"),
         }
@@ -89,14 +91,25 @@ pub(crate) struct Now {
 }
 
 /// How to plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) rules: Rules,
     /// How long an entry in use may drain.
     pub(crate) drain: Duration,
     pub(crate) upsert_only: bool,
-    /// Whether another process with the same mark is at work: entries without a record of our own are not ours to remove.
-    pub(crate) is_shared: bool,
+    pub(crate) shared: Shared,
+}
+
+/// Whether another process with the same mark may be at work at the target.
+#[derive(Clone, Debug)]
+pub(crate) enum Shared {
+    /// No other process is, or the target cannot tell.
+    No,
+    /// Another process owns the mark: this one removes nothing.
+    ByOwner,
+    /// This process owns the mark. Entries that it has no record of and that were not there at its first look, which found these,
+    /// are another process's.
+    Perhaps(Arc<BTreeSet<String>>),
 }
 
 /// Makes entries consistent with each other, and returns the reason for each that the target cannot hold: [`Target::settle`](crate::Target::settle).
@@ -261,7 +274,12 @@ impl<V: Value> Planning<'_, V> {
         if self.terms.upsert_only {
             return Some(Kept::UpsertOnly);
         }
-        if self.terms.is_shared && origin.is_none() {
+        let is_of_other = match &self.terms.shared {
+            Shared::No => false,
+            Shared::ByOwner => true,
+            Shared::Perhaps(adopted) => origin.is_none() && !adopted.contains(name),
+        };
+        if is_of_other {
             return Some(Kept::OtherProcess);
         }
         // Busy entries of a conflict and the like are told by their own reasons.

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use steadfast_outside::{Found, Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Value, Wanted};
+use steadfast_outside::{
+    Claim, Found, Kept, Limits, Memory, Mirror, Settings, State, Status, Step, Target, Value, Wanted,
+};
 use tokio::time::{Instant, sleep};
 
 /// A number that serves unless it is negative.
@@ -296,4 +298,93 @@ async fn an_outside_that_cannot_be_reached_is_asked_less_and_less_and_that_is_to
     let begun = Instant::now();
     until(&mirror, |status| status.settled && status.entries == 3).await;
     assert!(begun.elapsed() <= Duration::from_secs(70), "{:?}", begun.elapsed());
+}
+
+/// A target of which one entry is refused, and the others are taken.
+struct Picky(Outside);
+
+impl Target for Picky {
+    type Value = Number;
+    type Error = Deaf;
+
+    async fn look(&self) -> Result<Found<Number>, Deaf> {
+        self.0.look().await
+    }
+
+    async fn act(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+        let good: Vec<_> = steps.iter().filter(|step| step.name() != "13").cloned().collect();
+        self.0.act(&good).await?;
+        if good.len() == steps.len() { Ok(()) } else { Err(Deaf) }
+    }
+
+    fn describe(&self, found: &Found<Number>, steps: &[Step<Number>]) -> Vec<String> {
+        self.0.describe(found, steps)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_entry_delays_no_other() {
+    let outside = Outside::new(1, 0);
+    let mirror = Mirror::start("m", Picky(outside.clone()), anything_goes(), Memory::volatile());
+    mirror.want(wanted(10..20, 1));
+    let status = until(&mirror, |status| status.entries == 9 && status.kept.contains_key("13")).await;
+    assert_eq!(status.kept["13"], Kept::Refused("it does not answer".into()));
+    assert!(matches!(status.state(), State::Blocked(why) if why.contains("13")));
+    assert_eq!(status.failing, None);
+    sleep(Duration::from_secs(600)).await;
+    for round in 0..10 {
+        let begun = Instant::now();
+        mirror.want(wanted((10..20).chain([100 + round]), 1));
+        until(&mirror, |_| outside.lock().own.contains_key(&(100 + round).to_string())).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+}
+
+/// A target with an ownership record that another process holds until it is told otherwise.
+struct Owned(Outside, Arc<Mutex<Claim>>);
+
+impl Target for Owned {
+    type Value = Number;
+    type Error = Deaf;
+
+    const HAS_OWNER_RECORD: bool = true;
+
+    async fn look(&self) -> Result<Found<Number>, Deaf> {
+        self.0.look().await
+    }
+
+    async fn act(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+        self.0.act(steps).await
+    }
+
+    fn describe(&self, found: &Found<Number>, steps: &[Step<Number>]) -> Vec<String> {
+        self.0.describe(found, steps)
+    }
+
+    async fn claim(&self, _: &str, _: u64) -> Result<Claim, Deaf> {
+        Ok(self.1.lock().expect("no panic").clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_with_one_mark_remove_nothing_of_each_other() {
+    let outside = Outside::new(1, 0);
+    outside.lock().own.insert("theirs".to_owned(), Number(1));
+    let claim = Arc::new(Mutex::new(Claim::Other { instance: "other".to_owned(), renewed: 0 }));
+    let mirror = Mirror::start("m", Owned(outside.clone(), claim.clone()), anything_goes(), Memory::volatile());
+    mirror.want(wanted(0..10, 1));
+    until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
+    mirror.want(wanted(0..9, 1));
+    let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
+    assert_eq!(status.kept.values().collect::<BTreeSet<_>>().len(), 1);
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(outside.lock().own.len(), 11, "it removes neither theirs nor its own");
+
+    // The other one has ended: what it left goes, and what a third one adds from now on stays.
+    *claim.lock().expect("no panic") = Claim::Ours;
+    until(&mirror, |status| status.settled && status.entries == 9).await;
+    outside.lock().own.insert("a third one's".to_owned(), Number(1));
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(outside.lock().own.len(), 10);
+    assert_eq!(mirror.status().borrow().kept["a third one's"], Kept::OtherProcess);
 }

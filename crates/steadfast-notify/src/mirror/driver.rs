@@ -262,8 +262,9 @@ impl<V: Value> AnyMirror for Running<V> {
 
     fn troubles(&self) -> Troubles {
         let status = self.status.borrow();
-        let of_entry =
-            |why: &Kept| matches!(why, Kept::Conflict(_) | Kept::Invalid(_) | Kept::Others | Kept::OtherProcess);
+        let of_entry = |why: &Kept| {
+            matches!(why, Kept::Conflict(_) | Kept::Invalid(_) | Kept::Others | Kept::OtherProcess | Kept::Refused(_))
+        };
         let rejected = status.kept.iter().filter(|(_, why)| of_entry(why));
         Troubles {
             asks: status.asks.clone(),

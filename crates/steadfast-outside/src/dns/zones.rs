@@ -116,6 +116,8 @@ impl Target for Zones {
     type Value = Record;
     type Error = DnsError;
 
+    const HAS_OWNER_RECORD: bool = true;
+
     async fn look(&self) -> Result<Found<Record>, DnsError> {
         let results = together(self.zones.len(), |place| self.look_at(place)).await;
         let mut all = Found { own: BTreeMap::new(), others: [].into(), busy: [].into() };

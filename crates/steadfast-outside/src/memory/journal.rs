@@ -28,6 +28,8 @@ pub(super) enum Line {
     },
     /// The state of a mirror's guard.
     Guard { mirror: String, guard: Guard },
+    /// The ID of the process.
+    Instance { id: String },
 }
 
 /// The file of a memory.
@@ -41,6 +43,8 @@ pub(super) struct Journal {
     needed: usize,
     /// Whether the next write replaces the file: it has an older format, or none.
     is_old: bool,
+    /// An ID that goes before the next lines.
+    instance: Option<String>,
 }
 
 impl Journal {
@@ -51,7 +55,7 @@ impl Journal {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(named(path, &error)),
         };
-        let mut journal = Self { path: path.to_owned(), length: 0, lines: 0, needed: 0, is_old: true };
+        let mut journal = Self { path: path.to_owned(), length: 0, lines: 0, needed: 0, is_old: true, instance: None };
         if text.is_empty() {
             return Ok((journal, Vec::new()));
         }
@@ -85,8 +89,21 @@ impl Journal {
         Ok((journal, lines))
     }
 
+    /// Has the ID of the process written before the next lines.
+    pub(super) fn with_instance(self, id: &str) -> Self {
+        Self { instance: Some(id.to_owned()), ..self }
+    }
+
     /// Appends `lines`, and returns when the disk has them.
     pub(super) fn append(&mut self, lines: &[Line]) -> io::Result<()> {
+        let Some(id) = self.instance.clone() else { return self.append_all(lines) };
+        let lines: Vec<Line> = [Line::Instance { id }].into_iter().chain(lines.iter().cloned()).collect();
+        self.append_all(&lines)?;
+        self.instance = None;
+        Ok(())
+    }
+
+    fn append_all(&mut self, lines: &[Line]) -> io::Result<()> {
         if self.is_old {
             return self.replace(lines);
         }

@@ -57,6 +57,7 @@ fn reopened_memory_has_what_was_flushed() {
 
     let again = Memory::open(&folder.file()).expect("a memory");
     assert_eq!(names(&again), [("48", "a"), ("49", "b")].map(|(name, group)| (name.into(), group.into())));
+    assert_eq!(again.instance(), memory.instance());
     assert_eq!(again.asks(), memory.asks());
     assert_eq!(again.asks()["m"].names.len(), 4);
 }
@@ -86,7 +87,7 @@ fn damaged_file_is_an_error_with_its_line() {
     let text = std::fs::read_to_string(folder.file()).expect("a file").replace("\"m\"", "m");
     std::fs::write(folder.file(), text).expect("written");
     let error = Memory::open(&folder.file()).expect_err("damaged").to_string();
-    assert!(error.contains("line 2") && error.contains("remove it"), "{error}");
+    assert!(error.contains("line 3") && error.contains("remove it"), "{error}");
 }
 
 #[test]

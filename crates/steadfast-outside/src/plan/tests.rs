@@ -60,7 +60,7 @@ fn after(found: &Found<Backend>, steps: &[Step<Backend>]) -> Found<Backend> {
 
 fn terms(share: f64, allow_empty: bool) -> Terms {
     let limits = Limits { share, ..Limits::default() };
-    Terms { rules: Rules { limits, allow_empty }, drain: PATIENCE, upsert_only: false, is_shared: false }
+    Terms { rules: Rules { limits, allow_empty }, drain: PATIENCE, upsert_only: false, shared: Shared::No }
 }
 
 fn accept_all<V>(_: &mut BTreeMap<String, V>) -> BTreeMap<String, String> {
