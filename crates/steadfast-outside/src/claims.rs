@@ -1,6 +1,6 @@
 //! Who owns a place: of several entries for one name, address or key, the one of the group that holds the place counts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::entry::{Found, Value, Wanted};
@@ -87,12 +87,12 @@ impl<V: Value> Claims<V> {
 /// A group releases a place when it neither wants the entry nor has it in the target, and nothing about its objects is uncertain. So a group
 /// keeps its places while a target that was restarted is empty.
 fn holders<V: Value>(wanted: &Wanted<V>, found: &Found<V>, record: &Record) -> HashMap<String, String> {
-    let rivals: HashMap<(&str, &str), ()> =
-        wanted.rivals.iter().map(|rival| ((&*rival.name, &*rival.origin.group), ())).collect();
+    let rivals: HashSet<(&str, &str)> =
+        wanted.rivals.iter().map(|rival| (&*rival.name, &*rival.origin.group)).collect();
     let is_wanted = |name: &String, group: &str| {
         let first =
             wanted.entries.contains_key(name) && wanted.origins.get(name).map_or("", |origin| &origin.group) == group;
-        first || rivals.contains_key(&(name.as_str(), group))
+        first || rivals.contains(&(name.as_str(), group))
     };
     let mut holders = HashMap::new();
     for (name, Held { origin, places, .. }) in record.entries() {

@@ -183,7 +183,9 @@ impl Guard {
         let after: usize = flows.iter().map(|(group, flow)| decided[group].left(flow)).sum();
         if before > 0 && after == 0 && !rules.allow_empty {
             let is_refilled = flows.values().any(|flow| flow.coming > 0);
-            decided.values_mut().for_each(|decision| decision.withhold(is_refilled));
+            for decision in decided.values_mut() {
+                decision.withhold(is_refilled);
+            }
         }
         self.left = flows.iter().map(|(group, flow)| (group.clone(), decided[group].left(flow))).collect();
         self.replaced.retain(|_, replaced| !replaced.names.is_empty());
@@ -254,8 +256,8 @@ fn observe(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Dur
 
 /// Lowers all numbers of a group by `count`.
 fn lower(levels: Option<&mut Vec<(u64, usize)>>, count: usize) {
-    if let Some(levels) = levels.filter(|_| count > 0) {
-        levels.iter_mut().for_each(|(_, level)| *level = level.saturating_sub(count));
+    for (_, level) in levels.into_iter().flatten() {
+        *level = level.saturating_sub(count);
     }
 }
 

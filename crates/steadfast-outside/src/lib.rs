@@ -27,7 +27,8 @@
 //! | `guard` | how much capacity a group may lose, and which removals were approved |
 //! | `attempts` | backoff of single entries |
 //! | `record`, `memory` | what no restart may forget, in a file |
-//! | `mirror` | one mirror at work: looks, plans, acts, looks again |
+//! | `mirror`, `settings`, `status` | one mirror: what is wanted goes in, its status comes out |
+//! | `work` | a mirror at work: looks, plans, acts, looks again |
 //! | `preview` | what a mirror would do, for who only wants to see it |
 //! | `rehearsal` | a target that is only played |
 //! | `lanes` | independent steps run concurrently, each with its own deadline |
@@ -60,6 +61,9 @@ mod preview;
 mod record;
 mod rehearsal;
 mod rotation;
+mod settings;
+mod status;
+mod work;
 
 pub mod dns;
 pub mod etcd;
@@ -73,9 +77,11 @@ pub use claims::Conflict;
 pub use entry::{Found, Rival, Step, Target, Value, Wanted};
 pub use guard::{Ask, Limits, NoSuchAsk};
 pub use memory::Memory;
-pub use mirror::{Loss, Mirror, Settings, State, Status};
+pub use mirror::Mirror;
 pub use origin::{Doubts, Exists, ObjectId, Origin};
 pub use owner::{Claim, OWNER_EXPIRES_SECS};
 pub use plan::Kept;
 pub use preview::{Preview, preview};
 pub use rehearsal::Rehearsal;
+pub use settings::Settings;
+pub use status::{Loss, State, Status};

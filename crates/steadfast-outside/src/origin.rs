@@ -74,7 +74,9 @@ impl Doubts {
 
 /// Tells whether the object of an origin still exists: `None` if that is not known.
 #[derive(Clone)]
-pub struct Exists(Arc<dyn Fn(&Origin) -> Option<bool> + Send + Sync>);
+pub struct Exists(Arc<Lookup>);
+
+type Lookup = dyn Fn(&Origin) -> Option<bool> + Send + Sync;
 
 impl Exists {
     /// Wraps a lookup, such as one in the snapshots of informers' caches.
@@ -108,7 +110,7 @@ mod tests {
         assert_eq!(doubts.about(None), None);
         doubts.clusters.insert("a".into(), "stale".into());
         doubts.objects.insert(origin("b", "bad").object, "fails".into());
-        let about = |origin: Origin| doubts.about(Some(&origin)).map(|why| why.to_string());
+        let about = |origin: Origin| doubts.about(Some(&origin)).map(ToString::to_string);
         assert_eq!(about(origin("a", "x")).as_deref(), Some("stale"));
         assert_eq!(about(origin("b", "bad")).as_deref(), Some("fails"));
         assert_eq!(about(origin("b", "good")), None);

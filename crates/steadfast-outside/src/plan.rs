@@ -184,15 +184,7 @@ pub(crate) fn plan<V: Value>(
         }
     }
 
-    // Entries that are wanted out of service, in doubt: a view that is uncertain may be wrong about readiness, too.
-    outs.retain(|name, _| match planning.doubt(origins.get(name).or_else(|| record.origin(name))) {
-        Some(why) => {
-            planning.uncertain.get_or_insert(why);
-            planning.kept.insert(name.clone(), Kept::Doubt);
-            false
-        }
-        None => true,
-    });
+    planning.hold_uncertain(&mut outs, &origins, record);
     for (name, _) in found.own.iter().filter(|(_, there)| there.serves()) {
         flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
@@ -285,6 +277,23 @@ impl<V: Value> Planning<'_, V> {
         // Busy entries of a conflict and the like are told by their own reasons.
         debug_assert!(self.found.own.contains_key(name));
         None
+    }
+
+    /// Keeps entries in service that an uncertain view wants out of service: it may be wrong about readiness, too.
+    fn hold_uncertain(
+        &mut self,
+        outs: &mut BTreeMap<String, Step<V>>,
+        origins: &BTreeMap<String, Arc<Origin>>,
+        record: &Record,
+    ) {
+        outs.retain(|name, _| {
+            let doubt = self.doubt(origins.get(name).or_else(|| record.origin(name)));
+            if let Some(why) = &doubt {
+                self.uncertain.get_or_insert_with(|| why.clone());
+                self.kept.insert(name.clone(), Kept::Doubt);
+            }
+            doubt.is_none()
+        });
     }
 
     fn doubt(&self, origin: Option<&Arc<Origin>>) -> Option<Arc<str>> {

@@ -9,8 +9,9 @@ use tokio::time::{Instant, timeout};
 use crate::entry::{Step, Target, Wanted};
 use crate::guard::Ask;
 use crate::memory::Memory;
-use crate::mirror::{Settings, told};
 use crate::plan::{Draining, Kept, Now, plan};
+use crate::settings::Settings;
+use crate::work::told;
 
 /// What a mirror would do now.
 #[derive(Clone, Debug)]

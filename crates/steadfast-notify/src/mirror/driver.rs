@@ -199,7 +199,7 @@ impl<T: Target> AnyDriver for Driver<T> {
         Box::pin(async move {
             let seen = preview(name, &self.target, settings, memory, &wanted).await?;
             let doubts = wanted.doubts.clusters.values().chain(wanted.doubts.objects.values());
-            let doubt = wanted.doubt.iter().chain(doubts).next().map(|why| why.to_string());
+            let doubt = wanted.doubt.iter().chain(doubts).next().map(ToString::to_string);
             let mut kept = told(&seen.kept);
             kept.extend(invalid.into_iter().map(|(object, why)| (object.to_string(), why.to_string())));
             Ok(Seen { steps: seen.steps.len(), words: seen.words, kept, asks: seen.asks, doubt })

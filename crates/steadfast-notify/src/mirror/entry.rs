@@ -110,8 +110,9 @@ pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &st
     }
     let mut keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
     keys.sort_unstable();
-    if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1] && pair[0].starts_with(identity)) {
-        return Err(format!("two of its entries have the key {:?}: give each a `key` of its own", twice[0]));
+    let twice = keys.windows(2).find_map(|pair| (pair[0] == pair[1]).then_some(pair[0]));
+    if let Some(twice) = twice.filter(|key| key.starts_with(identity)) {
+        return Err(format!("two of its entries have the key {twice:?}: give each a `key` of its own"));
     }
     Ok(entries)
 }

@@ -63,7 +63,7 @@ impl Presence {
                         let ends = object.metadata.deletion_timestamp.is_some();
                         let phase = object.data["status"]["phase"].as_str();
                         let is_pod = object.types.as_ref().is_none_or(|types| types.kind == "Pod");
-                        !ends && !(is_pod && matches!(phase, Some("Succeeded" | "Failed")))
+                        !(ends || is_pod && matches!(phase, Some("Succeeded" | "Failed")))
                     })
             }
         })

@@ -97,7 +97,7 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
     let mut world = World { objects: BTreeMap::new(), stale: BTreeSet::new(), failing: BTreeSet::new(), uids: 0 };
     let mut mirrored = Mirrored::new();
     world.objects.insert((3, "0".to_owned()), Object { uid: 0, is_ready: true });
-    let (terms, mut seen) = (terms(1.0 / 3.0, false), Vec::new());
+    let (terms, mut states) = (terms(1.0 / 3.0, false), Vec::new());
     for _ in 0..60 {
         // The UIDs of the others do not depend on the tenant.
         let uid = world.uids + 1;
@@ -126,7 +126,7 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
             assert!(lost <= may.max(3), "seed {seed}: {group} loses {lost} of {}", before[number]);
         }
         mirrored.seconds += rng.u64(1..90);
-        seen.push(
+        states.push(
             mirrored
                 .found
                 .own
@@ -136,7 +136,7 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
                 .collect(),
         );
     }
-    seen
+    states
 }
 
 fn change(world: &mut World, rng: &mut Rng, groups: std::ops::Range<usize>, uid: u32) {

@@ -1,0 +1,124 @@
+//! Status of a mirror.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::entry::Step;
+use crate::guard::Ask;
+use crate::plan::Kept;
+
+/// How things are outside.
+#[derive(Clone, Debug)]
+pub struct Status<V> {
+    /// How often it was looked.
+    pub looks: u64,
+    /// When it was last seen what there is.
+    pub seen: Option<Instant>,
+    /// Whether all was as it is wanted then, but for what is kept.
+    pub settled: bool,
+    /// How many entries there were, of the mirror's own.
+    pub entries: usize,
+    /// What is not as it is wanted, and why.
+    pub kept: BTreeMap<String, Kept>,
+    /// The first of `asks`.
+    pub ask: Option<Ask>,
+    /// Removals that need approval, one for each group: [`Memory::approve`], and a [`nudge`](Mirror::nudge).
+    pub asks: Vec<Ask>,
+    /// Names for which one group gave several different entries: the one in service counts, then the earlier one.
+    pub contested: Vec<String>,
+    /// Reason of the first uncertainty that keeps an entry, if one does.
+    pub uncertain: Option<Arc<str>>,
+    /// Why the last look failed, or what was done after it.
+    pub failing: Option<Arc<str>>,
+    /// What was done last.
+    pub done: Vec<Step<V>>,
+    /// How often the mirror was started again after a panic.
+    pub restarts: u64,
+    /// The last loss of entries that [`Target::changed`] reported.
+    pub loss: Option<Loss>,
+    /// ID of another process that has the same mark, if there is one: this one adds entries, and removes none.
+    pub other_process: Option<Arc<str>>,
+}
+
+/// Entries that were missing after the target was restarted or changed by another hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Number of the entries.
+    pub missing: usize,
+    /// What happened to the target.
+    pub why: Arc<str>,
+    /// When the loss was seen.
+    pub seen: Instant,
+}
+
+/// State of a mirror, in the order in which one hides another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The target cannot be seen, or refuses a change, and why.
+    Blocked(Arc<str>),
+    /// Removals need approval: their IDs.
+    NeedsApproval(Vec<String>),
+    /// Entries stay because a view is uncertain, and why.
+    Uncertain(Arc<str>),
+    /// Steps are pending.
+    Converging,
+    /// The target is as it is wanted, except for the entries in [`Status::kept`].
+    Synced,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocked(why) => write!(f, "blocked ({why})"),
+            Self::NeedsApproval(ids) => write!(f, "needs approval ({})", ids.join(", ")),
+            Self::Uncertain(why) => write!(f, "uncertain ({why})"),
+            Self::Converging => f.write_str("converging"),
+            Self::Synced => f.write_str("synced"),
+        }
+    }
+}
+
+impl<V> Default for Status<V> {
+    fn default() -> Self {
+        Self {
+            looks: 0,
+            seen: None,
+            settled: false,
+            entries: 0,
+            kept: BTreeMap::new(),
+            ask: None,
+            asks: Vec::new(),
+            contested: Vec::new(),
+            uncertain: None,
+            failing: None,
+            done: Vec::new(),
+            restarts: 0,
+            loss: None,
+            other_process: None,
+        }
+    }
+}
+
+impl<V> Status<V> {
+    /// Returns the state of the mirror when it was last looked at.
+    pub fn state(&self) -> State {
+        if let Some(why) = &self.failing {
+            State::Blocked(why.clone())
+        } else if self.seen.is_none() {
+            State::Converging
+        } else if !self.asks.is_empty() {
+            State::NeedsApproval(self.asks.iter().map(|ask| ask.id.clone()).collect())
+        } else if let Some(why) = &self.uncertain {
+            State::Uncertain(why.clone())
+        } else if let Some((entry, why)) = self.kept.iter().find(|(_, why)| matches!(why, Kept::Refused(_))) {
+            State::Blocked(format!("{entry}: {why}").into())
+        } else if self.settled {
+            State::Synced
+        } else {
+            State::Converging
+        }
+    }
+}
