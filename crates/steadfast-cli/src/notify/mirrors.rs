@@ -239,7 +239,9 @@ fn chosen(
     let all: Vec<String> = pending.values().flatten().map(|ask| ask.id.clone()).collect();
     if let Some(id) = id {
         let is_named = |ask: &Ask| ask.id == id || id.len() >= SHORTEST_ID && ask.id.starts_with(id);
-        pending.values_mut().for_each(|asks| asks.retain(is_named));
+        for asks in pending.values_mut() {
+            asks.retain(is_named);
+        }
         pending.retain(|_, asks| !asks.is_empty());
         if pending.values().map(Vec::len).sum::<usize>() > 1 {
             return Err(Failure::usage(format!("several removals have an ID that begins with {id}; write more of it")));
