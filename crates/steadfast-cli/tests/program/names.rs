@@ -66,8 +66,8 @@ impl Drop for Acting {
     }
 }
 
-fn set(names: &[&str]) -> Option<BTreeSet<String>> {
-    Some(names.iter().map(|&name| name.to_owned()).collect())
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn wrong_dns_entries_affect_only_themselves() {
         'data': object.data.data, 'ttl': int(object.data.ttl)}\"\"\"";
     world.config_map("shop", "web", &[("host", "web.example.org"), ("type", "A"), ("data", "10.0.0.1"), ("ttl", "60")]);
     let _acting = world.act(&sink, rule);
-    eventually("the first name", || knot.names() == set(&["web"]));
+    eventually("the first name", || knot.names() == Some(set(&["web"])));
     let long = format!("{}.example.org", "x".repeat(70));
     let wrong = [
         ("shop.example.net", "A", "10.0.0.2", "60"),
@@ -105,7 +105,7 @@ fn wrong_dns_entries_affect_only_themselves() {
     // Whatever they are, names of others come, change and go.
     let day = [("host", "day.example.org"), ("type", "A"), ("data", "10.0.0.3"), ("ttl", "86400")];
     world.config_map("shop", "day", &day);
-    eventually("the next name", || knot.names() == set(&["day", "web"]));
+    eventually("the next name", || knot.names() == Some(set(&["day", "web"])));
     let moved = json!({"data": {"host": "moved.example.org"}});
     world.server.merge_patch("configmaps", "shop", "web", moved).expect("it exists");
     eventually("the moved name", || {
@@ -133,7 +133,7 @@ fn etcd_keys_survive_a_silent_member_and_a_revoked_lease() {
         world.config_map("other", name, &[("value", &large)]);
     }
     let _acting = world.act(&sink, rule);
-    let all = set(&["large-1", "large-2", "large-3", "one", "two"]);
+    let all = Some(set(&["large-1", "large-2", "large-3", "one", "two"]));
     eventually("all keys", || etcd.keys() == all);
     for lease in etcd.leases() {
         etcd.revoke(&lease);

@@ -100,7 +100,7 @@ impl Knot {
             let fields: Vec<_> = line.split_whitespace().collect();
             let (name, ttl, kind, data) = (fields.first()?, fields.get(1)?, fields.get(3)?, fields.get(4..)?.join(" "));
             let is_own =
-                ["SOA", "NS", "TSIG"].contains(kind) || *name == "ns.example.org." || name.starts_with("_steadfast.");
+                ["SOA", "NS", "TSIG"].contains(kind) || *name == "ns.example.org." || name.contains("_steadfast");
             (!is_own).then(|| ((*name).to_owned(), format!("{ttl} {kind} {data}")))
         });
         Some(records.collect())
