@@ -17,6 +17,7 @@ mod contents;
 mod error;
 mod key;
 mod owner;
+mod question;
 mod record;
 mod settle;
 mod update;
@@ -37,9 +38,10 @@ use crate::batches::{BatchLimits, BatchSender, Refusals, Suspects, send_in_batch
 use crate::entry::{Found, Step, Target};
 use crate::owner::Claim;
 use crate::rotation::Rotation;
-use contents::{Contents, Seen};
+use contents::Seen;
 pub use error::{Asked, DnsError};
 pub use key::Key;
+use question::{Question, Response};
 pub use record::{Data, Record, entry};
 pub use settle::entries;
 use update::Update;
@@ -242,47 +244,6 @@ fn with_port(server: &str) -> String {
 /// Returns the text by which a rejected record is known.
 fn refusal(record: &Record) -> String {
     format!("{} {}", record.name, record.data)
-}
-
-/// A question that may be sent to another address when one does not respond.
-#[derive(Clone, Copy)]
-enum Question<'a> {
-    /// All of the zone.
-    Transfer,
-    /// The records of one name and type.
-    Records(&'a Name<Vec<u8>>, Rtype),
-}
-
-impl Question<'_> {
-    fn asked(self) -> Asked {
-        match self {
-            Self::Transfer => Asked::Transfer,
-            Self::Records(..) => Asked::Query,
-        }
-    }
-}
-
-/// Response to a [`Question`].
-enum Response {
-    Contents(Contents),
-    /// The records, and the serial number, if it is among them.
-    Records(Vec<Data>, Option<u32>),
-}
-
-impl Response {
-    fn contents(self) -> Contents {
-        match self {
-            Self::Contents(contents) => contents,
-            Self::Records(..) => Contents::default(),
-        }
-    }
-
-    fn records(self) -> (Vec<Data>, Option<u32>) {
-        match self {
-            Self::Contents(_) => (Vec::new(), None),
-            Self::Records(records, serial) => (records, serial),
-        }
-    }
 }
 
 /// A zone, and a connection to its server.

@@ -15,6 +15,7 @@
 mod answers;
 mod error;
 mod gateway;
+mod numbers;
 mod owner;
 mod plain;
 mod watch;
@@ -31,6 +32,7 @@ use crate::owner::Claim;
 use answers::{Kv, bytes};
 pub use error::EtcdError;
 use gateway::{Gateway, Repeat, TOO_LONG, User};
+use numbers::{after, fnv, lease_of};
 pub use plain::{Body, Plain, Requests};
 use watch::Seen;
 
@@ -262,30 +264,6 @@ impl<R: Requests> BatchSender for &Etcd<R> {
 /// Returns the text by which a rejected value is known.
 fn refusal(name: &str, Text(value): &Text) -> String {
     format!("{:x} {name}", fnv(&[value]))
-}
-
-/// Returns the number of the lease, which is the same in any release of this program.
-fn lease_of(mark: &str, prefix: &str) -> i64 {
-    fnv(&[mark, prefix])
-}
-
-/// FNV-1a over texts with a zero byte between them, as a positive number.
-fn fnv(texts: &[&str]) -> i64 {
-    let bytes = texts
-        .iter()
-        .enumerate()
-        .flat_map(|(number, text)| [0].into_iter().skip(usize::from(number == 0)).chain(text.bytes()));
-    let hash =
-        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    i64::try_from(hash >> 1).unwrap_or(i64::MAX).max(1)
-}
-
-/// Returns the first key after all keys that begin with `prefix`; etcd reads `\0` as the end of all keys.
-fn after(prefix: &[u8]) -> Vec<u8> {
-    match prefix.iter().rposition(|byte| *byte < 0xff) {
-        Some(last) => [&prefix[..last], &[prefix[last] + 1]].concat(),
-        None => vec![0],
-    }
 }
 
 impl<R: Requests> Target for Etcd<R> {

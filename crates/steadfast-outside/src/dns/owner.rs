@@ -4,11 +4,12 @@ use domain::base::iana::{Class, Rtype};
 use domain::base::{Ttl, UnknownRecordData};
 use sha2::{Digest, Sha256};
 
+use super::Zone;
 use super::error::{Asked, DnsError};
+use super::question::Question;
 use super::record::{Data, OWNER, parsed, short_hash, text_octets};
 use super::update::TooMuch;
 use super::wire::Trouble;
-use super::{Question, Zone};
 use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 
 /// TTL of the record, in seconds.

@@ -2,11 +2,12 @@
 
 use serde_json::{Value as Json, json};
 
+use super::Etcd;
 use super::answers::{self, bytes};
 use super::error::EtcdError;
 use super::gateway::Repeat;
+use super::numbers::fnv;
 use super::plain::Requests;
-use super::{Etcd, fnv};
 use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 
 /// How often a claim is retried when the record changes during the claim.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::Etcd;
 use super::answers::{self, bytes};
 use super::error::EtcdError;
+use super::numbers::after;
 use super::plain::Requests;
-use super::{Etcd, after};
 
 /// Shortest time between two notifications: other clients may write under the prefix all the time.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,25 @@
+//! Numbers and ranges that follow from texts: leases, and the end of a prefix.
+
+/// Returns the number of the lease, which is the same in any release of this program.
+pub(super) fn lease_of(mark: &str, prefix: &str) -> i64 {
+    fnv(&[mark, prefix])
+}
+
+/// FNV-1a over texts with a zero byte between them, as a positive number.
+pub(super) fn fnv(texts: &[&str]) -> i64 {
+    let bytes = texts
+        .iter()
+        .enumerate()
+        .flat_map(|(number, text)| [0].into_iter().skip(usize::from(number == 0)).chain(text.bytes()));
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    i64::try_from(hash >> 1).unwrap_or(i64::MAX).max(1)
+}
+
+/// Returns the first key after all keys that begin with `prefix`; etcd reads `\0` as the end of all keys.
+pub(super) fn after(prefix: &[u8]) -> Vec<u8> {
+    match prefix.iter().rposition(|byte| *byte < 0xff) {
+        Some(last) => [&prefix[..last], &[prefix[last] + 1]].concat(),
+        None => vec![0],
+    }
+}
