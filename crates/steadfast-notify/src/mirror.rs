@@ -4,6 +4,7 @@
 //! uncertain concerns the entries of its cluster only, and an object whose entries are not known concerns its own entries only: these stay.
 
 mod approvals;
+mod cause;
 mod collect;
 pub(crate) mod constants;
 mod driver;

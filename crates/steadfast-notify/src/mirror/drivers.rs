@@ -45,12 +45,3 @@ pub(super) async fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Optio
     };
     opened.map(Some)
 }
-
-/// Returns the innermost cause of an error: outer ones may show a request with its headers.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
-}

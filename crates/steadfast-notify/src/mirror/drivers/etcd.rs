@@ -11,8 +11,8 @@ use kube::client::Body as RequestBody;
 use steadfast_outside::Settings;
 use steadfast_outside::etcd::{Body, Etcd, EtcdError, Plain, Requests, Text};
 
-use super::innermost;
 use crate::config::mirrors;
+use crate::mirror::cause::innermost;
 use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
