@@ -27,6 +27,10 @@ impl World {
         std::fs::create_dir_all(&folder).expect("a folder");
         let runtime = Runtime::new().expect("a runtime");
         let server = runtime.block_on(ApiServer::builder().tls(true).start()).expect("a server");
+        for name in ["shop", "other"] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            server.create(&namespace).expect("a namespace");
+        }
         std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("a file");
         std::fs::write(folder.join("key"), KEY).expect("a file");
         Self { _runtime: runtime, server, folder }
