@@ -15,7 +15,6 @@ use serde_json::{Map, Value, json};
 
 use crate::config::endpoints::{EndpointPort, Family};
 use crate::config::{Config, Rule};
-use crate::mirror::drivers;
 use crate::shape::{FieldKind, KEY, READY, SERVER, Shape};
 pub(crate) use slice::Slice;
 use slice::{Condition, Endpoint, Port, SERVICE_LABEL};
@@ -77,12 +76,12 @@ struct Merged {
 }
 
 impl EndpointSource {
-    /// Reads the source of `rule`; `None` if the rule reads resources.
-    pub(crate) fn of(rule: &Rule, config: &Config) -> Option<Self> {
+    /// Reads the source of `rule`, whose first mirror has this `shape`. Returns `None` if the rule reads resources.
+    pub(crate) fn of(rule: &Rule, config: &Config, shape: Option<Shape>) -> Option<Self> {
         let services = rule.endpoints.as_ref()?.services().into_iter();
-        let sinks = || rule.to.iter().filter_map(|name| config.sinks.get(name));
+        let mut sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));
         // The kernel forwards from an address to servers of the same family.
-        let address = sinks().find_map(|sink| {
+        let address = sinks.find_map(|sink| {
             let nftables = sink.nftables.as_ref().map(|nftables| nftables.address);
             nftables.or(sink.ipvs.as_ref().map(|ipvs| ipvs.address))
         });
@@ -92,7 +91,7 @@ impl EndpointSource {
             port: rule.port.clone(),
             family: rule.family.or(family),
             host: rule.host.clone(),
-            shape: sinks().find_map(drivers::shape).unwrap_or(SERVER),
+            shape: shape.unwrap_or(SERVER),
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod cause;
+mod claim;
 mod collect;
 pub(crate) mod constants;
 mod driver;

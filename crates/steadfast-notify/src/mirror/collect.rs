@@ -3,20 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_outside::{Doubts, Exists, ObjectId, Origin};
+use steadfast_outside::{Doubts, Exists, ObjectId};
 
-use super::entry::Entry;
-use super::view::{Presence, Sent};
+use super::claim::{Claim, Sent};
+use super::view::Presence;
 
 /// Entries that one group may have in a mirror. The entries of further objects of the group are left out and reported.
 const MAX_GROUP_ENTRIES: usize = 20_000;
-
-/// An entry and where it comes from.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Claim {
-    pub(crate) entry: Entry,
-    pub(crate) origin: Arc<Origin>,
-}
 
 /// All entries that rules send to a mirror.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +70,7 @@ pub(super) fn unclear(objects: &BTreeMap<ObjectId, Arc<str>>) -> Option<(Arc<str
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use steadfast_outside::Origin;
 
     use super::*;
     use crate::mirror::entry::entries;

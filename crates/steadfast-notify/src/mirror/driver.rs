@@ -13,7 +13,8 @@ use steadfast_outside::{
 };
 use tokio::sync::watch;
 
-use super::collect::{Claim, Gathered};
+use super::claim::Claim;
+use super::collect::Gathered;
 use super::entry::Entry;
 
 /// Why a mirror cannot be opened: which part of its sink is wrong, how, and what to do.

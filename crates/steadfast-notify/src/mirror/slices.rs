@@ -7,9 +7,8 @@ use serde_json::Value;
 use steadfast::ObjectKey;
 use steadfast_outside::{ObjectId, Origin};
 
-use super::collect::Claim;
+use super::claim::{Claim, Sent, group};
 use super::entry::entries;
-use super::view::{Sent, group};
 use crate::change::Subject;
 use crate::endpoints::{EndpointEntries, EndpointSource, Slice};
 use crate::shape::Shape;

@@ -11,7 +11,7 @@ use steadfast::{Entry as Cached, Informer, Lazy, Lookup, Object, ObjectKey, Snap
 use steadfast_outside::{ObjectId, Origin};
 use tokio::sync::watch;
 
-use super::collect::Claim;
+use super::claim::{Claim, Sent, group};
 use super::entry::{Entry, entries, has_ended};
 use super::slices::{Living, SliceSet};
 use crate::change::{Change, State, Subject};
@@ -23,14 +23,6 @@ use crate::source::{Lookout, Source, subject, whole};
 
 /// After so many objects others have their turn.
 const AT_ONCE: usize = 256;
-
-/// The entries that a rule sends of an object.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Sent {
-    pub(super) object: ObjectId,
-    /// The entries, or the reason why they are not known.
-    pub(super) entries: Result<Vec<Claim>, String>,
-}
 
 /// A state of a cache, to tell whether an object of an entry still exists.
 pub(super) struct Presence {
@@ -266,11 +258,6 @@ impl View {
             Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold => Ok(Vec::new()),
         }
     }
-}
-
-/// The owner of the entries of an object: removals are counted for each owner alone, and a place belongs to one of them.
-pub(super) fn group(Subject { cluster, namespace, .. }: &Subject) -> String {
-    if namespace.is_empty() { cluster.clone() } else { format!("{cluster}/{namespace}") }
 }
 
 /// The key of an object's entry: no other object of any cluster has the same, since neither clusters nor namespaces have dots.

@@ -350,7 +350,8 @@ impl<'a> Checks<'a> {
     pub(super) fn compiled(&mut self, config: &Config) -> Vec<Arc<Compiled>> {
         let compiled = config.rules.iter().enumerate().map(|(number, rule)| {
             let path = |field: &str| format!("rules[{number}].{field}");
-            if let Some(endpoints) = EndpointSource::of(rule, config) {
+            let shape = rule.to.iter().find_map(|name| drivers::shape(config.sinks.get(name)?));
+            if let Some(endpoints) = EndpointSource::of(rule, config, shape) {
                 let config = endpoints.watched(rule);
                 return Arc::new(Compiled { number, config, when: None, send: None, endpoints: Some(endpoints) });
             }

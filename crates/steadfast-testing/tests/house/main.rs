@@ -69,7 +69,11 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     ("steadfast", &["steadfast-core"], &["steadfast-apiserver"]),
     // Itself, with the metrics that its tests look at.
     ("steadfast-controller", &["steadfast"], &["steadfast-controller"]),
-    ("steadfast-notify", &["steadfast", "steadfast-outside"], &[]),
+    (
+        "steadfast-notify",
+        &["steadfast", "steadfast-cel", "steadfast-outside"],
+        &["steadfast-apiserver", "steadfast-testing"],
+    ),
     ("steadfast-cel", &[], &[]),
     ("steadfast-contract", &[], &[]),
     ("steadfast-apiserver", &[], &[]),
