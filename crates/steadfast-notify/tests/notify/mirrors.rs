@@ -217,7 +217,7 @@ fn a_registry_that_cannot_be_is_told_with_what_to_do() {
     for (etcd, what, remedy) in [
         (good.replace("http", "ftp"), "\"ftp://10.0.0.1:2379\" is not an endpoint of etcd", "name its client URLs"),
         (good.replace("/services/", ""), "needs a prefix and a mark", "say under what its keys are"),
-        (format!("{good}, lease = \"119s\""), "the lease could end between two looks", "twice as long as `compare`"),
+        (format!("{good}, lease = \"119s\""), "the lease could expire between two looks", "twice as long as `compare`"),
         (good.replace("prefix", "path"), "unknown field `path`", "spell it as one of those"),
     ] {
         let told = told(&etcd).expect(&etcd);
