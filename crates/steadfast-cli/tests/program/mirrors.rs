@@ -157,15 +157,18 @@ fn pods_are_in_traffic_while_they_are_ready() {
     let holder = format!("process {} acts by it already", acting.child.id());
     assert!(said(&output).contains(&holder), "{}", said(&output));
 
-    // Under other names they are other entries. Those that replace others come first, and no capacity is lost.
+    // Under other names they are others: the new ones come first, and nothing is lost, so that nobody has to approve.
     world.configure("'new-' + object.metadata.name", "");
     signal(&acting.child, "HUP");
     acting.until_said("as it is now");
+    eventually("only those", || {
+        let serving = world.haproxy.serving();
+        assert!(serving.len() >= 2, "{serving:?}");
+        serving.len() == 2 && serving.iter().all(|name| name.starts_with("new-web-"))
+    });
     world.configure("", "");
     signal(&acting.child, "HUP");
     acting.until_said("the configuration stays as it was");
-    eventually("only those", || world.haproxy.serving().iter().all(|name| name.starts_with("new-web-")));
-    assert_eq!(world.haproxy.serving().len(), 2);
     drop(acting);
 
     let output = world.says(&["--dry-run"]);
@@ -174,7 +177,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
 }
 
 #[test]
-fn a_doubtful_view_takes_nothing_out_and_what_asks_for_approval_asks_after_a_restart() {
+fn pending_approval_and_doubt_survive_a_restart() {
     let Some(world) = World::start("doubt") else { return };
     let names = ["web-0", "web-1", "web-2", "web-3", "web-4", "web-5"];
     for name in names {
@@ -196,16 +199,18 @@ fn a_doubtful_view_takes_nothing_out_and_what_asks_for_approval_asks_after_a_res
     world.until_serving(&names[1..]);
     drop(acting);
 
-    // Most of it at once, while nobody looks.
+    // Most of it at once, while no process runs.
     for name in &names[1..5] {
-        world.delete(name);
+        world.becomes(name, false);
     }
     let mut acting = world.begin();
-    acting.until_said("mirror web: 4 of 5 would be taken out (web-1, web-2, web-3, web-4)");
+    acting.until_said(
+        "mirror web: 4 of 5 entries of the group here/default would go (web-1, web-2, web-3, web-4) and stay",
+    );
     assert_eq!(world.haproxy.serving().len(), 5);
     drop(acting);
     let mut acting = world.begin();
-    acting.until_said("4 of 5 would be taken out");
+    acting.until_said("4 of 5 entries of the group here/default would go");
     throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 5));
     let output = world.says(&["approve", "other"]);
     assert_eq!(output.status.code(), Some(2));
@@ -215,13 +220,13 @@ fn a_doubtful_view_takes_nothing_out_and_what_asks_for_approval_asks_after_a_res
     // Approved of while nothing runs, it counts when something does.
     let output = world.says(&["approve"]);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("it counts when somebody does"), "{}", said(&output));
+    assert!(said(&output).contains("the approval counts when one does"), "{}", said(&output));
     let mut acting = world.begin();
     acting.until_said("it was approved of taking out 4");
     world.until_serving(&names[5..]);
     let output = world.says(&["approve"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("nothing waits to be approved of"), "{}", said(&output));
+    assert!(said(&output).contains("no removal needs approval"), "{}", said(&output));
     signal(&acting.child, "TERM");
     assert!(acting.child.wait().expect("it can be waited for").success());
     assert_eq!(world.haproxy.serving().len(), 1, "what is there stays there");
@@ -229,10 +234,10 @@ fn a_doubtful_view_takes_nothing_out_and_what_asks_for_approval_asks_after_a_res
 }
 
 #[test]
-fn a_cache_that_is_not_there_yet_is_no_empty_cluster_and_what_nobody_understands_takes_nothing_out() {
+fn uncertain_cache_or_object_keeps_its_entries() {
     let Some(world) = World::start("unsynced") else { return };
     // So that only the doubt is in the way.
-    world.configure("object.metadata.name", "guard = {share = 1.0}");
+    world.configure("object.metadata.name", "guard = {share = 1.0, allow_empty = true}");
     world.configure_without_selectors();
     for name in ["web-0", "web-1", "web-2"] {
         world.pod(name, true);
@@ -249,24 +254,24 @@ fn a_cache_that_is_not_there_yet_is_no_empty_cluster_and_what_nobody_understands
     world.server.faults().answer_truly();
     world.until_serving(&["web-1", "web-2"]);
 
-    // Nobody knows where it is to be found.
+    // The address of one is not known: its entry stays, and the others follow their objects.
     world
         .server
         .merge_patch("pods", "default", "web-2", json!({"metadata": {"annotations": null}}))
         .expect("it is there");
-    acting
-        .until_said("mirror web: nothing is taken out of it while this is so: `send` of the rule web failed for pods");
+    acting.until_said("mirror web: the entries of an object stay unchanged: default/web-2 of here (rule web): `send`");
     world.delete("web-1");
-    throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 2));
+    world.until_serving(&["web-2"]);
+    throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 1));
     world.delete("web-2");
-    acting.until_said("mirror web: of all objects it is known again what they mean to it");
+    acting.until_said("mirror web: the entries of all objects are valid again");
     eventually("an empty mirror", || world.haproxy.serving().is_empty());
     drop(acting);
     drop(world.runtime);
 }
 
 #[test]
-fn an_approval_that_was_taken_and_not_remembered_yet_was_told_to_be_of_something_else() {
+fn approval_in_flight_is_not_taken_for_another_one() {
     let folder = std::env::temp_dir().join(format!("steadfast-approval-{}", std::process::id()));
     let state = folder.join("steadfast-state");
     std::fs::create_dir_all(&state).expect("there is room");
@@ -276,7 +281,9 @@ fn an_approval_that_was_taken_and_not_remembered_yet_was_told_to_be_of_something
                 send = \"{'key': object.metadata.name, 'address': '127.0.0.1', 'port': 80}\"\n";
     std::fs::write(&configuration, text).expect("there is room");
     let remembered = |ask: Value| {
-        let text = json!({"web": {"gone": [], "approved": [], "ask": ask}}).to_string();
+        let asks = if ask.is_null() { json!({}) } else { json!({"": {"ask": ask, "texts": {}}}) };
+        let guard = json!({"guard": {"mirror": "web", "guard": {"asks": asks}}});
+        let text = format!("{}\n{guard}\n", r#"{"format":"steadfast-mirrors","version":2}"#);
         std::fs::write(state.join("new"), text).expect("there is room");
         std::fs::rename(state.join("new"), state.join("mirrors.json")).expect("there is room");
     };
