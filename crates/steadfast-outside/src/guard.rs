@@ -85,6 +85,9 @@ pub(crate) struct Guard {
     /// Numbers in service of each group within the window: falling numbers, and when each was seen last, in seconds since 1970.
     #[serde(default)]
     levels: BTreeMap<String, Vec<(u64, usize)>>,
+    /// The same, but never lowered by excused or approved removals: they decide whether a group may be emptied.
+    #[serde(default)]
+    peaks: BTreeMap<String, Vec<(u64, usize)>>,
     /// Numbers in service after the last decision.
     #[serde(skip)]
     left: BTreeMap<String, usize>,
@@ -167,6 +170,9 @@ impl Guard {
             let levels = self.levels.entry(group.clone()).or_default();
             observe(levels, capacity, now, rules.limits.window);
             let highest = levels.first().map_or(capacity, |(_, highest)| *highest);
+            let peaks = self.peaks.entry(group.clone()).or_default();
+            observe(peaks, capacity, now, rules.limits.window);
+            let highest = Highest { counted: highest, seen: peaks.first().map_or(capacity, |(_, peak)| *peak) };
             // Entries that are about to be added may fail: they count only after the next look has seen them.
             let mut decision = Decision::of(flow, flow.serving, &self.approved, highest, &rules.limits);
             if flow.coming > 0 && !decision.asked.is_empty() {
@@ -205,10 +211,12 @@ impl Guard {
         }
         let replaced = self.replaced.values().flat_map(|replaced| &replaced.names);
         verdict.replaced = replaced.filter(|name| !verdict.granted.contains(*name)).cloned().collect();
-        self.levels.retain(|_, levels| {
-            levels.retain(|(when, _)| now.abs_diff(*when) < rules.limits.window.as_secs());
-            levels.first().is_some_and(|(_, highest)| *highest > 0)
-        });
+        for levels in [&mut self.levels, &mut self.peaks] {
+            levels.retain(|_, levels| {
+                levels.retain(|(when, _)| now.abs_diff(*when) < rules.limits.window.as_secs());
+                levels.first().is_some_and(|(_, highest)| *highest > 0)
+            });
+        }
         verdict
     }
 
@@ -216,7 +224,9 @@ impl Guard {
     pub(crate) fn lasting(&self) -> Self {
         let mut lasting = Self { left: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
         let left = |group: &String| self.left.get(group).copied().unwrap_or_default();
-        lasting.levels.retain(|group, levels| levels.first().is_some_and(|(_, highest)| *highest > left(group)));
+        for levels in [&mut lasting.levels, &mut lasting.peaks] {
+            levels.retain(|group, levels| levels.first().is_some_and(|(_, highest)| *highest > left(group)));
+        }
         lasting
     }
 
@@ -261,6 +271,15 @@ fn lower(levels: Option<&mut Vec<(u64, usize)>>, count: usize) {
     }
 }
 
+/// The highest numbers in service of a group within the window.
+#[derive(Clone, Copy, Debug)]
+struct Highest {
+    /// Without entries whose removal was excused or approved.
+    counted: usize,
+    /// With them.
+    seen: usize,
+}
+
 /// The decision about one group: what happens to each entry, by name.
 struct Decision {
     /// Entries of objects that are gone while others serve.
@@ -271,8 +290,8 @@ struct Decision {
 }
 
 impl Decision {
-    /// Decides where `serving` entries are in service, and `highest` were within the window.
-    fn of(flow: &Flow, serving: usize, approved: &BTreeMap<String, String>, highest: usize, limits: &Limits) -> Self {
+    /// Decides if `serving` entries are in service, and `highest` were within the window.
+    fn of(flow: &Flow, serving: usize, approved: &BTreeMap<String, String>, highest: Highest, limits: &Limits) -> Self {
         let is_approved = |(name, text): &(&String, &String)| approved.get(*name) == Some(*text);
         let part = |of: &BTreeMap<String, String>, wanted: bool| -> BTreeMap<String, String> {
             let chosen = of.iter().filter(|one| is_approved(one) == wanted);
@@ -288,9 +307,9 @@ impl Decision {
         }
         let left = left - excused.len().min(left);
         let after = left.saturating_sub(fresh.len());
-        let highest_of_living = highest.saturating_sub(excused.len() + approved.len());
+        let highest_of_living = highest.counted.saturating_sub(excused.len() + approved.len());
         let missing = highest_of_living.saturating_sub(after);
-        let is_last = after == 0 && highest > limits.few;
+        let is_last = after == 0 && highest.seen.saturating_sub(approved.len()) > limits.few;
         let may_go = missing <= limits.of(highest_of_living) && !(is_last && limits.share < 1.0);
         let (granted, asked) = if may_go { (fresh, BTreeMap::new()) } else { (BTreeMap::new(), fresh) };
         Self { excused, approved, granted, asked }

@@ -48,7 +48,10 @@ fn mirrors_of_an_embedded_fleet_are_played_in_the_words_of_their_tools() {
     let told = said(&output);
     assert!(output.status.success(), "{told}");
     assert!(told.contains("web | echo 'add server web/sf-default.default.web-"), "{told}");
-    assert!(told.contains("web | echo 'set server web/sf-default.default.web-") && told.contains("weight 0'"), "one goes: {told}");
+    assert!(
+        told.contains("web | echo 'set server web/sf-default.default.web-") && told.contains("weight 0'"),
+        "one goes: {told}"
+    );
     assert!(told.contains("cart | table ip steadfast_cart {"), "{told}");
     assert!(told.contains("names | update add web.example.org. 30 IN A 10.0.0."), "{told}");
     assert!(told.contains("registry | etcdctl ") && told.contains(" del -- '/services/shop/cart-"), "{told}");

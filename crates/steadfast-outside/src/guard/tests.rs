@@ -165,3 +165,18 @@ fn id_tells_different_removals_apart() {
     assert_eq!(ids.len(), 5);
     assert!(ids.iter().all(|id| id.len() == 32));
 }
+
+#[test]
+fn group_emptied_one_by_one_needs_approval() {
+    let mut guard = Guard::default();
+    let mut look = |serving: usize, gone: usize, now: u64| {
+        let flow = Flow { serving, gone: names(0..gone), ..Flow::default() };
+        let others = Flow { serving: 10, ..Flow::default() };
+        let flows = [("g".to_owned(), flow), ("h".to_owned(), others)].into();
+        guard.judge(RULES, &flows, &BTreeSet::new(), now).granted.len()
+    };
+    assert_eq!(look(3, 0, 0), 0);
+    assert_eq!((look(3, 1, 1), look(2, 1, 2)), (1, 1));
+    assert_eq!(look(1, 1, 3), 0, "three were in service within the window");
+    assert_eq!(look(1, 1, 400), 1, "one was");
+}
