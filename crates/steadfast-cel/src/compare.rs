@@ -11,7 +11,11 @@ use crate::value::Value;
 pub(crate) const MAX_VALUE_DEPTH: usize = 256;
 
 /// Whether two values are equal. Values of different types are not, numbers excepted.
-pub(crate) fn equal<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter) -> Result<bool, Fault> {
+///
+/// # Errors
+///
+/// [`Fault::BudgetExceeded`] and [`Fault::TooDeep`].
+pub fn equal<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter) -> Result<bool, Fault> {
     equal_within(one, other, meter, MAX_VALUE_DEPTH)
 }
 

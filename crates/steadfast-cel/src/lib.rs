@@ -49,6 +49,7 @@ mod time;
 mod value;
 
 pub use budget::Budget;
+pub use compare::equal;
 pub use context::Context;
 pub use error::{Error, Fault, SyntaxError};
 pub use json::to_json;

@@ -101,10 +101,12 @@ fn without_secrets(secret: &Value) -> Value {
 }
 
 impl Change {
-    /// Whether what is at `path` differs between the states; where there is no state, there is nothing.
-    pub(crate) fn changed(&self, path: &FieldOf) -> bool {
-        let at = |state: &Option<State>| state.as_ref().and_then(|state| path.of(&state.whole).cloned());
-        at(&self.old) != at(&self.new)
+    /// Values of a field in both states, before and after; none where the state or the field is absent.
+    pub(crate) fn at(&self, path: &FieldOf) -> (Option<&Value>, Option<&Value>) {
+        (
+            self.old.as_ref().and_then(|state| path.of(&state.whole)),
+            self.new.as_ref().and_then(|state| path.of(&state.whole)),
+        )
     }
 
     /// The state before it as if the object had come to be in that state; none where there was none.
@@ -176,7 +178,10 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
         };
         let path = |text: &str| text.parse::<FieldOf>().expect("it is a path");
-        assert!(change.changed(&path("data.password")) && change.changed(&path("data")));
-        assert!(!change.changed(&path("metadata.name")));
+        let changed = |text: &str| {
+            let (before, after) = change.at(&path(text));
+            before != after
+        };
+        assert!(changed("data.password") && changed("data") && !changed("metadata.name"));
     }
 }

@@ -103,6 +103,28 @@ pub struct Rule {
     /// Whether to send, too, what is there already when the program begins to look.
     #[serde(default)]
     pub initial: bool,
+    /// Limits on what `send` results in for one object.
+    #[serde(default)]
+    pub limits: ResultLimits,
+}
+
+/// Limits on what an expression of a rule results in for one object. An object beyond a limit is reported, and nothing is
+/// sent of it.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResultLimits {
+    /// Maximum number of entries of a mirror. Defaults to 1000.
+    #[schemars(range(min = 1))]
+    pub entries: usize,
+    /// Maximum number of bytes as JSON. Defaults to 1048576.
+    #[schemars(range(min = 1))]
+    pub bytes: usize,
+}
+
+impl Default for ResultLimits {
+    fn default() -> Self {
+        Self { entries: 1_000, bytes: 1 << 20 }
+    }
 }
 
 /// What happened to an object.

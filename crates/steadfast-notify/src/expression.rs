@@ -1,163 +1,181 @@
-//! The language of rules: CEL, over `old`, `new`, `object` and `event`, with `changed(path)`.
+//! Expressions of rules in CEL, over `old`, `new`, `object`, `event` and `now`, with `changed(path)`.
 
 mod flaw;
 mod kinds;
 mod known;
 mod uses;
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
-
-use cel::objects::{Key, Map};
-use cel::{Context, Env, ExecutionError, Program, Value as Cel, extensions};
+use jiff::Timestamp;
 use serde_json::Value;
+use steadfast_cel::{Budget, Context, Error, Fault, Meter, Program, Value as Cel, equal, to_json};
 
 use crate::change::{Change, State};
+use crate::config::ResultLimits;
 use crate::path::FieldOf;
 pub(crate) use flaw::{Flaw, Purpose};
 use kinds::Checker;
 use uses::Uses;
 pub(crate) use uses::{Chain, Constant, Step};
 
-/// What expressions have beside what CEL itself has: its extension for strings.
-static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
-    let mut environment = Env::stdlib();
-    environment.add_extension(extensions::strings).expect("nothing of it is declared before");
-    Arc::new(environment)
-});
+/// Maximum cost of one evaluation: some tens of milliseconds, and less than 50 MB of memory.
+const MAX_COST: u64 = 1_000_000;
 
-/// An expression that was looked through.
+/// Maximum cost of all expressions of a rule for one object.
+const MAX_COST_OF_OBJECT: u64 = 1_500_000;
+
+/// An expression that was checked.
 pub(crate) struct Expression {
+    text: String,
     program: Program,
-    /// Whether it looks at the change itself: `old` or `changed(…)`.
+    is_of_entries: bool,
+    /// Whether the expression depends on the change itself: on `old` or `changed(…)`.
     pub(crate) is_of_changes: bool,
-    /// The paths that it asks `changed(…)` for, as they are written.
+    /// The arguments of `changed(…)`, as they are written.
     pub(crate) paths: Vec<String>,
     /// Fields and constants that it uses.
     pub(crate) uses: Uses,
 }
 
 impl Expression {
-    /// Looks through `text`; what is wrong with it comes in the order of the text.
+    /// Parses and checks `text`. The flaws are in the order of the text.
     pub(crate) fn compile(text: &str, purpose: Purpose) -> Result<Self, Vec<Flaw>> {
-        let program = ENVIRONMENT.compile(text).map_err(|errors| {
-            let flaws =
-                errors.errors.iter().map(|error| Flaw { offset: offset(text, error.pos), what: plain(&error.msg) });
-            let mut flaws: Vec<Flaw> = flaws.collect();
-            // What follows the first is often caused by it.
-            flaws.truncate(1);
-            flaws
-        })?;
-        let mut checker = Checker::new(program.source_info());
-        checker.check(program.expression(), purpose);
-        if !checker.flaws.is_empty() {
-            let mut flaws = checker.flaws;
+        let program = Program::compile(text)
+            .map_err(|error| vec![Flaw { offset: letters_before(text, error.at), what: error.message }])?;
+        let mut checker = Checker::new(text);
+        checker.check(program.root(), purpose);
+        let Checker { mut flaws, paths, reads_old, .. } = checker;
+        if !flaws.is_empty() {
             flaws.sort_by_key(|flaw| flaw.offset);
             return Err(flaws);
         }
-        let paths = checker.paths;
-        let is_of_changes = !paths.is_empty() || program.references().has_variable("old");
+        let is_of_changes = !paths.is_empty() || reads_old;
+        let is_of_entries = matches!(purpose, Purpose::Entries(_));
         let uses = Uses::of(text);
-        Ok(Self { program, is_of_changes, paths, uses })
+        Ok(Self { text: text.to_owned(), program, is_of_entries, is_of_changes, paths, uses })
     }
 
-    /// What it comes to; the error says what went wrong, and nothing of any value.
-    pub(crate) fn evaluate(&self, bindings: &Bindings) -> Result<Value, String> {
-        let value = self.program.execute(&bindings.context).map_err(|error| told(&error))?;
-        value.json().map_err(|_| "it comes to something that JSON has not".to_owned())
+    /// Evaluates the expression. The error contains no value, since values may be secrets.
+    pub(crate) fn evaluate(&self, bindings: &mut Bindings) -> Result<Value, String> {
+        let mut budget = Budget::new(MAX_COST.min(bindings.cost_left));
+        let outcome = self.result(bindings, &mut budget);
+        bindings.cost_left -= budget.spent();
+        let (json, recheck_at) = outcome?;
+        bindings.recheck_at = bindings.recheck_at.into_iter().chain(recheck_at).min();
+        Ok(json)
     }
-}
 
-/// The letter at a line and a column, which are counted from one.
-fn offset(text: &str, (line, column): (isize, isize)) -> usize {
-    let (line, column) = (usize::try_from(line).unwrap_or(1), usize::try_from(column).unwrap_or(1));
-    let before = text.split_inclusive('\n').take(line.saturating_sub(1)).map(|line| line.chars().count());
-    before.sum::<usize>() + column.saturating_sub(1)
-}
-
-/// A parser's message in one line that a sentence can have.
-fn plain(message: &str) -> String {
-    let message = message.lines().next().unwrap_or_default();
-    message.strip_prefix("Syntax error: ").unwrap_or(message).trim_end_matches('.').to_owned()
-}
-
-/// What an expression is evaluated over.
-pub(crate) struct Bindings {
-    context: Context<'static, 'static>,
-}
-
-impl Bindings {
-    /// Those of one change.
-    pub(crate) fn of(change: &Arc<Change>) -> Self {
-        let mut context = Context::with_env(ENVIRONMENT.clone());
-        let state = |state: Option<&State>| state.map_or(Cel::Null, |state| cel(state.shown()));
-        let (old, new) = (state(change.old.as_ref()), state(change.new.as_ref()));
-        let object = if change.new.is_some() { new.clone() } else { old.clone() };
-        for (name, value) in [("old", old), ("new", new), ("object", object), ("event", cel(&change.event()))] {
-            context.add_variable_from_value(name, value);
+    fn result(&self, bindings: &Bindings, budget: &mut Budget) -> Result<(Value, Option<Timestamp>), String> {
+        let context = bindings.context();
+        let outcome = self.program.evaluate(&context, budget).map_err(|error| self.told(&error))?;
+        let limits = bindings.limits;
+        if let (true, Cel::List(list)) = (self.is_of_entries, &outcome.value)
+            && list.len() > limits.entries
+        {
+            let (found, most) = (list.len(), limits.entries);
+            return Err(format!("it results in {found} entries, and `limits.entries` of the rule allows {most}"));
         }
-        let change = change.clone();
-        let changed = move |path: Arc<String>| -> Result<bool, ExecutionError> {
-            let path = path.parse::<FieldOf>().map_err(|_| ExecutionError::function_error("changed", ""))?;
-            Ok(change.changed(&path))
-        };
-        context.add_function("changed", changed).expect("CEL itself has none");
-        Self { context }
+        let json = to_json(&outcome.value, budget, limits.bytes);
+        Ok((json.map_err(|fault| self.told(&Error { at: 0, fault }))?, outcome.recheck_at))
+    }
+
+    /// Message for an error, with the position of the cause.
+    fn told(&self, error: &Error) -> String {
+        let before = self.text.get(..error.at).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        format!("{}{} (line {line}, column {column} of the expression)", error.fault, advice(&error.fault))
     }
 }
 
-impl Bindings {
+/// Advice on a fault, to follow its description.
+fn advice(fault: &Fault) -> String {
+    match fault {
+        Fault::NoSuchField(_) | Fault::NoSuchKey => {
+            "; `has(…)` asks whether there is, and `.?` takes it where there is one; a field that is null counts as absent".to_owned()
+        }
+        Fault::NoSuchOverload { types, .. } if types.contains(&"null_type") => {
+            "; `old` is null where an object is added, `new` where it is deleted, and `object` never".to_owned()
+        }
+        Fault::BudgetExceeded(_) => {
+            format!(
+                "; one evaluation may cost {MAX_COST}, and all expressions of a rule together {MAX_COST_OF_OBJECT} for each object"
+            )
+        }
+        Fault::ResultTooLarge(_) => "; `limits.bytes` of the rule sets the limit".to_owned(),
+        Fault::NotJson("an optional value") => "; `.orValue(…)` gives its value".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Number of characters in front of the byte at `offset`.
+fn letters_before(text: &str, offset: usize) -> usize {
+    text.char_indices().take_while(|(at, _)| *at < offset).count()
+}
+
+/// Variables of expressions, and what the expressions may still cost.
+pub(crate) struct Bindings<'c> {
+    over: Over<'c>,
+    now: Timestamp,
+    limits: ResultLimits,
+    cost_left: u64,
+    /// Earliest instant at which a result may differ although the object does not change.
+    pub(crate) recheck_at: Option<Timestamp>,
+}
+
+/// What the variables are.
+enum Over<'c> {
+    /// The states of a change, and the change itself.
+    Change { change: &'c Change, event: Value },
+    /// Values by name.
+    Values(Vec<(&'static str, Value)>),
+}
+
+impl<'c> Bindings<'c> {
+    /// Bindings of one change, at the time `now`.
+    pub(crate) fn of(change: &'c Change, now: Timestamp, limits: ResultLimits) -> Self {
+        Self::new(Over::Change { change, event: change.event() }, now, limits)
+    }
+
     /// Bindings of these names.
     pub(crate) fn over<const N: usize>(values: [(&'static str, Value); N]) -> Self {
-        let mut context = Context::with_env(ENVIRONMENT.clone());
-        for (name, value) in values {
-            context.add_variable_from_value(name, cel(&value));
+        Self::new(Over::Values(values.into()), Timestamp::now(), ResultLimits::default())
+    }
+
+    fn new(over: Over<'c>, now: Timestamp, limits: ResultLimits) -> Self {
+        Self { over, now, limits, cost_left: MAX_COST_OF_OBJECT, recheck_at: None }
+    }
+
+    fn context(&self) -> Context<'_> {
+        let mut context = Context::new();
+        context.now(self.now);
+        match &self.over {
+            Over::Values(values) => {
+                for (name, value) in values {
+                    context.variable(name, Cel::from(value));
+                }
+            }
+            Over::Change { change, event } => {
+                let change: &'c Change = change;
+                let state = |state: Option<&'c State>| state.map_or(Cel::Null, |state| Cel::without_nulls(state.shown()));
+                let (old, new) = (state(change.old.as_ref()), state(change.new.as_ref()));
+                let object = if change.new.is_some() { new.clone() } else { old.clone() };
+                for (name, value) in [("old", old), ("new", new), ("object", object), ("event", Cel::from(event))] {
+                    context.variable(name, value);
+                }
+                context.function("changed", move |arguments, meter| changed(change, arguments, meter));
+            }
         }
-        Self { context }
+        context
     }
 }
 
-/// A value of JSON as one of CEL: a number without a point is an `int`, where it fits.
-fn cel(value: &Value) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(truth) => Cel::Bool(*truth),
-        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(number), _) => Cel::Int(number),
-            (None, Some(number)) => Cel::UInt(number),
-            (None, None) => Cel::Float(number.as_f64().unwrap_or_default()),
-        },
-        Value::String(text) => Cel::String(Arc::new(text.clone())),
-        Value::Array(items) => Cel::List(Arc::new(items.iter().map(cel).collect())),
-        Value::Object(fields) => {
-            let fields = fields.iter().map(|(key, value)| (Key::String(Arc::new(key.clone())), cel(value)));
-            Cel::Map(Map { map: Arc::new(fields.collect::<HashMap<_, _>>()) })
-        }
-    }
-}
-
-/// What went wrong, in words of ours: CEL's own would quote values, which may be secrets.
-fn told(error: &ExecutionError) -> String {
-    match error {
-        ExecutionError::NoSuchKey(key) => {
-            format!("there is no `{key}`; `has(…)` asks whether there is, and `.?` takes it where there is one")
-        }
-        ExecutionError::NoSuchOverload(error) => {
-            let types: Vec<&str> = error.argument_types().iter().map(String::as_str).collect();
-            let null = if types.contains(&"null_type") || types.contains(&"null") {
-                "; `old` is null where an object is added, `new` where it is deleted, and `object` never"
-            } else {
-                ""
-            };
-            format!("`{}` does not take {}{null}", error.function(), types.join(", "))
-        }
-        ExecutionError::UndeclaredReference(name) => format!("there is no `{name}`"),
-        ExecutionError::UnexpectedType { got, want } => format!("it is of type {got}, and {want} is needed"),
-        ExecutionError::FunctionError { function, .. } => format!("`{function}` does not take this value"),
-        ExecutionError::IndexOutOfBounds(_) => "a list has no item of this number".to_owned(),
-        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),
-        ExecutionError::Overflow(..) => "a number becomes too large".to_owned(),
-        ExecutionError::DuplicateKey(_) => "a map has a key twice".to_owned(),
-        _ => "values do not go together".to_owned(),
-    }
+fn changed<'v>(change: &Change, arguments: &[Cel<'v>], meter: &mut Meter) -> Result<Cel<'v>, Fault> {
+    let invalid = || Fault::InvalidArgument { function: "changed".to_owned(), why: "it must be the path to a field" };
+    let [Cel::String(path)] = arguments else { return Err(invalid()) };
+    let path = path.parse::<FieldOf>().map_err(|_| invalid())?;
+    let (before, after) = change.at(&path);
+    Ok(Cel::Bool(match (before, after) {
+        (Some(before), Some(after)) => !equal(&Cel::from(before), &Cel::from(after), meter)?,
+        (before, after) => before.is_some() != after.is_some(),
+    }))
 }

@@ -13,6 +13,7 @@
 //! | `expression`, `path` | the language of rules: read, looked through, evaluated |
 //! | [`rule`], [`explain`] | whether a rule fires for a change and what it sends, and why not |
 //! | [`change`], [`message`], `ack` | what comes in, what goes out, and the acknowledgement |
+//! | `offload` | evaluation outside of the threads that serve sockets and timers |
 //! | `projections` | what rules have sent: the same again is no news |
 //! | [`outbox`], [`outcome`] | what waits for one sink: what goes next, and when; without clock or task |
 //! | `courier`, `chance` | an outbox at work: time, tasks, the stream at its end |
@@ -47,6 +48,7 @@ mod inspect;
 pub mod message;
 mod mirror;
 pub mod notice;
+mod offload;
 pub mod outbox;
 pub mod outcome;
 mod path;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::change::Change;
@@ -75,15 +76,15 @@ impl Compiled {
         if self.when.is_none() && self.send.is_none() {
             return Verdict::Fires(who(change));
         }
-        let bindings = Bindings::of(change);
+        let mut bindings = Bindings::of(change, Timestamp::now(), self.config.limits);
         let failed = |expression, why| Verdict::Failed { expression, why };
-        match self.when.as_ref().map(|when| when.evaluate(&bindings)) {
+        match self.when.as_ref().map(|when| when.evaluate(&mut bindings)) {
             None | Some(Ok(Value::Bool(true))) => {}
             Some(Ok(Value::Bool(false))) => return Verdict::DoesNotHold,
             Some(Ok(_)) => return failed("when", "it comes to neither true nor false".to_owned()),
             Some(Err(why)) => return failed("when", why),
         }
-        match self.send.as_ref().map(|send| send.evaluate(&bindings)) {
+        match self.send.as_ref().map(|send| send.evaluate(&mut bindings)) {
             None => Verdict::Fires(who(change)),
             Some(Ok(value)) => Verdict::Fires(value),
             Some(Err(why)) => failed("send", why),

@@ -1,80 +1,84 @@
-//! What can be known of an expression before there is an object: names that nothing has, values that do not go together.
+//! Checks of an expression before any object exists: unknown names, and values whose types never fit.
 
-use cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr, SourceInfo, operators,
-};
+use steadfast_cel::Type;
+use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Link, Literal, Operator};
 
 use super::flaw::{Flaw, Purpose};
-use super::known::{EVENT, FUNCTIONS, Kind, NAMES, TYPES};
+use super::known::{EVENT, FUNCTIONS, Kind, NAMES};
 use crate::path::FieldOf;
 use crate::shape::{FieldKind, Shape, names};
 
-/// Looks through one expression.
-pub(super) struct Checker<'a> {
-    source: &'a SourceInfo,
-    /// The names that macros have for items, innermost last.
-    bound: Vec<String>,
+/// Checks one expression.
+pub(super) struct Checker<'e> {
+    text: &'e str,
+    /// Variables of macros, innermost last.
+    bound: Vec<&'e str>,
     /// The names that the expression may use.
     names: &'static [&'static str],
     pub(super) flaws: Vec<Flaw>,
+    /// Arguments of `changed(…)`.
     pub(super) paths: Vec<String>,
+    /// Whether the expression reads `old`.
+    pub(super) reads_old: bool,
 }
 
-impl<'a> Checker<'a> {
-    pub(super) fn new(source: &'a SourceInfo) -> Self {
-        Self { source, bound: Vec::new(), names: &NAMES, flaws: Vec::new(), paths: Vec::new() }
+impl<'e> Checker<'e> {
+    pub(super) fn new(text: &'e str) -> Self {
+        Self { text, bound: Vec::new(), names: &NAMES, flaws: Vec::new(), paths: Vec::new(), reads_old: false }
     }
 
-    /// Looks through all of it.
-    pub(super) fn check(&mut self, expression: &IdedExpr, purpose: Purpose) {
+    /// Checks the whole expression.
+    pub(super) fn check(&mut self, root: &'e Expr, purpose: Purpose) {
         if let Purpose::Body(names) = purpose {
             self.names = names;
         }
-        let kind = self.kind(expression);
+        let kind = self.kind(root);
         match purpose {
             Purpose::Condition if !kind.may_be(Kind::Bool) => {
-                self.flaw(expression, format!("it comes to {}, and has to come to true or false", kind.told()));
+                self.flaw(root, format!("it comes to {}, and has to come to true or false", kind.told()));
             }
             Purpose::Entries(shape) => {
                 let fits = [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
                 if !fits {
                     let what = format!("it comes to {}, and has to come to an entry, or a list of them", kind.told());
-                    self.flaw(expression, what);
+                    self.flaw(root, what);
                 }
-                self.entries(expression, shape);
+                self.entries(root, shape);
             }
             Purpose::Condition | Purpose::Value | Purpose::Body(_) => {}
         }
     }
 
-    /// Looks for entries that are written out, and whether they have what an entry has.
-    fn entries(&mut self, expression: &IdedExpr, shape: Shape) {
-        match &expression.expr {
-            Expr::Map(map) => self.entry(expression, map, shape),
-            Expr::List(list) => list.elements.iter().for_each(|item| self.entries(item, shape)),
-            Expr::Call(call) if call.func_name == operators::CONDITIONAL => {
-                call.args.iter().skip(1).for_each(|one| self.entries(one, shape));
+    /// Checks entries that are written out against the fields of an entry.
+    fn entries(&mut self, expr: &Expr, shape: Shape) {
+        match &expr.kind {
+            ExprKind::Map(entries) => self.entry(expr, entries, shape),
+            ExprKind::List(items) => {
+                items.iter().filter(|item| !item.optional).for_each(|item| self.entries(&item.value, shape));
             }
-            Expr::Call(call) if call.func_name == operators::ADD => {
-                call.args.iter().for_each(|one| self.entries(one, shape));
+            ExprKind::Conditional { yes, no, .. } => {
+                self.entries(yes, shape);
+                self.entries(no, shape);
             }
-            // What `map` has become: a list that grows by an item with each step.
-            Expr::Comprehension(comprehension) => self.entries(&comprehension.loop_step, shape),
+            ExprKind::Chain { first, rest } if rest.iter().all(|link| link.operator == Operator::Add) => {
+                self.entries(first, shape);
+                rest.iter().for_each(|link| self.entries(&link.right, shape));
+            }
+            ExprKind::Comprehension(of) if of.kind == ComprehensionKind::List => {
+                of.body.iter().for_each(|body| self.entries(body, shape));
+            }
+            ExprKind::Bind { body, .. } => self.entries(body, shape),
             _ => {}
         }
     }
 
-    fn entry(&mut self, at: &IdedExpr, map: &MapExpr, shape: Shape) {
+    fn entry(&mut self, at: &Expr, entries: &[Entry], shape: Shape) {
         let mut found = Vec::new();
-        for entry in &map.entries {
-            let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
-            let Expr::Literal(LiteralValue::String(key)) = &entry.key.expr else {
-                // Whatever it is called.
-                return;
-            };
-            let Some(field) = shape.iter().find(|field| field.name == key.inner()) else {
-                let what = format!("an entry has no `{}`; it has {}", key.inner(), names(shape));
-                self.flaw(&entry.key, what);
+        for Entry { optional, key, value } in entries {
+            // A computed key may have any name.
+            let ExprKind::Literal(Literal::String(name)) = &key.kind else { return };
+            let Some(field) = shape.iter().find(|field| *field.name == **name) else {
+                self.flaw(key, format!("an entry has no `{name}`; it has {}", names(shape)));
                 continue;
             };
             found.push(field.name);
@@ -84,10 +88,10 @@ impl<'a> Checker<'a> {
                 FieldKind::Bool => Kind::Bool,
                 FieldKind::Any => Kind::Any,
             };
-            let kind = obvious(&entry.value);
+            let kind = if *optional { Kind::Any } else { obvious(value) };
             if !kind.may_be(wanted) {
                 let what = format!("`{}` is {}, and has to be {}", field.name, kind.told(), wanted.told());
-                self.flaw(&entry.value, what);
+                self.flaw(value, what);
             }
         }
         if let Some(missing) = shape.iter().find(|field| field.is_needed && !found.contains(&field.name)) {
@@ -95,187 +99,234 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn flaw(&mut self, at: &IdedExpr, what: String) {
-        let offset = self.source.offset_for(at.id).map_or(0, |(start, _)| start as usize);
-        let flaw = Flaw { offset, what };
+    fn flaw(&mut self, at: &Expr, what: String) {
+        self.flaw_at(at.at, what);
+    }
+
+    fn flaw_at(&mut self, at: u32, what: String) {
+        let flaw = Flaw { offset: super::letters_before(self.text, at as usize), what };
         if !self.flaws.contains(&flaw) {
             self.flaws.push(flaw);
         }
     }
 
-    fn kind(&mut self, expression: &IdedExpr) -> Kind {
-        match &expression.expr {
-            Expr::Unspecified => Kind::Any,
-            Expr::Literal(_) => obvious(expression),
-            Expr::Ident(name) => self.name(expression, name),
-            Expr::Select(select) => {
-                let of = self.kind(&select.operand);
-                if let (Expr::Ident(name), false) =
-                    (&select.operand.expr, self.bound.iter().any(|bound| bound == "event"))
-                    && name == "event"
-                    && self.names.contains(&"event")
-                {
-                    let found = EVENT.iter().find(|(field, _)| *field == select.field);
-                    return match found {
-                        _ if select.test => Kind::Bool,
-                        Some((_, kind)) => *kind,
-                        None => {
-                            let fields: Vec<&str> = EVENT.iter().map(|(field, _)| *field).collect();
-                            let what = format!("`event` has no `{}`; it has {}", select.field, fields.join(", "));
-                            self.flaw(expression, what);
-                            Kind::Any
-                        }
-                    };
-                }
-                if !of.may_be(Kind::Map) {
-                    self.flaw(expression, format!("{} has no `{}`", of.told(), select.field));
-                }
-                if select.test { Kind::Bool } else { Kind::Any }
+    fn kind(&mut self, expr: &'e Expr) -> Kind {
+        match &expr.kind {
+            ExprKind::Literal(_) => obvious(expr),
+            ExprKind::Name(name) => self.name(expr, name),
+            ExprKind::Select { of, field, optional } => {
+                let kind = self.field(expr, of, field);
+                if *optional { Kind::Any } else { kind }
             }
-            Expr::Call(call) => self.call(expression, call),
-            Expr::List(list) => {
-                for item in &list.elements {
-                    self.kind(item);
+            ExprKind::Has { of, field } => {
+                self.field(expr, of, field);
+                Kind::Bool
+            }
+            ExprKind::Index { of, index, .. } => {
+                self.kind(of);
+                self.kind(index);
+                Kind::Any
+            }
+            ExprKind::Call { target, name, arguments } => self.call(expr, target.as_deref(), name, arguments),
+            ExprKind::List(items) => {
+                for item in items {
+                    self.kind(&item.value);
                 }
                 Kind::List
             }
-            Expr::Map(map) => {
-                for entry in &map.entries {
-                    if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        let key = self.kind(&entry.key);
-                        if !key.may_be(Kind::Text) {
-                            self.flaw(&entry.key, format!("a key is {}, and has to be a text", key.told()));
-                        }
-                        self.kind(&entry.value);
+            ExprKind::Map(entries) => {
+                for entry in entries {
+                    let key = self.kind(&entry.key);
+                    if !key.may_be(Kind::Text) {
+                        self.flaw(&entry.key, format!("a key is {}, and has to be a text", key.told()));
                     }
+                    self.kind(&entry.value);
                 }
                 Kind::Map
             }
-            Expr::Struct(message) => {
-                self.flaw(
-                    expression,
-                    format!("there is no type `{}`; a map is written {{'name': …}}", message.type_name),
-                );
+            ExprKind::Message { name } => {
+                self.flaw(expr, format!("there is no type `{name}`; a map is written {{'name': …}}"));
                 Kind::Any
             }
-            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            ExprKind::Not(of) => {
+                self.needs_bool(of);
+                Kind::Bool
+            }
+            ExprKind::Negate(of) => {
+                let kind = self.kind(of);
+                if !kind.may_be(Kind::Number) && kind != Kind::Duration {
+                    self.flaw(of, format!("it is {}, and has to be a number", kind.told()));
+                }
+                kind
+            }
+            ExprKind::Chain { first, rest } => self.chain(first, rest),
+            ExprKind::And(operands) | ExprKind::Or(operands) => {
+                operands.iter().for_each(|operand| self.needs_bool(operand));
+                Kind::Bool
+            }
+            ExprKind::Conditional { condition, yes, no } => {
+                self.needs_bool(condition);
+                let (yes, no) = (self.kind(yes), self.kind(no));
+                if yes == no { yes } else { Kind::Any }
+            }
+            ExprKind::Comprehension(of) => self.comprehension(of),
+            ExprKind::Bind { name, value, body } => {
+                self.kind(value);
+                self.within(&[name], |checker| checker.kind(body))
+            }
+            ExprKind::OptionalMap { of, name, body, .. } => {
+                self.kind(of);
+                self.within(&[name], |checker| checker.kind(body));
+                Kind::Any
+            }
         }
     }
 
-    fn name(&mut self, at: &IdedExpr, name: &str) -> Kind {
-        let is_known =
-            self.bound.iter().any(|bound| bound == name) || self.names.contains(&name) || TYPES.contains(&name);
-        if !is_known {
-            let advice = if name.chars().all(|letter| letter.is_alphanumeric() || letter == '_') {
-                "; a text is written in quotes"
-            } else {
-                ""
-            };
-            self.flaw(at, format!("there is no `{name}`; there are {}{advice}", self.names.join(", ")));
+    /// Runs `check` with further variables bound.
+    fn within<T>(&mut self, names: &[&'e String], check: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.bound.len();
+        self.bound.extend(names.iter().map(|name| name.as_str()));
+        let result = check(self);
+        self.bound.truncate(before);
+        result
+    }
+
+    fn is_bound(&self, name: &str) -> bool {
+        self.bound.contains(&name)
+    }
+
+    fn name(&mut self, at: &Expr, name: &str) -> Kind {
+        if self.is_bound(name) {
+            return Kind::Any;
+        }
+        match name {
+            "now" => return Kind::Time,
+            "old" => self.reads_old = true,
+            _ => {}
+        }
+        if !self.names.contains(&name) && Type::named(name).is_none() {
+            self.flaw(at, format!("there is no `{name}`; there are {}; a text is written in quotes", self.names.join(", ")));
         }
         Kind::Any
     }
 
-    /// What `exists`, `all`, `map` and `filter` have become.
-    fn comprehension(&mut self, of: &ComprehensionExpr) -> Kind {
-        let range = self.kind(&of.iter_range);
+    fn field(&mut self, at: &Expr, of: &'e Expr, field: &str) -> Kind {
+        let kind = self.kind(of);
+        if matches!(&of.kind, ExprKind::Name(name) if name == "event") && !self.is_bound("event") {
+            if let Some((_, kind)) = EVENT.iter().find(|(name, _)| *name == field) {
+                return *kind;
+            }
+            let fields: Vec<&str> = EVENT.iter().map(|(field, _)| *field).collect();
+            self.flaw(at, format!("`event` has no `{field}`; it has {}", fields.join(", ")));
+            return Kind::Any;
+        }
+        if !kind.may_be(Kind::Map) {
+            self.flaw(at, format!("{} has no `{field}`", kind.told()));
+        }
+        Kind::Any
+    }
+
+    fn needs_bool(&mut self, operand: &'e Expr) {
+        let kind = self.kind(operand);
+        if !kind.may_be(Kind::Bool) {
+            self.flaw(operand, format!("it is {}, and has to be true or false", kind.told()));
+        }
+    }
+
+    fn comprehension(&mut self, of: &'e Comprehension) -> Kind {
+        let range = self.kind(&of.range);
         if !range.may_be(Kind::List) && !range.may_be(Kind::Map) {
-            self.flaw(&of.iter_range, format!("{} has no items to go through", range.told()));
+            self.flaw(&of.range, format!("{} has no items to go through", range.told()));
         }
-        let begins = self.kind(&of.accu_init);
-        let before = self.bound.len();
-        self.bound.extend([of.iter_var.clone(), of.accu_var.clone()]);
-        self.bound.extend(of.iter_var2.clone());
-        for part in [&of.loop_cond, &of.loop_step, &of.result] {
-            self.kind(part);
-        }
-        self.bound.truncate(before);
-        // `exists` and `all` begin with a truth and end with one, `map` and `filter` with a list.
-        if matches!(begins, Kind::Bool | Kind::List) { begins } else { Kind::Any }
-    }
-
-    fn call(&mut self, at: &IdedExpr, call: &CallExpr) -> Kind {
-        if call.func_name == "changed" && call.target.is_none() {
-            return self.changed(at, &call.args);
-        }
-        let namespace = call.target.as_deref().and_then(|target| match &target.expr {
-            Expr::Ident(name) if name == "optional" || name == "strings" => Some(name.as_str()),
-            _ => None,
+        let names: Vec<&String> = [&of.name].into_iter().chain(&of.second).collect();
+        self.within(&names, |checker| {
+            if let Some(condition) = &of.condition {
+                checker.needs_bool(condition);
+            }
+            if let Some(body) = &of.body {
+                match of.kind {
+                    ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
+                        checker.needs_bool(body);
+                    }
+                    _ => {
+                        checker.kind(body);
+                    }
+                }
+            }
         });
-        if let (Some(target), None) = (&call.target, namespace) {
-            self.kind(target);
-        }
-        let kinds: Vec<Kind> = call.args.iter().map(|argument| self.kind(argument)).collect();
-        let name = call.func_name.as_str();
-        match name {
-            operators::LOGICAL_AND | operators::LOGICAL_OR | operators::LOGICAL_NOT => {
-                for (argument, kind) in call.args.iter().zip(&kinds) {
-                    if !kind.may_be(Kind::Bool) {
-                        self.flaw(argument, format!("it is {}, and has to be true or false", kind.told()));
-                    }
-                }
-                Kind::Bool
-            }
-            operators::EQUALS | operators::NOT_EQUALS => {
-                let may_be_null = kinds.contains(&Kind::Null);
-                self.same(at, &kinds, !may_be_null, "is never equal to");
-                Kind::Bool
-            }
-            operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS => {
-                self.same(at, &kinds, true, "cannot be compared to");
-                Kind::Bool
-            }
-            operators::IN => Kind::Bool,
-            operators::ADD => {
-                self.same(at, &kinds, true, "cannot be added to");
-                kinds.into_iter().find(|kind| *kind != Kind::Any).unwrap_or(Kind::Any)
-            }
-            operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO | operators::NEGATE => {
-                for (argument, kind) in call.args.iter().zip(&kinds) {
-                    if !kind.may_be(Kind::Number) {
-                        self.flaw(argument, format!("it is {}, and has to be a number", kind.told()));
-                    }
-                }
-                Kind::Number
-            }
-            operators::CONDITIONAL => {
-                if let (Some(first), Some(kind)) = (call.args.first(), kinds.first())
-                    && !kind.may_be(Kind::Bool)
-                {
-                    self.flaw(first, format!("it is {}, and has to be true or false", kind.told()));
-                }
-                match kinds[..] {
-                    [_, one, other] if one == other => one,
-                    _ => Kind::Any,
-                }
-            }
-            operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT => Kind::Any,
-            name => {
-                let full = namespace.map_or(name.to_owned(), |namespace| format!("{namespace}.{name}"));
-                let found = FUNCTIONS.iter().find(|(known, _)| *known == full);
-                if found.is_none() {
-                    let what = match name {
-                        "timestamp" | "duration" | "now" => "times are not compared here; fields hold them as texts",
-                        _ => "CEL's own functions are there, those for strings, and `changed`",
-                    };
-                    self.flaw(at, format!("there is no function `{full}`: {what}"));
-                }
-                found.map_or(Kind::Any, |(_, kind)| *kind)
-            }
+        match of.kind {
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => Kind::Bool,
+            ComprehensionKind::List => Kind::List,
+            ComprehensionKind::Map | ComprehensionKind::Entries => Kind::Map,
         }
     }
 
-    fn same(&mut self, at: &IdedExpr, kinds: &[Kind], matters: bool, word: &str) {
-        if let ([one, other], true) = (kinds, matters)
-            && !one.may_be(*other)
-        {
-            self.flaw(at, format!("{} {word} {}", one.told(), other.told()));
+    fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Kind {
+        let (mut left_at, mut left) = (first.at, self.kind(first));
+        for Link { operator, at, right } in rest {
+            let kind = self.kind(right);
+            let differ = !left.may_be(kind);
+            let are_times = left.is_of_time() && kind.is_of_time();
+            let mut never = |word: &str| self.flaw_at(*at, format!("{} {word} {}", left.told(), kind.told()));
+            left = match operator {
+                Operator::Equal | Operator::NotEqual => {
+                    if differ && left != Kind::Null && kind != Kind::Null {
+                        never("is never equal to");
+                    }
+                    Kind::Bool
+                }
+                Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
+                    if differ {
+                        never("cannot be compared to");
+                    }
+                    Kind::Bool
+                }
+                Operator::In => Kind::Bool,
+                Operator::Add | Operator::Subtract if are_times => Kind::Any,
+                Operator::Add => {
+                    if differ {
+                        never("cannot be added to");
+                    }
+                    if left == Kind::Any { kind.outside_of_time() } else { left.outside_of_time() }
+                }
+                Operator::Subtract if left.may_be_of_time(kind) => Kind::Any,
+                Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo => {
+                    for (at, kind) in [(left_at, left), (right.at, kind)] {
+                        if !kind.may_be(Kind::Number) {
+                            self.flaw_at(at, format!("it is {}, and has to be a number", kind.told()));
+                        }
+                    }
+                    // Times are subtracted too, where neither operand is known.
+                    if *operator == Operator::Subtract && left == Kind::Any && kind == Kind::Any {
+                        Kind::Any
+                    } else {
+                        Kind::Number
+                    }
+                }
+            };
+            left_at = *at;
         }
+        left
     }
 
-    fn changed(&mut self, at: &IdedExpr, arguments: &[IdedExpr]) -> Kind {
+    fn call(&mut self, at: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> Kind {
+        if name == "changed" && target.is_none() {
+            return self.changed(at, arguments);
+        }
+        target.into_iter().chain(arguments).for_each(|argument| {
+            self.kind(argument);
+        });
+        let found = FUNCTIONS.iter().find(|(known, _)| *known == name);
+        if found.is_none() {
+            let what = "CEL's own functions are there, those for strings, and `changed`";
+            self.flaw(at, format!("there is no function `{name}`: {what}"));
+        }
+        found.map_or(Kind::Any, |(_, kind)| *kind)
+    }
+
+    fn changed(&mut self, at: &Expr, arguments: &[Expr]) -> Kind {
         let path = match arguments {
-            [IdedExpr { expr: Expr::Literal(LiteralValue::String(path)), .. }] => Some(path.inner().to_owned()),
+            [Expr { kind: ExprKind::Literal(Literal::String(path)), .. }] => Some(path.to_string()),
             _ => None,
         };
         match path.as_deref().map(str::parse::<FieldOf>) {
@@ -289,21 +340,22 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// The kind of what is written out.
-fn obvious(expression: &IdedExpr) -> Kind {
-    match &expression.expr {
-        Expr::Literal(literal) => match literal {
-            LiteralValue::Boolean(_) => Kind::Bool,
-            LiteralValue::Bytes(_) => Kind::Bytes,
-            LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Kind::Number,
-            LiteralValue::Null => Kind::Null,
-            LiteralValue::String(_) => Kind::Text,
+/// Kind of a value that is written out.
+fn obvious(expr: &Expr) -> Kind {
+    match &expr.kind {
+        ExprKind::Literal(literal) => match literal {
+            Literal::Bool(_) => Kind::Bool,
+            Literal::Bytes(_) => Kind::Bytes,
+            Literal::Double(_) | Literal::Int(_) | Literal::Uint(_) => Kind::Number,
+            Literal::Null => Kind::Null,
+            Literal::String(_) => Kind::Text,
+            Literal::Type(_) => Kind::Any,
         },
-        Expr::List(_) => Kind::List,
-        Expr::Map(_) => Kind::Map,
-        Expr::Select(select) if select.test => Kind::Bool,
-        Expr::Call(call) if call.target.is_none() => {
-            FUNCTIONS.iter().find(|(known, _)| *known == call.func_name).map_or(Kind::Any, |(_, kind)| *kind)
+        ExprKind::List(_) => Kind::List,
+        ExprKind::Map(_) => Kind::Map,
+        ExprKind::Has { .. } => Kind::Bool,
+        ExprKind::Call { target: None, name, .. } => {
+            FUNCTIONS.iter().find(|(known, _)| known == name).map_or(Kind::Any, |(_, kind)| *kind)
         }
         _ => Kind::Any,
     }

@@ -1,4 +1,4 @@
-//! What expressions may call, and what is handed to them.
+//! Variables and functions of expressions, and the kinds of their values.
 
 /// The kinds of values that can be known before there is an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub(super) enum Kind {
     List,
     Map,
     Null,
+    Time,
+    Duration,
     /// It depends on the object.
     Any,
 }
@@ -25,6 +27,8 @@ impl Kind {
             Self::List => "a list",
             Self::Map => "a map",
             Self::Null => "null",
+            Self::Time => "a time",
+            Self::Duration => "a duration",
             Self::Any => "anything",
         }
     }
@@ -33,14 +37,26 @@ impl Kind {
     pub(super) fn may_be(self, other: Self) -> bool {
         self == other || self == Self::Any || other == Self::Any
     }
+
+    /// Whether it is a time or a duration.
+    pub(super) fn is_of_time(self) -> bool {
+        matches!(self, Self::Time | Self::Duration)
+    }
+
+    /// Whether `other` may be subtracted from it as a time or duration.
+    pub(super) fn may_be_of_time(self, other: Self) -> bool {
+        matches!((self.is_of_time() || self == Self::Any, other.is_of_time() || other == Self::Any), (true, true))
+            && (self.is_of_time() || other.is_of_time())
+    }
+
+    /// The kind of a sum with it: a sum of times and durations may be either.
+    pub(super) fn outside_of_time(self) -> Self {
+        if self.is_of_time() { Self::Any } else { self }
+    }
 }
 
-/// What rules are evaluated over.
-pub(super) const NAMES: [&str; 4] = ["old", "new", "object", "event"];
-
-/// Names of CEL's own, which stand for types.
-pub(super) const TYPES: [&str; 11] =
-    ["bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "string", "type", "uint"];
+/// Variables of rules.
+pub(super) const NAMES: [&str; 5] = ["old", "new", "object", "event", "now"];
 
 /// What `event` has.
 pub(super) const EVENT: [(&str, Kind); 10] = [
@@ -56,17 +72,28 @@ pub(super) const EVENT: [(&str, Kind); 10] = [
     ("reason", Kind::Text),
 ];
 
-/// What can be called, and what comes of it.
-pub(super) const FUNCTIONS: [(&str, Kind); 41] = [
+/// Functions, and the kinds of their results.
+pub(super) const FUNCTIONS: [(&str, Kind); 46] = [
     ("bool", Kind::Bool),
     ("bytes", Kind::Bytes),
     ("changed", Kind::Bool),
     ("charAt", Kind::Text),
     ("contains", Kind::Bool),
     ("double", Kind::Number),
+    ("duration", Kind::Duration),
     ("dyn", Kind::Any),
     ("endsWith", Kind::Bool),
     ("format", Kind::Text),
+    ("getDate", Kind::Number),
+    ("getDayOfMonth", Kind::Number),
+    ("getDayOfWeek", Kind::Number),
+    ("getDayOfYear", Kind::Number),
+    ("getFullYear", Kind::Number),
+    ("getHours", Kind::Number),
+    ("getMilliseconds", Kind::Number),
+    ("getMinutes", Kind::Number),
+    ("getMonth", Kind::Number),
+    ("getSeconds", Kind::Number),
     ("hasValue", Kind::Bool),
     ("indexOf", Kind::Number),
     ("int", Kind::Number),
@@ -74,29 +101,23 @@ pub(super) const FUNCTIONS: [(&str, Kind); 41] = [
     ("lastIndexOf", Kind::Number),
     ("lowerAscii", Kind::Text),
     ("matches", Kind::Bool),
-    ("none", Kind::Any),
-    ("of", Kind::Any),
-    ("ofNonZeroValue", Kind::Any),
-    ("optFlatMap", Kind::Any),
-    ("optMap", Kind::Any),
+    ("optional.none", Kind::Any),
+    ("optional.of", Kind::Any),
+    ("optional.ofNonZeroValue", Kind::Any),
     ("or", Kind::Any),
     ("orValue", Kind::Any),
-    ("quote", Kind::Text),
     ("replace", Kind::Text),
     ("reverse", Kind::Text),
     ("size", Kind::Number),
     ("split", Kind::List),
     ("startsWith", Kind::Bool),
     ("string", Kind::Text),
+    ("strings.quote", Kind::Text),
     ("substring", Kind::Text),
+    ("timestamp", Kind::Time),
     ("trim", Kind::Text),
     ("type", Kind::Any),
     ("uint", Kind::Number),
     ("upperAscii", Kind::Text),
     ("value", Kind::Any),
-    ("optional.of", Kind::Any),
-    ("optional.none", Kind::Any),
-    ("optional.ofNonZeroValue", Kind::Any),
-    ("strings.quote", Kind::Text),
-    ("@not_strictly_false", Kind::Any),
 ];
