@@ -10,6 +10,7 @@ use crate::change::Change;
 use crate::dead::DeadLetters;
 use crate::message::Message;
 use crate::notice::{Notice, Tell};
+use crate::offload::offload;
 use crate::plan::Plan;
 use crate::projections::{News, Projections};
 use crate::rule::{Compiled, Verdict};
@@ -131,19 +132,24 @@ impl Engine {
         // The rule or the sink was removed from the configuration since.
         let (Some(acting), Some(worker)) = (acting, worker) else { return settled() };
         lock(&self.shared.counts).changes += 1;
-        match self.judge(&acting, sink, &change) {
+        match self.judge(&acting, sink, &change).await {
             Some(message) => worker.put(message, Ack::new(settled)).await,
             None => settled(),
         }
     }
 
     /// Returns the message that the rule sends to `sink`, unless it has sent the same before.
-    fn judge(&self, acting: &Acting, sink: &str, change: &Arc<Change>) -> Option<Arc<Message>> {
-        let verdict = acting.rule.judge(change);
-        let news = {
-            let mut sent = lock(&acting.sent);
-            sent.entry(sink.to_owned()).or_default().take_in(&acting.rule, change, &verdict)
-        };
+    async fn judge(&self, acting: &Arc<Acting>, sink: &str, change: &Arc<Change>) -> Option<Arc<Message>> {
+        let (asked, sink, of) = (acting.clone(), sink.to_owned(), change.clone());
+        let judged = offload(move || {
+            let verdict = asked.rule.judge(&of);
+            let mut sent = lock(&asked.sent);
+            let news = sent.entry(sink).or_default().take_in(&asked.rule, &of, &verdict);
+            drop(sent);
+            (verdict, news)
+        });
+        let failed = |why| (Verdict::Failed { expression: "when", why }, News::Unchanged);
+        let (verdict, news) = judged.await.unwrap_or_else(failed);
         let mut counts = lock(&self.shared.counts);
         match (verdict, news) {
             (Verdict::Fires(data), News::Changed) => {

@@ -156,7 +156,8 @@ impl<'c> Bindings<'c> {
             }
             Over::Change { change, event } => {
                 let change: &'c Change = change;
-                let state = |state: Option<&'c State>| state.map_or(Cel::Null, |state| Cel::without_nulls(state.shown()));
+                let state =
+                    |state: Option<&'c State>| state.map_or(Cel::Null, |state| Cel::without_nulls(state.shown()));
                 let (old, new) = (state(change.old.as_ref()), state(change.new.as_ref()));
                 let object = if change.new.is_some() { new.clone() } else { old.clone() };
                 for (name, value) in [("old", old), ("new", new), ("object", object), ("event", Cel::from(event))] {

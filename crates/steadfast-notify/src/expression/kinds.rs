@@ -205,14 +205,20 @@ impl<'e> Checker<'e> {
             _ => {}
         }
         if !self.names.contains(&name) && Type::named(name).is_none() {
-            self.flaw(at, format!("there is no `{name}`; there are {}; a text is written in quotes", self.names.join(", ")));
+            self.flaw(
+                at,
+                format!("there is no `{name}`; there are {}; a text is written in quotes", self.names.join(", ")),
+            );
         }
         Kind::Any
     }
 
     fn field(&mut self, at: &Expr, of: &'e Expr, field: &str) -> Kind {
         let kind = self.kind(of);
-        if matches!(&of.kind, ExprKind::Name(name) if name == "event") && !self.is_bound("event") {
+        if self.names.contains(&"event")
+            && matches!(&of.kind, ExprKind::Name(name) if name == "event")
+            && !self.is_bound("event")
+        {
             if let Some((_, kind)) = EVENT.iter().find(|(name, _)| *name == field) {
                 return *kind;
             }

@@ -17,12 +17,13 @@ use super::slices::{Living, SliceSet};
 use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
 use crate::endpoints::Slice;
+use crate::offload::offload;
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
 use crate::source::{Lookout, Source, subject, whole};
 
-/// After so many objects others have their turn.
-const AT_ONCE: usize = 256;
+/// Number of objects that are evaluated before other rules have their turn.
+const AT_ONCE: usize = 16;
 
 /// A state of a cache, to tell whether an object of an entry still exists.
 pub(super) struct Presence {
@@ -151,20 +152,29 @@ impl View {
             self.sent.remove(&key);
             self.slices.remove(&key);
         }
-        for (number, entry) in come.iter().enumerate() {
-            if number % AT_ONCE == AT_ONCE - 1 {
-                tokio::task::yield_now().await;
-            }
-            if self.rule.endpoints.is_some() {
+        if self.rule.endpoints.is_some() {
+            for (number, entry) in come.iter().enumerate() {
+                if number % AT_ONCE == AT_ONCE - 1 {
+                    tokio::task::yield_now().await;
+                }
                 self.slices.insert(entry.key().clone(), self.slice(entry));
-                continue;
             }
-            let sent = self.ask(entry, shape);
-            self.sent.insert(entry.key().clone(), sent);
+            come.clear();
+        }
+        let evaluation = Arc::new(Evaluation { source: self.source.clone(), rule: self.rule.clone() });
+        for entries in come.chunks(AT_ONCE) {
+            let (asked, evaluated) = (entries.to_vec(), evaluation.clone());
+            let sent = offload(move || asked.iter().map(|entry| evaluated.ask(entry, shape)).collect::<Vec<_>>()).await;
+            let failed = |why: &str| {
+                let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(why.to_owned())));
+                failed.map(|(object, entries)| Sent { object, entries }).collect()
+            };
+            let sent = sent.unwrap_or_else(|why| failed(&why));
+            self.sent.extend(entries.iter().map(|entry| entry.key().clone()).zip(sent));
         }
         self.seen = Some(now);
         if let Some(endpoints) = &self.rule.endpoints {
-            self.slices.resolve(endpoints, &self.object_id("", ""), shape);
+            self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), shape);
         }
         true
     }
@@ -174,16 +184,6 @@ impl View {
         match entry.object().map(Object::decoded) {
             Some(Ok(object)) => Slice::read(&whole(&object, &self.source.resource)),
             _ => Err("it cannot be decoded".to_owned()),
-        }
-    }
-
-    fn object_id(&self, namespace: &str, name: &str) -> ObjectId {
-        ObjectId {
-            rule: self.rule.config.name.clone(),
-            cluster: self.source.cluster.clone(),
-            selection: self.selection(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
         }
     }
 
@@ -199,20 +199,29 @@ impl View {
             Some(_) => Some(self.slices.living()?),
             None => None,
         };
-        Some(Presence { cluster: self.source.cluster.clone(), selection: self.selection(), snapshot, living })
-    }
-
-    fn selection(&self) -> String {
-        format!("{} {}", self.source.resource_name(), self.source.scope)
+        Some(Presence { cluster: self.source.cluster.clone(), selection: selection(&self.source), snapshot, living })
     }
 
     /// What the rule sends of each object, in the order of their names.
     pub(super) fn sent(&self) -> impl Iterator<Item = &Sent> {
         self.sent.values().chain(self.slices.sent())
     }
+}
+
+/// The rule of a view, to be evaluated on another thread.
+struct Evaluation {
+    source: Source,
+    rule: Arc<Compiled>,
+}
+
+impl Evaluation {
+    fn object(&self, entry: &Cached<Lazy<DynamicObject>>) -> ObjectId {
+        let (namespace, name) = (entry.key().namespace().unwrap_or_default(), entry.key().name());
+        object_id(&self.source, &self.rule, namespace, name)
+    }
 
     fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> Sent {
-        let mut object = self.object_id(entry.key().namespace().unwrap_or_default(), entry.key().name());
+        let mut object = self.object(entry);
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let why = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
             return Sent { object, entries: Err(why) };
@@ -258,6 +267,21 @@ impl View {
             Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold => Ok(Vec::new()),
         }
     }
+}
+
+fn object_id(source: &Source, rule: &Compiled, namespace: &str, name: &str) -> ObjectId {
+    ObjectId {
+        rule: rule.config.name.clone(),
+        cluster: source.cluster.clone(),
+        selection: selection(source),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+/// Name of what a source selects, the same in every run.
+fn selection(source: &Source) -> String {
+    format!("{} {}", source.resource_name(), source.scope)
 }
 
 /// The key of an object's entry: no other object of any cluster has the same, since neither clusters nor namespaces have dots.

@@ -33,7 +33,7 @@ fn what_is_good_is_taken_in_both_languages() {
 }
 
 /// The line that is replaced, what by, where the error is, and what is in it.
-const MISTAKES: [(&str, &str, &str, &str, &str); 39] = [
+const MISTAKES: [(&str, &str, &str, &str, &str); 43] = [
     (
         "[sinks.log.stdout]",
         "[clusters.a]\naudit = \"0s\"\n[sinks.log.stdout]",
@@ -173,7 +173,23 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 39] = [
         "correct",
     ),
     ("when = \"changed('spec')\"", "when = \"sizes(old) > 1\"", "6:", "there is no function `sizes`", "correct"),
-    ("when = \"changed('spec')\"", "when = \"timestamp('x') == 1\"", "6:", "times are not compared here", "correct"),
+    (
+        "when = \"changed('spec')\"",
+        "when = \"timestamp('x') == 1\"",
+        "6:",
+        "a time is never equal to a number",
+        "correct",
+    ),
+    (
+        "when = \"changed('spec')\"",
+        "when = \"now > duration('1h')\"",
+        "6:",
+        "a time cannot be compared to a duration",
+        "correct",
+    ),
+    ("when = \"changed('spec')\"", "when = \"now - 1 > now\"", "6:", "a time, and has to be a number", "correct"),
+    ("when = \"changed('spec')\"", "when = \"[1].all(a, b)\"", "6:20:", "there is no `b`", "correct"),
+    ("when = \"changed('spec')\"", "when = \"[1].all(a, 'x')\"", "6:20:", "has to be true or false", "correct"),
     ("send = \"{'name': object.metadata.name}\"", "send = \"{1: 2}\"", "7:10:", "a key is a number", "correct"),
     ("send = \"{'name': object.metadata.name}\"", "send = \"{'a': x}\"", "7:15:", "there is no `x`", "correct"),
 ];

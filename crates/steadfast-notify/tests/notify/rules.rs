@@ -144,7 +144,66 @@ fn an_expression_that_fails_says_why_and_nothing_of_any_value() {
         assert!(told.contains(why) && !told.contains("hunter2"), "{when}: {told}");
     }
     let verdict = rule("send = \"{'x': object.spec.x}\"").judge(&change(None, Some(&object)));
-    assert!(matches!(verdict, Verdict::Failed { expression: "send", .. }), "{verdict:?}");
+    assert!(matches!(verdict, Verdict::Failed { expression: "send", .. }), "`send` spends more than is left");
+}
+
+#[test]
+fn null_field_counts_as_absent() {
+    let slice = json!({"endpoints": null, "spec": {"x": null}});
+    let send = |send: &str| rule(&format!("send = \"{send}\"")).judge(&change(None, Some(&slice)));
+    let addresses = "object.?endpoints.orValue([]).map(e, e.addresses[0])";
+    assert_eq!(send(addresses), Verdict::Fires(json!([])));
+    assert_eq!(send("has(object.endpoints)"), Verdict::Fires(json!(false)));
+    assert_eq!(send("object.spec.?x.orValue(7)"), Verdict::Fires(json!(7)));
+    assert_eq!(send("old == null"), Verdict::Fires(json!(true)));
+    let Verdict::Failed { why, .. } = send("object.endpoints.map(e, e)") else { panic!("it fails") };
+    assert!(why.contains("there is no `endpoints`") && why.contains("line 1, column 8"), "{why}");
+}
+
+#[test]
+fn quadratic_expression_fails_with_its_budget() {
+    let data: serde_json::Map<String, Value> = (0..20_000).map(|number| (format!("k{number:06}"), json!(""))).collect();
+    let large = json!({"kind": "ConfigMap", "data": data});
+    let quadratic = rule("when = \"object.data.all(a, object.data.exists_one(b, b.startsWith(a)))\"\nsend = \"1\"");
+    let Verdict::Failed { expression: "when", why } = quadratic.judge(&change(None, Some(&large))) else {
+        panic!("it fails")
+    };
+    assert!(why.contains("cost budget of 1000000 exceeded"), "{why}");
+    // What `when` has spent is not available to `send`.
+    let both = rule(
+        "when = \"object.data.all(a, size(a + a + a + a + a + a + a + a) > 0) || true\"\n\
+         send = \"object.data.map(a, size(a + a + a + a + a + a + a + a))\"",
+    );
+    let verdict = both.judge(&change(None, Some(&large)));
+    assert!(matches!(&verdict, Verdict::Failed { expression: "send", .. }), "`send` spends more than is left");
+}
+
+#[test]
+fn result_beyond_its_limit_fails() {
+    let object = json!({"text": "x".repeat(1_000), "list": vec![0; 1_001]});
+    let verdict = rule("send = \"object.text\"\nlimits = {bytes = 900}").judge(&change(None, Some(&object)));
+    let Verdict::Failed { expression: "send", why } = verdict else { panic!("{verdict:?}") };
+    assert!(why.contains("the result exceeds 900 bytes") && why.contains("limits.bytes"), "{why}");
+    let mirrored = |limits: &str| {
+        let text = format!(
+            "[sinks.m.etcd]\nendpoints = [\"http://127.0.0.1:1\"]\nprefix = \"/x/\"\nmark = \"m\"\n[[rules]]\nname = \"r\"\n\
+             resources = [\"pods\"]\nto = [\"m\"]\nsend = \"object.list.map(i, {{'key': 'a', 'value': 'b'}})\"\n{limits}\n"
+        );
+        let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+        plan.rules[0].judge(&change(None, Some(&object)))
+    };
+    let Verdict::Failed { why, .. } = mirrored("") else { panic!("it fails") };
+    assert!(why.contains("1001 entries") && why.contains("allows 1000"), "{why}");
+    assert!(matches!(mirrored("limits = {entries = 2000}"), Verdict::Fires(_)));
+}
+
+#[test]
+fn times_are_compared_with_now() {
+    let old = json!({"metadata": {"creationTimestamp": "2001-02-03T04:05:06Z"}});
+    let age = "now - timestamp(object.metadata.creationTimestamp) > duration('10m')";
+    assert!(matches!(rule(&format!("when = \"{age}\"")).judge(&change(None, Some(&old))), Verdict::Fires(_)));
+    let young = format!("!({age}) || timestamp(object.metadata.creationTimestamp).getFullYear() == 2000");
+    assert_eq!(rule(&format!("when = \"{young}\"")).judge(&change(None, Some(&old))), Verdict::DoesNotHold);
 }
 
 #[test]

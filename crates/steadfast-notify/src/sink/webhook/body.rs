@@ -42,8 +42,8 @@ pub(super) fn evaluated(
         if is_batched { ("messages", Value::Array(shown)) } else { ("message", shown.pop().unwrap_or_default()) };
     let secret = |(name, secret): (&String, &Secret)| Some((name.clone(), secret.text()?.to_owned().into()));
     let values = Value::Object(secrets.iter().filter_map(secret).collect());
-    let bindings = Bindings::over([about, ("secrets", values)]);
-    let (body, usual) = match expression.evaluate(&bindings).map_err(|why| format!("`body` failed: {why}"))? {
+    let mut bindings = Bindings::over([about, ("secrets", values)]);
+    let (body, usual) = match expression.evaluate(&mut bindings).map_err(|why| format!("`body` failed: {why}"))? {
         Value::Null => return Err("`body` returned null; it has to return text or JSON".to_owned()),
         Value::String(text) => (text, "text/plain; charset=utf-8"),
         value => (value.to_string(), "application/json"),
