@@ -62,7 +62,9 @@ impl<'e> Checker<'e> {
             }
             ExprKind::Chain { first, rest } if rest.iter().all(|link| link.operator == Operator::Add) => {
                 self.entries(first, shape);
-                rest.iter().for_each(|link| self.entries(&link.right, shape));
+                for link in rest {
+                    self.entries(&link.right, shape);
+                }
             }
             ExprKind::Comprehension(of) if of.kind == ComprehensionKind::List => {
                 of.body.iter().for_each(|body| self.entries(body, shape));
@@ -161,7 +163,9 @@ impl<'e> Checker<'e> {
             }
             ExprKind::Chain { first, rest } => self.chain(first, rest),
             ExprKind::And(operands) | ExprKind::Or(operands) => {
-                operands.iter().for_each(|operand| self.needs_bool(operand));
+                for operand in operands {
+                    self.needs_bool(operand);
+                }
                 Kind::Bool
             }
             ExprKind::Conditional { condition, yes, no } => {
