@@ -12,6 +12,7 @@ use steadfast_cel::{Budget, Context, Error, Fault, Meter, Program, Value as Cel,
 use crate::change::{Change, State};
 use crate::config::ResultLimits;
 use crate::path::FieldOf;
+use flaw::letters_before;
 pub(crate) use flaw::{Flaw, Purpose};
 use kinds::Checker;
 use uses::Uses;
@@ -105,11 +106,6 @@ fn advice(fault: &Fault) -> String {
         Fault::NotJson("an optional value") => "; `.orValue(…)` gives its value".to_owned(),
         _ => String::new(),
     }
-}
-
-/// Number of characters in front of the byte at `offset`.
-fn letters_before(text: &str, offset: usize) -> usize {
-    text.char_indices().take_while(|(at, _)| *at < offset).count()
 }
 
 /// Variables of expressions, and what the expressions may still cost.

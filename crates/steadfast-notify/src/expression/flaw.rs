@@ -21,3 +21,8 @@ pub(crate) enum Purpose {
     /// The body of a request, over these names.
     Body(&'static [&'static str]),
 }
+
+/// Number of characters in front of the byte at `offset`.
+pub(super) fn letters_before(text: &str, offset: usize) -> usize {
+    text.char_indices().take_while(|(at, _)| *at < offset).count()
+}

@@ -3,7 +3,7 @@
 use steadfast_cel::Type;
 use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Link, Literal, Operator};
 
-use super::flaw::{Flaw, Purpose};
+use super::flaw::{Flaw, Purpose, letters_before};
 use super::known::{EVENT, FUNCTIONS, Kind, NAMES};
 use crate::path::FieldOf;
 use crate::shape::{FieldKind, Shape, names};
