@@ -4,6 +4,7 @@
 //! numbers. Messages with one [`OrderingKey`] are sent one after the other. Namespaces take turns.
 
 mod bucket;
+mod delivery;
 mod pause;
 mod tenants;
 
@@ -14,30 +15,10 @@ use std::time::Duration;
 use crate::message::{Message, OrderingKey};
 use crate::outcome::Outcome;
 use bucket::Bucket;
+use delivery::backoff;
+pub use delivery::{Delivery, MAX_PEER_WAIT};
 use pause::Pause;
 use tenants::{Ready, Tenant, Tenants};
-
-/// The longest wait that a receiver can request. Anything longer is an error or an attack.
-pub const MAX_PEER_WAIT: Duration = Duration::from_secs(3600);
-
-/// Delivery settings of a sink.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Delivery {
-    /// How long a message waits for a newer one of the same rule and object, which replaces it.
-    pub debounce: Duration,
-    /// Attempts per second, and how many of them may be made at once after a pause.
-    pub rate: Option<(f64, u32)>,
-    /// Wait before the second attempt.
-    pub first: Duration,
-    /// Longest wait between attempts.
-    pub longest: Duration,
-    /// Age at which a message becomes a dead letter if its next attempt fails.
-    pub give_up_after: Duration,
-    /// Maximum number of batches in flight.
-    pub concurrency: usize,
-    /// Maximum number of messages in a batch.
-    pub batch: usize,
-}
 
 /// Messages that are sent together.
 #[derive(Clone, Debug)]
@@ -389,12 +370,4 @@ impl<T> Outbox<T> {
         let left = self.expires(pending.put).saturating_sub(now);
         if left.is_zero() { backoff } else { wait.min(left) }
     }
-}
-
-/// Exponential backoff after this many attempts; half of it is random.
-fn backoff(delivery: &Delivery, attempts: u32, chance: f64) -> Duration {
-    let doubled = delivery.first.saturating_mul(1 << attempts.saturating_sub(1).min(20));
-    let longest = doubled.min(delivery.longest);
-    let jittered = longest.as_secs_f64() * (0.5 + chance.clamp(0.0, 1.0) / 2.0);
-    Duration::try_from_secs_f64(jittered).map_or(longest, |jittered| jittered.min(longest))
 }

@@ -106,7 +106,7 @@ impl<'e> Checker<'e> {
     }
 
     fn flaw_at(&mut self, at: u32, what: String) {
-        let flaw = Flaw { offset: super::letters_before(self.text, at as usize), what };
+        let flaw = Flaw { offset: letters_before(self.text, at as usize), what };
         if !self.flaws.contains(&flaw) {
             self.flaws.push(flaw);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Delivery, MAX_PEER_WAIT, backoff};
+use super::delivery::{Delivery, MAX_PEER_WAIT, backoff};
 
 /// Pause of a sink.
 #[derive(Clone, Copy, Debug, Default)]
