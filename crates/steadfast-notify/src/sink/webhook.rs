@@ -12,18 +12,16 @@
 mod body;
 mod redirect;
 mod response;
+mod signature;
 mod target;
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::HeaderValue;
 use http::header::LOCATION;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use ring::hmac;
 use tokio::time::{Instant, timeout};
 
 use super::stream::{Delivering, Stream};
@@ -35,10 +33,8 @@ use crate::server::Wrong;
 use body::Content;
 use redirect::MAX_REDIRECTS;
 use response::{Meaning, excerpt, meaning};
+pub use signature::SIGNATURE;
 use target::{Material, Target};
-
-/// Header with the signature of the body: `sha256=` and the HMAC in hexadecimal digits.
-pub const SIGNATURE: &str = "steadfast-signature";
 
 /// Bytes of a response's body that are read.
 const MAX_RESPONSE_BYTES: usize = 4096;
@@ -208,16 +204,6 @@ impl Stream for Webhook {
             }
         })
     }
-}
-
-/// Returns the value of the signature header.
-fn signature(key: &hmac::Key, body: &str) -> Result<HeaderValue, http::Error> {
-    let mut signature = "sha256=".to_owned();
-    for byte in hmac::sign(key, body.as_bytes()).as_ref() {
-        // Writing to a text does not fail.
-        let _ = write!(signature, "{byte:02x}");
-    }
-    Ok(HeaderValue::try_from(signature)?)
 }
 
 /// Returns the innermost cause of an error, which does not have the request in it.

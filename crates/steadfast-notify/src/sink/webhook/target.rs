@@ -12,7 +12,7 @@ use ring::digest::{SHA256, digest};
 use ring::hmac;
 
 use super::redirect::Address;
-use super::signature;
+use super::signature::{SIGNATURE, signature};
 use crate::config::secret::{SecretFrom, UrlFrom};
 use crate::config::sinks;
 use crate::secret::Secret;
@@ -132,7 +132,7 @@ impl Target {
             }
             headers.insert(CONTENT_TYPE, HeaderValue::try_from(content_type)?);
             if let Some(key) = &self.key {
-                headers.insert(HeaderName::from_static(super::SIGNATURE), signature(key, body)?);
+                headers.insert(HeaderName::from_static(SIGNATURE), signature(key, body)?);
             }
         }
         request.body(Body::from(body.as_bytes().to_vec()))
