@@ -137,6 +137,14 @@ impl<'c> Bindings<'c> {
         Self::new(Over::Values(values.into()), Timestamp::now(), ResultLimits::default())
     }
 
+    /// Replaces the value of a name that was bound by [`over`](Self::over).
+    pub(crate) fn set(&mut self, name: &'static str, value: Value) {
+        if let Over::Values(values) = &mut self.over {
+            values.retain(|(other, _)| *other != name);
+            values.push((name, value));
+        }
+    }
+
     fn new(over: Over<'c>, now: Timestamp, limits: ResultLimits) -> Self {
         Self { over, now, limits, cost_left: MAX_COST_OF_OBJECT, recheck_at: None }
     }

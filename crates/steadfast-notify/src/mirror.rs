@@ -12,6 +12,7 @@ mod driver;
 pub(crate) mod drivers;
 mod entry;
 mod feed;
+pub(crate) mod grouping;
 mod keeper;
 mod open;
 mod slices;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::config::sinks::Sink;
 use crate::config::{Cluster, Config, Rule};
 use crate::document::{Document, Parsed};
+use crate::expression::Expression;
 use crate::problem::{Place, Problem, Problems};
 use crate::rule::Compiled;
 use checks::Checks;
@@ -24,6 +25,8 @@ pub struct Plan {
     pub clusters: BTreeMap<String, Cluster>,
     /// The sinks, by name.
     pub sinks: BTreeMap<String, Sink>,
+    /// The expressions of `guard.group`, by mirror.
+    pub(crate) groups: BTreeMap<String, Arc<Expression>>,
     /// The rules, in the order of the file.
     pub rules: Vec<Arc<Compiled>>,
     /// Where messages end that could not be delivered.
@@ -89,6 +92,7 @@ impl Plan {
         let mut checks = Checks::new(&document, incomplete);
         checks.look_through(&config);
         let rules = checks.compiled(&config);
+        let groups = checks.groups(&config);
         problems.append(&mut checks.problems);
         problems.sort_by_key(|problem| problem.place);
         let folder = Path::new(file).parent().map(Path::to_owned).unwrap_or_default();
@@ -99,6 +103,7 @@ impl Plan {
         let plan = Self {
             clusters,
             sinks: config.sinks,
+            groups,
             rules,
             dead_letters: folder.join(config.dead_letters.file),
             most_dead_letters: config.dead_letters.most,

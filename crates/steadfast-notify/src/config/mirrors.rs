@@ -241,7 +241,7 @@ impl Default for Fields {
 }
 
 /// How much may be taken out of a mirror at once; what is more has to be approved of.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Guard {
     /// Part of the highest number in service within the window that may be missing without approval. Defaults to a third.
@@ -254,4 +254,7 @@ pub struct Guard {
     /// Whether the last entry of the mirror may be removed without approval. Defaults to false.
     #[serde(default)]
     pub allow_empty: bool,
+    /// CEL expression over `object`, `event` and `entry` that gives the group of an entry, as text. Defaults to cluster and namespace
+    /// of the object.
+    pub group: Option<String>,
 }

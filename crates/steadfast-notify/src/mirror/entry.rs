@@ -18,6 +18,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Returns the entry as expressions see it.
+    pub(super) fn json(&self) -> Value {
+        let mut fields = self.fields.clone();
+        fields.insert(KEY.name.to_owned(), self.key.clone().into());
+        fields.insert(READY.name.to_owned(), self.is_ready.into());
+        Value::Object(fields)
+    }
+
     /// The text in a field, if there is one.
     pub(crate) fn text(&self, field: &str) -> Option<&str> {
         self.fields.get(field).and_then(Value::as_str)

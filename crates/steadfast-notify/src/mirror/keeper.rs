@@ -13,6 +13,7 @@ use super::approvals::Approvals;
 use super::collect::{Gathered, collect, unclear};
 use super::driver::{AnyMirror, MirrorStanding, Seen, Troubles};
 use super::feed::Feed;
+use super::grouping::Grouping;
 use super::open::{Opening, Openings};
 use super::view::View;
 use crate::notice::{Notice, Tell};
@@ -53,7 +54,7 @@ impl Keeper {
     /// Starts the mirror `name` on the current runtime, fed by `feed`. The task that is returned too never ends unless the
     /// mirror does; its value is the reason.
     pub(super) fn start(name: String, opening: Opening, feed: Feed, how: How) -> (Self, JoinHandle<String>) {
-        let Opening { driver, settings, shape } = opening;
+        let Opening { driver, settings, shape, grouping } = opening;
         let say = how.say.clone().map(|say| {
             let name = name.clone();
             Box::new(move |words| say(&name, words)) as Box<_>
@@ -67,6 +68,7 @@ impl Keeper {
             unmade: BTreeMap::new(),
             watching: JoinSet::new(),
             shape,
+            grouping,
             how,
             told: Told::default(),
         };
@@ -103,12 +105,12 @@ pub async fn previewed(
 ) -> BTreeMap<String, Result<Seen, Arc<str>>> {
     let mut previewed = BTreeMap::new();
     let until = Instant::now() + patience;
-    for (name, Opening { driver, settings, shape }) in &openings.0 {
+    for (name, Opening { driver, settings, shape, grouping }) in &openings.0 {
         let mut views = views.remove(name).unwrap_or_default();
         for view in &views {
             view.until_fresh(until.saturating_duration_since(Instant::now())).await;
         }
-        let (_, clusters) = caught_up(&mut views, shape).await;
+        let (_, clusters) = caught_up(&mut views, shape, grouping).await;
         let seen = driver.preview(name, settings, memory, &gathered(&views, &clusters)).await;
         previewed.insert(name.clone(), seen);
     }
@@ -119,7 +121,7 @@ pub async fn previewed(
 type Clusters = BTreeMap<String, Option<Arc<str>>>;
 
 /// Has all views evaluate what has changed. Returns whether anything has, and the clusters.
-async fn caught_up(views: &mut [View], shape: Shape) -> (bool, Clusters) {
+async fn caught_up(views: &mut [View], shape: Shape, grouping: &Grouping) -> (bool, Clusters) {
     views.iter_mut().for_each(View::confirm);
     let mut clusters = Clusters::new();
     // Before and after: what was read in between was read of a cache that was certain.
@@ -132,7 +134,7 @@ async fn caught_up(views: &mut [View], shape: Shape) -> (bool, Clusters) {
     note(views);
     let mut is_news = false;
     for view in &mut *views {
-        is_news |= view.catch_up(shape).await;
+        is_news |= view.catch_up(shape, grouping).await;
     }
     note(views);
     (is_news, clusters)
@@ -152,6 +154,7 @@ struct Work {
     /// Tasks that wake this one.
     watching: JoinSet<()>,
     shape: Shape,
+    grouping: Grouping,
     how: How,
     told: Told,
 }
@@ -182,7 +185,7 @@ impl Work {
                 self.unmade = self.feed.update(&mut self.views);
                 self.watching = self.watch(&news, fed.clone());
             }
-            let (is_news, mut clusters) = caught_up(&mut self.views, self.shape).await;
+            let (is_news, mut clusters) = caught_up(&mut self.views, self.shape, &self.grouping).await;
             // A cluster that has not contributed all of its views is uncertain: entries of it may be in the target.
             for (cluster, why) in self.feed.missing().into_iter().chain(self.unmade.clone()) {
                 clusters.insert(cluster, Some(why.into()));

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::collect::Gathered;
 use super::driver::{AnyDriver, Refused};
 use super::drivers;
+use super::grouping::Grouping;
 use crate::config::sinks::Sink;
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
@@ -22,6 +23,7 @@ pub(super) struct Opening {
     pub(super) driver: Box<dyn AnyDriver>,
     pub(super) settings: Settings,
     pub(super) shape: Shape,
+    pub(super) grouping: Grouping,
 }
 
 impl Openings {
@@ -100,7 +102,10 @@ pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, Unopened> {
     let sink = plan.sinks.get(name).ok_or_else(none)?;
     let shape = drivers::shape(sink).ok_or_else(none)?;
     match drivers::open(name, sink, &plan.folder).await {
-        Ok(Some(driver)) => Ok(Opening { driver, settings: settings(sink), shape }),
+        Ok(Some(driver)) => {
+            let grouping = Grouping::by(plan.groups.get(name).cloned());
+            Ok(Opening { driver, settings: settings(sink), shape, grouping })
+        }
         Ok(None) => Err(none()),
         Err(Refused { path, what, remedy, is_environment }) => {
             let problem = plan.problem_with_sink(&format!("{name}.{path}"), what, remedy);
@@ -119,7 +124,7 @@ fn all_or<T>(value: T, mut problems: Vec<Problem>) -> Result<T, Problems> {
 
 /// How a mirror is kept, as it is configured.
 fn settings(sink: &Sink) -> Settings {
-    let (guard, unless) = (sink.guard.unwrap_or_default(), Settings::default());
+    let (guard, unless) = (sink.guard.clone().unwrap_or_default(), Settings::default());
     let limits = Limits {
         share: guard.share.unwrap_or(unless.limits.share),
         few: guard.few.unwrap_or(unless.limits.few),

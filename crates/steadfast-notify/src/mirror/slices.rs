@@ -3,18 +3,38 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use steadfast::ObjectKey;
 use steadfast_outside::{ObjectId, Origin};
 
-use super::claim::{Claim, Sent, group};
-use super::entry::entries;
+use super::claim::{Claim, Sent};
+use super::entry::{Entry, entries};
+use super::grouping::Grouping;
 use crate::change::Subject;
 use crate::endpoints::{EndpointEntries, EndpointSource, Slice};
 use crate::shape::Shape;
 
 /// Endpoints that exist and do not terminate: namespace, name and UID of each.
 pub(super) type Living = BTreeSet<(String, String, String)>;
+
+/// The entries of an object, each with its owner. Entries of one group share their origin.
+pub(super) fn claims(
+    entries: Vec<Entry>,
+    grouping: &Grouping,
+    subject: &Subject,
+    object: &Value,
+    id: &ObjectId,
+) -> Result<Vec<Claim>, String> {
+    let groups = grouping.of(subject, object, &entries)?;
+    let mut origins: BTreeMap<String, Arc<Origin>> = BTreeMap::new();
+    let claims = entries.into_iter().zip(groups).map(|(entry, group)| {
+        let origin = origins
+            .entry(group.clone())
+            .or_insert_with(|| Arc::new(Origin { group, object: id.clone(), uid: subject.uid.clone() }));
+        Claim { entry, origin: origin.clone() }
+    });
+    Ok(claims.collect())
+}
 
 /// The `EndpointSlice`s that a view selects, and the entries of the endpoints in them.
 #[derive(Default)]
@@ -44,7 +64,7 @@ impl SliceSet {
     }
 
     /// Determines the entries anew. The identity of each endpoint is added to `of`, which is the rule's place.
-    pub(super) fn resolve(&mut self, source: &EndpointSource, of: &ObjectId, shape: Shape) {
+    pub(super) fn resolve(&mut self, source: &EndpointSource, of: &ObjectId, shape: Shape, grouping: &Grouping) {
         let object = |namespace: &str, name: &str| ObjectId {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -71,9 +91,10 @@ impl SliceSet {
                 uid: uid.clone(),
             };
             let read = values.and_then(|values| entries(&Value::from(values), shape, &Value::Null, &subject.name));
-            let origin = Arc::new(Origin { group: group(&subject), object: object.clone(), uid });
-            let claims = |read: Vec<_>| read.into_iter().map(|entry| Claim { entry, origin: origin.clone() }).collect();
-            sent.push(Sent { object, entries: read.map(claims) });
+            let metadata = json!({"namespace": subject.namespace, "name": subject.name, "uid": uid});
+            let pod = json!({"metadata": metadata});
+            let claims = read.and_then(|read| claims(read, grouping, &subject, &pod, &object));
+            sent.push(Sent { object, entries: claims });
         }
         self.sent = sent;
         self.living = Arc::new(living);

@@ -187,6 +187,7 @@ mod tests {
 
     use super::super::collect::Gathered;
     use super::super::driver::{AnyDriver, AnyMirror, Say, Seen, Troubles};
+    use super::super::grouping::Grouping;
     use super::*;
     use crate::problem::{Place, Problem};
     use crate::shape::SERVER;
@@ -263,7 +264,8 @@ mod tests {
                 let left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
                 let (panics, wanted) = (panics.clone(), recorded.clone());
                 let driver = Box::new(Injected { panics, wanted, has_ended });
-                let opening = Opening { driver, settings: Settings::default(), shape: SERVER };
+                let opening =
+                    Opening { driver, settings: Settings::default(), shape: SERVER, grouping: Grouping::default() };
                 let what = "the file key: no such file".to_owned();
                 let problem =
                     Problem { file: "x.toml".to_owned(), place: Place::START, what, remedy: "write it".to_owned() };

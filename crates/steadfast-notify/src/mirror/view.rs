@@ -11,9 +11,10 @@ use steadfast::{Entry as Cached, Informer, Lazy, Lookup, Object, ObjectKey, Snap
 use steadfast_outside::{ObjectId, Origin};
 use tokio::sync::watch;
 
-use super::claim::{Claim, Sent, group};
+use super::claim::Sent;
 use super::entry::{Entry, entries, has_ended};
-use super::slices::{Living, SliceSet};
+use super::grouping::Grouping;
+use super::slices::{Living, SliceSet, claims};
 use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
 use crate::endpoints::Slice;
@@ -131,7 +132,7 @@ impl View {
     }
 
     /// Asks the rule about what has changed since the last time. Whether anything has is the answer.
-    pub(super) async fn catch_up(&mut self, shape: Shape) -> bool {
+    pub(super) async fn catch_up(&mut self, shape: Shape, grouping: &Grouping) -> bool {
         if !self.is_confirmed {
             return false;
         }
@@ -161,7 +162,8 @@ impl View {
             }
             come.clear();
         }
-        let evaluation = Arc::new(Evaluation { source: self.source.clone(), rule: self.rule.clone() });
+        let evaluation =
+            Arc::new(Evaluation { source: self.source.clone(), rule: self.rule.clone(), grouping: grouping.clone() });
         for entries in come.chunks(AT_ONCE) {
             let (asked, evaluated) = (entries.to_vec(), evaluation.clone());
             let sent = offload(move || asked.iter().map(|entry| evaluated.ask(entry, shape)).collect::<Vec<_>>()).await;
@@ -174,7 +176,7 @@ impl View {
         }
         self.seen = Some(now);
         if let Some(endpoints) = &self.rule.endpoints {
-            self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), shape);
+            self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), shape, grouping);
         }
         true
     }
@@ -212,6 +214,7 @@ impl View {
 struct Evaluation {
     source: Source,
     rule: Arc<Compiled>,
+    grouping: Grouping,
 }
 
 impl Evaluation {
@@ -221,19 +224,16 @@ impl Evaluation {
     }
 
     fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> Sent {
-        let mut object = self.object(entry);
+        let object = self.object(entry);
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let why = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
             return Sent { object, entries: Err(why) };
         };
         let subject = subject(&self.source, &self.source.resource_name(), &decoded);
-        let origin = Arc::new(Origin { group: group(&subject), object: object.clone(), uid: subject.uid.clone() });
-        let entries = self.entries(&whole(&decoded, &self.source.resource), &subject, shape);
-        object = origin.object.clone();
-        let claims = |entries: Vec<Entry>| {
-            entries.into_iter().map(|entry| Claim { entry, origin: origin.clone() }).collect::<Vec<_>>()
-        };
-        Sent { object, entries: entries.map(claims) }
+        let whole = whole(&decoded, &self.source.resource);
+        let entries = self.entries(&whole, &subject, shape);
+        let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &whole, &object));
+        Sent { object, entries: claims }
     }
 
     /// Evaluates the rule for an object.

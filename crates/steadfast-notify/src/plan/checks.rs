@@ -2,7 +2,7 @@
 
 mod source;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::endpoints::EndpointSource;
 use crate::expression::{Expression, Flaw, Purpose};
 use crate::mirror::constants::rejected;
 use crate::mirror::drivers;
+use crate::mirror::grouping::GROUP_NAMES;
 use crate::problem::Problem;
 use crate::rule::Compiled;
 use crate::template::{Part, is_name, parts};
@@ -402,6 +403,19 @@ impl<'a> Checks<'a> {
                 }
             }
         }
+    }
+
+    /// The expressions that give the groups of mirrors; their problems are kept.
+    pub(super) fn groups(&mut self, config: &Config) -> BTreeMap<String, Arc<Expression>> {
+        let mut groups = BTreeMap::new();
+        for (name, sink) in &config.sinks {
+            let text = sink.guard.as_ref().and_then(|guard| guard.group.as_deref());
+            let path = format!("sinks.{name}.guard.group");
+            if let Some(expression) = self.expression(&path, text, Purpose::Body(&GROUP_NAMES)) {
+                groups.insert(name.clone(), Arc::new(expression));
+            }
+        }
+        groups
     }
 
     fn expression(&mut self, path: &str, text: Option<&str>, purpose: Purpose) -> Option<Expression> {

@@ -1,0 +1,91 @@
+//! Owners of entries: cluster and namespace of the object, or the result of `guard.group`.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::claim::group;
+use super::entry::Entry;
+use crate::change::Subject;
+use crate::expression::{Bindings, Expression};
+
+/// Names that `guard.group` may use.
+pub(crate) const GROUP_NAMES: [&str; 3] = ["object", "event", "entry"];
+
+/// Maximum length of a group, in bytes.
+const MAX_GROUP_BYTES: usize = 512;
+
+/// Determines the group of each entry of a mirror.
+#[derive(Clone, Default)]
+pub(crate) struct Grouping(Option<Arc<Expression>>);
+
+impl Grouping {
+    /// Groups by this expression; by cluster and namespace without one.
+    pub(crate) fn by(expression: Option<Arc<Expression>>) -> Self {
+        Self(expression)
+    }
+
+    /// Returns the group of each of `entries`, which an object gave.
+    ///
+    /// # Errors
+    ///
+    /// If the expression fails for an entry, or its result is no text. All entries of an object share one budget.
+    pub(super) fn of(&self, subject: &Subject, object: &Value, entries: &[Entry]) -> Result<Vec<String>, String> {
+        let Some(expression) = &self.0 else { return Ok(vec![group(subject); entries.len()]) };
+        let Subject { cluster, resource, namespace, name, uid } = subject;
+        let event = json!({"cluster": cluster, "resource": resource, "namespace": namespace, "name": name, "uid": uid});
+        let mut bindings = Bindings::over([("object", object.clone()), ("event", event), ("entry", Value::Null)]);
+        let mut groups = Vec::with_capacity(entries.len());
+        for entry in entries {
+            bindings.set("entry", entry.json());
+            let result = expression.evaluate(&mut bindings);
+            match result.map_err(|why| format!("`guard.group` failed: {why}"))? {
+                Value::String(group) if (1..=MAX_GROUP_BYTES).contains(&group.len()) => groups.push(group),
+                _ => return Err(format!("`guard.group` is not a text of 1 to {MAX_GROUP_BYTES} bytes")),
+            }
+        }
+        Ok(groups)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expression::Purpose;
+    use crate::mirror::entry::entries;
+    use crate::shape::SERVER;
+
+    fn subject() -> Subject {
+        let [cluster, resource, namespace, name, uid] = ["c", "pods", "shop", "web-0", "1"].map(str::to_owned);
+        Subject { cluster, resource, namespace, name, uid }
+    }
+
+    fn groups(expression: Option<&str>) -> Result<Vec<String>, String> {
+        let compiled = expression.map(|text| {
+            let compiled = Expression::compile(text, Purpose::Body(&GROUP_NAMES));
+            Arc::new(compiled.unwrap_or_else(|flaws| panic!("{flaws:?}")))
+        });
+        let object = json!({"metadata": {"labels": {"team": "pay"}}});
+        let servers = json!([{"address": "10.0.0.1", "port": 80}, {"address": "10.0.0.2", "port": 80}]);
+        let entries = entries(&servers, SERVER, &object, "c.shop.web-0").expect("entries");
+        Grouping::by(compiled).of(&subject(), &object, &entries)
+    }
+
+    #[test]
+    fn group_defaults_to_cluster_and_namespace() {
+        assert_eq!(groups(None), Ok(vec!["c/shop".to_owned(); 2]));
+    }
+
+    #[test]
+    fn group_follows_object_event_and_entry() {
+        let text = "object.metadata.labels.team + ' ' + event.cluster + ' ' + entry.address";
+        assert_eq!(groups(Some(text)), Ok(vec!["pay c 10.0.0.1".to_owned(), "pay c 10.0.0.2".to_owned()]));
+    }
+
+    #[test]
+    fn group_that_is_no_text_is_an_error() {
+        assert!(groups(Some("1")).is_err_and(|why| why.contains("is not a text")));
+        assert!(groups(Some("''")).is_err());
+        assert!(groups(Some("object.metadata.absent")).is_err_and(|why| why.contains("`guard.group` failed")));
+    }
+}
