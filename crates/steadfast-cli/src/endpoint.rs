@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -55,6 +55,10 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Policy of the HTML page: it loads nothing and runs nothing.
+const HTML_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 /// What the endpoints show.
 pub(crate) trait Told: Send + Sync + 'static {
@@ -71,6 +75,11 @@ pub(crate) trait Told: Send + Sync + 'static {
 
     /// Returns the state of the program as JSON; none where `/status` does not exist.
     fn status(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the state of the program as an HTML page; none where `/` does not exist.
+    fn overview(&self) -> Option<String> {
         None
     }
 }
@@ -162,7 +171,7 @@ type Page = (StatusCode, &'static str, String);
 async fn respond(shown: &Shown, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let (status, kind, text) = match path {
-        "/metrics" | "/healthz" | "/livez" | "/readyz" | "/status" if !is_read => {
+        "/" | "/metrics" | "/healthz" | "/livez" | "/readyz" | "/status" if !is_read => {
             (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET is supported\n".to_owned())
         }
         // Here, and not by another thread: whatever the others wait for.
@@ -174,6 +183,9 @@ async fn respond(shown: &Shown, method: &Method, path: &str) -> Response<Full<By
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    if kind == HTML {
+        response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(HTML_POLICY));
+    }
     if status == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
@@ -213,6 +225,11 @@ async fn rendered(shown: &Shown, path: &str) -> Page {
 }
 
 fn page(told: &dyn Told, path: &str) -> Page {
+    if path == "/"
+        && let Some(overview) = told.overview()
+    {
+        return (StatusCode::OK, HTML, overview);
+    }
     match path {
         "/metrics" => {
             let (mut registry, mut text) = (Registry::default(), String::new());
@@ -229,7 +246,7 @@ fn page(told: &dyn Told, path: &str) -> Page {
         _ => {
             let status = told.status();
             let pages = if status.is_some() {
-                "/metrics, /healthz, /livez, /readyz and /status"
+                "/, /metrics, /healthz, /livez, /readyz and /status"
             } else {
                 "/metrics, /healthz, /livez and /readyz"
             };

@@ -11,6 +11,7 @@
 //! | `mirrors` | the mirrors of a configuration at work; what they would do; approvals |
 //! | `doubts` | what rules look at, in doubt and fresh again |
 //! | `standing`, `figures` | how things stand, for a monitor |
+//! | `page` | the status as one HTML page |
 //! | `status` | the same for who asks |
 //! | `rbac` | what the program has to be allowed |
 //! | `check` | all mistakes of a configuration at once |
@@ -23,6 +24,7 @@ mod doubts;
 mod figures;
 mod follow;
 mod mirrors;
+mod page;
 mod places;
 mod rbac;
 mod run;

@@ -15,6 +15,7 @@ use steadfast_notify::{Engine, MirrorStanding, Supervisor};
 use super::cluster::{Cluster, ClusterStanding, ClusterState};
 use super::figures::{Figures, state_name};
 use super::follow::Followed;
+use super::page;
 use super::places::Missing;
 use crate::endpoint::Told;
 
@@ -149,8 +150,19 @@ impl Told for Standing {
     }
 
     fn status(&self) -> Option<String> {
+        Some(self.document().to_string())
+    }
+
+    fn overview(&self) -> Option<String> {
+        Some(page::html(&self.document()))
+    }
+}
+
+impl Standing {
+    /// Returns the document of `/status`.
+    fn document(&self) -> Value {
         let known = self.known();
-        let Some(known) = &*known else { return Some(json!({"starting": true}).to_string()) };
+        let Some(known) = &*known else { return json!({"starting": true}) };
         let counts = known.engine.counts();
         let looking = |looking: &Looking| {
             let doubt = looking.doubt();
@@ -188,13 +200,12 @@ impl Told for Standing {
                 "failing": failing.as_deref(), "seen_seconds": seen.map(|seen| seen.as_secs_f64()),
             })
         });
-        let status = json!({
+        json!({
             "changes": counts.changes, "fired": counts.fired, "unchanged": counts.unchanged, "failed": counts.failed,
             "clusters": clusters.collect::<Vec<Value>>(),
             "sources": sources(&known.clusters).iter().map(looking).collect::<Vec<Value>>(),
             "sinks": sinks.collect::<Vec<Value>>(), "mirrors": mirrors.collect::<Vec<Value>>(),
             "restarts": self.supervisor.restarts(),
-        });
-        Some(status.to_string())
+        })
     }
 }

@@ -62,9 +62,9 @@ pub struct MirrorStanding {
     pub entries: usize,
     /// Whether all is as it is wanted, except for entries that are left unchanged.
     pub is_settled: bool,
-    /// Number of entries that are not as they are wanted, and are left unchanged.
+    /// Number of entries that are not as they are wanted and are left unchanged, and of objects whose entries are not known.
     pub kept: usize,
-    /// The first [`MAX_LISTED`] of these entries, each with the reason.
+    /// The first of these entries, and of the objects whose entries are not known, each with the reason: at most [`MAX_LISTED`] of each.
     pub left_alone: BTreeMap<String, String>,
     /// Number of entries whose removal needs approval.
     pub asks: usize,
@@ -186,7 +186,7 @@ impl<T: Target> AnyDriver for Driver<T> {
             Some(say) => Mirror::start(name, Rehearsal::new(target, say), settings, memory),
         };
         let status = mirror.status();
-        Arc::new(Running { mirror: Mutex::new(Some(mirror)), status, values })
+        Arc::new(Running { mirror: Mutex::new(Some(mirror)), status, values, unknown: Mutex::default() })
     }
 
     fn preview<'a>(
@@ -240,15 +240,27 @@ fn told(kept: &BTreeMap<String, Kept>) -> BTreeMap<String, String> {
     kept.iter().map(|(name, why)| (name.clone(), why.to_string())).collect()
 }
 
+/// Objects whose entries are not known: how many, and the first [`MAX_LISTED`] with the reason.
+#[derive(Default)]
+struct Unknown {
+    count: usize,
+    listed: BTreeMap<String, String>,
+}
+
 struct Running<V> {
     mirror: Mutex<Option<Mirror<V>>>,
     status: watch::Receiver<Status<V>>,
     values: Values<V>,
+    unknown: Mutex<Unknown>,
 }
 
 impl<V: Value> AnyMirror for Running<V> {
     fn want(&self, gathered: &Gathered) -> BTreeMap<ObjectId, Arc<str>> {
         let (wanted, invalid) = wanted(gathered, &self.values);
+        let objects = &wanted.doubts.objects;
+        let listed = objects.iter().take(MAX_LISTED).map(|(object, why)| (object.to_string(), why.to_string()));
+        *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) =
+            Unknown { count: objects.len(), listed: listed.collect() };
         if let Some(mirror) = &*self.mirror.lock().unwrap_or_else(PoisonError::into_inner) {
             mirror.want(wanted);
         }
@@ -278,12 +290,14 @@ impl<V: Value> AnyMirror for Running<V> {
 
     fn standing(&self) -> MirrorStanding {
         let status = self.status.borrow();
+        let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         let left_alone = status.kept.iter().take(MAX_LISTED).map(|(name, why)| (name.clone(), why.to_string()));
+        let left_alone = left_alone.chain(unknown.listed.clone());
         MirrorStanding {
             state: status.state(),
             entries: status.entries,
             is_settled: status.settled,
-            kept: status.kept.len(),
+            kept: status.kept.len() + unknown.count,
             left_alone: left_alone.collect(),
             asks: status.asks.iter().map(|ask| ask.names.len()).sum(),
             pending: status.asks.clone(),

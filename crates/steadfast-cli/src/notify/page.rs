@@ -1,0 +1,207 @@
+//! The status of the program as one HTML page, for a browser. The page loads nothing, and every text of a tenant is escaped.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use steadfast_notify::notice::escaped;
+
+/// Start of the page: it reloads itself every five seconds.
+const HEAD: &str = r#"<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>steadfast notify</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1c2430; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
+table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top; padding: .25rem .7rem .25rem 0;
+border-bottom: 1px solid #dfe4ea; overflow-wrap: break-word; } th { white-space: nowrap; font-weight: 600; color: #55606e; }
+code { font: 13px ui-monospace, monospace; } .good { color: #17723a; } .bad { color: #a4262c; font-weight: 600; }
+</style></head><body><h1>steadfast notify</h1>
+"#;
+
+/// States that need nobody's attention.
+const GOOD: [&str; 5] = ["synced", "watching", "fresh", "converging", "connecting"];
+
+/// Renders the document of `/status`.
+pub(super) fn html(status: &Value) -> String {
+    let mut page = HEAD.to_owned();
+    if status["starting"] == true {
+        page.push_str("<p>The program is starting.</p>\n");
+    }
+    section(&mut page, "Clusters", &["cluster", "state", "reason"], clusters(status));
+    section(&mut page, "Mirrors", &["mirror", "state", "entries", "left alone", "seen"], mirrors(status));
+    section(&mut page, "Removals that need approval", &["mirror", "group", "entries", "approve with"], pending(status));
+    section(&mut page, "Entries that are left alone", &["mirror", "entry", "reason"], left_alone(status));
+    section(&mut page, "Sinks", &["sink", "delivered", "waiting", "dead letters"], sinks(status));
+    section(&mut page, "Rules", &["rule", "watches", "state", "reason"], sources(status));
+    section(&mut page, "Rules that could not be evaluated", &["rule", "times"], failed(status));
+    page.push_str("<p>The same as JSON: <a href=\"/status\">/status</a></p>\n</body></html>\n");
+    page
+}
+
+/// A table, unless it is empty.
+fn section(page: &mut String, title: &str, heads: &[&str], rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return;
+    }
+    let cells = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
+        cells.map(|cell| format!("<{tag}>{cell}</{tag}>")).collect::<String>()
+    };
+    let head = cells("th", &mut heads.iter().map(|head| (*head).to_owned()));
+    let _ = writeln!(page, "<h2>{title}</h2>\n<table><tr>{head}</tr>");
+    for row in rows {
+        let _ = writeln!(page, "<tr>{}</tr>", cells("td", &mut row.into_iter()));
+    }
+    page.push_str("</table>\n");
+}
+
+fn clusters(status: &Value) -> Vec<Vec<String>> {
+    let row = |cluster: &Value| {
+        let missing = list(&cluster["missing"]).map(|missing| {
+            format!("rule {}: {}: {}", plain(&missing["rule"]), plain(&missing["resource"]), plain(&missing["why"]))
+        });
+        let why = cluster["why"].as_str().map(str::to_owned).into_iter().chain(missing).collect::<Vec<_>>().join("; ");
+        vec![text(&cluster["cluster"]), state(&cluster["state"]), safe(&why)]
+    };
+    list(&status["clusters"]).map(row).collect()
+}
+
+fn mirrors(status: &Value) -> Vec<Vec<String>> {
+    let row = |mirror: &Value| {
+        let seen = mirror["seen_seconds"].as_f64().map_or("never".to_owned(), |seen| format!("{seen:.1} s ago"));
+        let class = if GOOD.contains(&mirror["state"].as_str().unwrap_or_default()) { "good" } else { "bad" };
+        let state = format!("<span class=\"{class}\">{}</span>", text(&mirror["why"]));
+        vec![text(&mirror["mirror"]), state, text(&mirror["entries"]), text(&mirror["kept"]), seen]
+    };
+    list(&status["mirrors"]).map(row).collect()
+}
+
+fn pending(status: &Value) -> Vec<Vec<String>> {
+    let rows = list(&status["mirrors"]).flat_map(|mirror| {
+        list(&mirror["pending"]).map(|ask| {
+            let names = list(&ask["names"]).map(plain).collect::<Vec<_>>();
+            let entries = format!("{} of {}: {}", names.len(), plain(&ask["of"]), names.join(", "));
+            let command =
+                format!("steadfast notify approve -c FILE {} {}", plain(&mirror["mirror"]), plain(&ask["id"]));
+            vec![
+                text(&mirror["mirror"]),
+                text(&ask["group"]),
+                safe(&entries),
+                format!("<code>{}</code>", safe(&command)),
+            ]
+        })
+    });
+    rows.collect()
+}
+
+fn left_alone(status: &Value) -> Vec<Vec<String>> {
+    let rows = list(&status["mirrors"]).flat_map(|mirror| {
+        let left = mirror["left_alone"].as_object().into_iter().flatten();
+        left.map(|(entry, why)| vec![text(&mirror["mirror"]), safe(entry), text(why)])
+    });
+    rows.collect()
+}
+
+fn sinks(status: &Value) -> Vec<Vec<String>> {
+    let row = |sink: &Value| ["sink", "delivered", "waiting", "dead_letters"].map(|field| text(&sink[field])).to_vec();
+    list(&status["sinks"]).map(row).collect()
+}
+
+fn sources(status: &Value) -> Vec<Vec<String>> {
+    let row = |source: &Value| {
+        vec![text(&source["rule"]), text(&source["of"]), state(&source["state"]), text(&source["why"])]
+    };
+    list(&status["sources"]).map(row).collect()
+}
+
+fn failed(status: &Value) -> Vec<Vec<String>> {
+    let failed = status["failed"].as_object().into_iter().flatten();
+    failed.map(|(rule, times)| vec![safe(rule), text(times)]).collect()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn state(value: &Value) -> String {
+    let class = if GOOD.contains(&value.as_str().unwrap_or_default()) { "good" } else { "bad" };
+    format!("<span class=\"{class}\">{}</span>", text(value))
+}
+
+/// A value as text, not escaped.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A value as text of the page.
+fn text(value: &Value) -> String {
+    safe(&plain(value))
+}
+
+/// Text without characters that HTML or a terminal would act on.
+fn safe(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in escaped(text).chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            letter => safe.push(letter),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn page_shows_states_and_pending_removals() {
+        let status = json!({
+            "clusters": [{"cluster": "east", "state": "unreachable", "why": "refused", "missing": []}],
+            "mirrors": [{
+                "mirror": "web", "state": "needs approval", "why": "needs approval (abc)", "entries": 9, "kept": 4, "seen_seconds": 1.0,
+                "pending": [{"id": "abc", "group": "east/shop", "names": ["a", "b"], "of": 3}], "left_alone": {"a": "it waits"},
+            }],
+            "sinks": [{"sink": "log", "delivered": 7, "waiting": 1, "dead_letters": 0}],
+        });
+        let page = html(&status);
+        for part in [
+            "<span class=\"bad\">unreachable</span>",
+            "approve -c FILE web abc",
+            "2 of 3: a, b",
+            "east/shop",
+            "<td>7</td>",
+            "it waits",
+        ] {
+            assert!(page.contains(part), "{part} is missing: {page}");
+        }
+        assert!(!page.contains("<h2>Rules</h2>"), "empty tables are left out");
+    }
+
+    #[test]
+    fn text_of_tenants_is_escaped() {
+        let hostile = "<script>alert('x')</script>\u{1b}[31m\"&";
+        let status = json!({
+            "clusters": [{"cluster": hostile, "state": hostile, "why": hostile, "missing": [{"rule": hostile, "resource": hostile, "why": hostile}]}],
+            "mirrors": [{
+                "mirror": hostile, "why": hostile, "entries": 1, "kept": 1, "left_alone": {hostile: hostile},
+                "pending": [{"id": hostile, "group": hostile, "names": [hostile], "of": 1}],
+            }],
+            "sources": [{"rule": hostile, "of": hostile, "state": hostile, "why": hostile}],
+            "sinks": [{"sink": hostile}], "failed": {hostile: 1},
+        });
+        let page = html(&status);
+        assert!(!page.contains("<script") && !page.contains('\u{1b}') && page.contains("&lt;script&gt;"));
+        // Nothing is loaded from anywhere.
+        assert!(!page.contains("src=") && !page.contains("http://") && !page.contains("https://"));
+    }
+}
