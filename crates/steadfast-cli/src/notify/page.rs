@@ -44,7 +44,7 @@ fn section(page: &mut String, title: &str, heads: &[&str], rows: Vec<Vec<String>
         return;
     }
     let cells = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
-        cells.map(|cell| format!("<{tag}>{cell}</{tag}>")).collect::<String>()
+        cells.map(|cell| format!("<{tag}>{cell}</{tag}>")).collect::<Vec<_>>().concat()
     };
     let head = cells("th", &mut heads.iter().map(|head| (*head).to_owned()));
     let _ = writeln!(page, "<h2>{title}</h2>\n<table><tr>{head}</tr>");
