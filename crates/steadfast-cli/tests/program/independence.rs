@@ -249,7 +249,7 @@ fn unreadable_secret_affects_its_sink_alone() {
          retry = {{first = \"100ms\", longest = \"200ms\"}}\n\
          [sinks.names]\ndns = {{server = \"127.0.0.1:1\", zone = \"example.test\", mark = \"m\", secret = {{file = \"none\"}}}}\n{}\
          [[rules]]\nname = \"names\"\nresources = [\"pods\"]\nto = [\"names\"]\n\
-         send = \"{{'key': object.metadata.name, 'name': 'a', 'type': 'A', 'data': '10.0.0.1'}}\"\n",
+         send = \"{{'key': object.metadata.name, 'name': 'a.example.test', 'type': 'A', 'data': '10.0.0.1'}}\"\n",
         received.display(),
         rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"hook\"]"),
     );
