@@ -264,11 +264,23 @@ fn run_alone(seed: u64) -> Option<Contents> {
     let servers = shops.pods.len();
     let (begun, mut contents) = (Instant::now(), None);
     let count = |contents: &Contents, system| contents.keys().filter(|(of, _)| *of == system).count();
+    // The addresses, and not their number: an update of the zone may be late on a busy machine.
+    let has_addresses = |contents: &Contents, shop: &str| {
+        let of_shop = shops
+            .pods
+            .iter()
+            .filter(|(of, _)| *of == shop)
+            .filter_map(|(_, name)| name.rsplit('-').next()?.parse().ok());
+        let addresses: BTreeSet<String> =
+            of_shop.map(|number: usize| format!("30 A 10.1.{}.{}", number / 250, number % 250 + 1)).collect();
+        contents.get(&("DNS", format!("web.{shop}.example.org."))) == Some(&addresses)
+    };
     loop {
         let found = world.contents();
         let is_complete = |found: &Contents| {
             count(found, "HAProxy") == servers
                 && count(found, "DNS") == SHOPS.len()
+                && SHOPS.iter().all(|shop| has_addresses(found, shop))
                 && count(found, "etcd") == servers + 4
         };
         // Twice the same, so that nothing is in progress.
