@@ -25,7 +25,7 @@ pub struct Status<V> {
     pub kept: BTreeMap<String, Kept>,
     /// The first of `asks`.
     pub ask: Option<Ask>,
-    /// Removals that need approval, one for each group: [`Memory::approve`], and a [`nudge`](Mirror::nudge).
+    /// Removals that need approval, one for each group: [`Memory::approve`](crate::Memory::approve), and a [`nudge`](crate::Mirror::nudge).
     pub asks: Vec<Ask>,
     /// Names for which one group gave several different entries: the one in service counts, then the earlier one.
     pub contested: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Status<V> {
     pub done: Vec<Step<V>>,
     /// How often the mirror was started again after a panic.
     pub restarts: u64,
-    /// The last loss of entries that [`Target::changed`] reported.
+    /// The last loss of entries that [`Target::changed`](crate::Target::changed) reported.
     pub loss: Option<Loss>,
     /// ID of another process that has the same mark, if there is one: this one adds entries, and removes none.
     pub other_process: Option<Arc<str>>,
