@@ -407,7 +407,12 @@ fn optional_of(value: Option<Value>) -> Value {
 fn select<'a>(of: Value<'a>, field: &str, optional: bool) -> Result<Value<'a>, Fault> {
     match of {
         Value::Map(map) if optional => Ok(optional_of(map.field(field))),
-        Value::Map(map) => map.field(field).ok_or_else(|| Fault::NoSuchField(field.to_owned())),
+        Value::Map(map) => match map.field(field) {
+            Some(value) => Ok(value),
+            // Counts as absent for `has` and `.?` only: a plain comparison with null stays true.
+            None if map.is_null(field) => Ok(Value::Null),
+            None => Err(Fault::NoSuchField(field.to_owned())),
+        },
         Value::Optional(None) => Ok(Value::Optional(None)),
         Value::Optional(Some(value)) => match &*value {
             Value::Map(map) => Ok(optional_of(map.field(field))),

@@ -305,6 +305,11 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// Whether a field of a JSON object is null, whatever null fields count as.
+    pub(crate) fn is_null(&self, name: &str) -> bool {
+        self.json().is_some_and(|fields| fields.get(name).is_some_and(Json::is_null))
+    }
+
     /// Value under a key.
     pub(crate) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
         match (&self.0, key) {

@@ -95,7 +95,7 @@ fn advice(fault: &Fault) -> String {
             "; `has(…)` asks whether there is, and `.?` takes it where there is one; a field that is null counts as absent".to_owned()
         }
         Fault::NoSuchOverload { types, .. } if types.contains(&"null_type") => {
-            "; `old` is null where an object is added, `new` where it is deleted, and `object` never".to_owned()
+            "; `old` is null for an object that was added, `new` for one that was deleted, and a field may be null: `has(…)` checks, and `.?` with `.orValue(…)` has a default".to_owned()
         }
         Fault::BudgetExceeded(_) => {
             format!(

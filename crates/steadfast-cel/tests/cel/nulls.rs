@@ -35,8 +35,9 @@ fn null_fields_count_as_absent_at_every_depth() {
             assert_eq!(evaluate(text), Ok(expected), "{text}");
         }
     }
-    assert_eq!(evaluate("object.endpoints"), Err(Fault::NoSuchField("endpoints".to_owned())));
-    assert_eq!(evaluate("object.endpoints.map(e, e)"), Err(Fault::NoSuchField("endpoints".to_owned())));
+    assert_eq!(evaluate("object.endpoints == null"), Ok(json!(true)));
+    assert!(matches!(evaluate("object.endpoints.map(e, e)"), Err(Fault::NoSuchOverload { .. })));
+    assert_eq!(evaluate("object.absent == null"), Err(Fault::NoSuchField("absent".to_owned())));
     assert_eq!(evaluate("object['endpoints']"), Err(Fault::NoSuchField("endpoints".to_owned())));
 }
 
