@@ -5,7 +5,7 @@ mod journal;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::guard::{Ask, Guard, NoSuchAsk};
 use crate::record::Record;
@@ -61,7 +61,7 @@ impl Memory {
 
     /// Creates a memory that ends with the process.
     pub fn volatile() -> Self {
-        Self(Arc::new(Inner { journal: Mutex::new(None), instance: new_instance(), records: Mutex::default() }))
+        Self(Arc::new(Inner { journal: Mutex::new(None), instance: PROCESS.clone(), records: Mutex::default() }))
     }
 
     /// Returns the ID of this process: the same after a restart with the same file.
@@ -165,6 +165,9 @@ impl Memory {
         self.0.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The ID of this process, where no file keeps one.
+static PROCESS: LazyLock<String> = LazyLock::new(new_instance);
 
 fn new_instance() -> String {
     format!("{:016x}", fastrand::u64(..))

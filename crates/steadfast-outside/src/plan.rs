@@ -108,7 +108,7 @@ pub(crate) enum Shared {
     /// Another process owns the mark: this one removes nothing.
     ByOwner,
     /// This process owns the mark. Entries that it has no record of and that were not there at its first look, which found these,
-    /// are another process's.
+    /// are another process's, except at a place of its own: there another hand has changed something.
     Perhaps(Arc<BTreeSet<String>>),
 }
 
@@ -269,7 +269,11 @@ impl<V: Value> Planning<'_, V> {
         let is_of_other = match &self.terms.shared {
             Shared::No => false,
             Shared::ByOwner => true,
-            Shared::Perhaps(adopted) => origin.is_none() && !adopted.contains(name),
+            Shared::Perhaps(adopted) => {
+                origin.is_none()
+                    && !adopted.contains(name)
+                    && !self.found.own.get(name).is_some_and(|there| record.has_place(there.place(name)))
+            }
         };
         if is_of_other {
             return Some(Kept::OtherProcess);

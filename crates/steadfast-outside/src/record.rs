@@ -41,6 +41,12 @@ impl Record {
         self.entries.get(name)
     }
 
+    /// Whether an entry of the mirror is at this place.
+    pub(crate) fn has_place(&self, place: &str) -> bool {
+        self.entries.contains_key(place)
+            || self.entries.values().any(|held| held.places.iter().any(|held| held == place))
+    }
+
     /// Remembers an entry.
     pub(crate) fn hold(&mut self, name: &str, held: Held) {
         if self.entries.get(name) != Some(&held) {
