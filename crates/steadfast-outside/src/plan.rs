@@ -190,10 +190,9 @@ pub(crate) fn plan<V: Value>(
     }
     for (name, step) in &outs {
         let origin = record.origin(name).or_else(|| origins.get(name)).cloned();
-        let is_gone = origin.as_deref().is_some_and(|origin| {
-            let exists = wanted.exists.as_ref().and_then(|exists| exists.ask(origin));
-            exists == Some(false)
-        });
+        let is_gone = origin
+            .as_deref()
+            .is_some_and(|origin| wanted.exists.as_ref().and_then(|exists| exists.ask(origin)) == Some(false));
         let flow = flow(&mut flows, origins.get(name).or(origin.as_ref()));
         let texts = if is_gone { &mut flow.gone } else { &mut flow.outs };
         texts.insert(name.clone(), format!("{step:?}"));
@@ -278,8 +277,6 @@ impl<V: Value> Planning<'_, V> {
         if is_of_other {
             return Some(Kept::OtherProcess);
         }
-        // Busy entries of a conflict and the like are told by their own reasons.
-        debug_assert!(self.found.own.contains_key(name));
         None
     }
 
