@@ -5,7 +5,13 @@
 //! No entry of a ready pod may be removed, except where a system loses its contents, and in the end all three systems equal the clusters. The
 //! guard has its defaults.
 //!
+//! With `STEADFAST_SERVER=reference` the first cluster is a real API server with its etcd.
+//!
 //! `STEADFAST_SEEDS=20` runs this many sequences, `STEADFAST_SEED=7` runs that one, each with all troubles.
+
+mod cluster;
+mod real;
+mod trouble;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -15,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
 use crate::chance::{Chance, seeds};
@@ -24,6 +30,8 @@ use crate::nonsense::{TENANT, Victims, object, resource};
 use crate::outsides::{Etcd, KEY, Knot};
 use crate::removals::{Loss, Sample, Truth, judge};
 use crate::run::{Killed, said as stderr_of, signal, start, steadfast};
+use cluster::{Cluster, Phase};
+use trouble::{TROUBLES, Trouble};
 
 /// Pods of the first cluster that come and go: their number at first.
 const PODS: u64 = 8;
@@ -52,7 +60,7 @@ const LASTS: u64 = 1500;
 
 struct World {
     runtime: Runtime,
-    server: ApiServer,
+    server: Cluster,
     /// The API server of the second cluster.
     far: ApiServer,
     haproxy: Arc<Haproxy>,
@@ -79,10 +87,10 @@ impl World {
         let folder = haproxy.folder.clone();
         let (knot, etcd) = (Knot::start(&folder)?, Etcd::start(&folder)?);
         let runtime = Runtime::new().expect("there are threads");
-        let server = runtime.block_on(ApiServer::start()).expect("it starts");
+        let server = Cluster::start(&runtime)?;
         let far = runtime.block_on(ApiServer::start()).expect("it starts");
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
-        server.create(&namespace).expect("a namespace");
+        server.apply(&namespace, "namespaces").expect("a namespace");
         let write = |file: &str, text: &str| {
             std::fs::write(folder.join(file), text).expect("there is room");
         };
@@ -149,7 +157,9 @@ impl World {
         }
         (0..PODS).for_each(|_| world.create());
         (0..FAR_PODS).for_each(|_| world.create_far());
-        world.begun = world.server.revision();
+        if let Cluster::Embedded(server) = &world.server {
+            world.begun = server.revision();
+        }
         Some(world)
     }
 
@@ -159,8 +169,11 @@ impl World {
             "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
             "status": status(address, true),
         });
-        let server = if is_far { &self.far } else { &self.server };
-        server.create(&pod).expect("a pod");
+        if is_far {
+            self.far.create(&pod).expect("a pod");
+        } else {
+            self.server.apply(&pod, "pods").expect("a pod");
+        }
         self.truth.note(name, true);
     }
 
@@ -187,23 +200,25 @@ impl World {
 
     fn delete(&mut self, name: &str) {
         self.truth.note(name, false);
-        let server = if name.starts_with("far-") { &self.far } else { &self.server };
-        server.delete_named("pods", "default", name).expect("the pod exists");
+        if name.starts_with("far-") {
+            self.far.delete_named("pods", "default", name).expect("the pod exists");
+        } else {
+            self.server.delete("pods", "default", name).expect("the pod exists");
+        }
     }
 
     /// One pod is deleted, or is no longer ready; at most one is not ready, which the guard's defaults allow.
     fn lose(&mut self, chance: &mut Chance) {
         let ready = self.ready("web-");
-        let exists = |number: &u64| self.server.get("pods", "default", &format!("web-{number}")).is_ok();
+        let exists = |number: &u64| self.server.pod(&format!("web-{number}")).is_some();
         let unready =
             (0..self.pods).filter(exists).map(|number| format!("web-{number}")).find(|name| !ready.contains(name));
         let name = &ready[chance.below(ready.len() as u64) as usize];
         match unready {
-            Some(unready) => self.server.delete_named("pods", "default", &unready).map(drop).expect("the pod exists"),
+            Some(unready) => self.server.delete("pods", "default", &unready).expect("the pod exists"),
             None if chance.below(3) == 0 => {
                 self.truth.note(name, false);
-                let status = json!({"status": status("10.0.0.1", false)});
-                self.server.merge_patch("pods", "default", name, status).expect("the pod exists");
+                self.server.set_status(name, &status("10.0.0.1", false));
             }
             None => self.delete(name),
         }
@@ -243,10 +258,10 @@ impl World {
         for _ in 0..30 {
             let object = object(chance, &self.victims);
             // The API server rejects some of it.
-            let _ = self.server.create(&object).or_else(|_| self.server.replace(&object));
+            let _ = self.server.apply(&object, resource(&object));
             if chance.below(3) == 0 {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                let _ = self.server.delete_named(resource(&object), TENANT, name);
+                let _ = self.server.delete(resource(&object), TENANT, name);
             }
         }
     }
@@ -259,23 +274,55 @@ impl World {
         self.losses.push(Loss { system, from, to: Instant::now() + limit });
     }
 
-    /// The server is as it was some changes ago.
-    fn restore(&mut self, back: u64) {
-        // What goes is told before, and what comes after: who will be there is known by what the history says.
-        let before = self.ready("web-");
-        let revision = self.server.revision().saturating_sub(back).max(self.begun);
-        for name in &before {
+    /// The server is restored to its state of some changes ago.
+    fn restore(&mut self, chance: &mut Chance) {
+        let back = 3 + chance.below(20);
+        if let Cluster::Real(real) = &mut self.server {
+            real.back_up();
+            meanwhile(self, chance, Trouble::Restored);
+        }
+        // A removal is noted before it happens and an addition after it: the restored state is read from the server.
+        for name in &self.ready("web-") {
             self.truth.note(name, false);
         }
-        self.server.faults().restore(revision);
+        match &mut self.server {
+            Cluster::Embedded(server) => {
+                let revision = server.revision().saturating_sub(back).max(self.begun);
+                server.faults().restore(revision);
+            }
+            Cluster::Real(real) => real.restore(),
+        }
         for number in 0..self.pods {
             let name = format!("web-{number}");
-            let pod = self.server.get("pods", "default", &name).ok();
+            let pod = self.server.pod(&name);
             // A backup may be of the moment in which one is being deleted.
             let is_ready = pod.is_some_and(|pod| {
                 pod["status"]["conditions"][0]["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
             });
             self.truth.note(&name, is_ready);
+        }
+    }
+
+    /// A trouble begins.
+    fn begin(&mut self, trouble: Trouble, acting: &mut Killed, chance: &mut Chance) {
+        match trouble {
+            Trouble::Restored => self.restore(chance),
+            Trouble::Killed => {
+                signal(&acting.0, "KILL");
+                let _ = acting.0.wait();
+                meanwhile(self, chance, trouble);
+                *acting = begin(self);
+            }
+            Trouble::FarAway => self.far.faults().cut(),
+            Trouble::RollingUpdate => self.roll(),
+            Trouble::ScaledDown => self.scale(3),
+            Trouble::ScaledUp => self.scale(14),
+            Trouble::Nonsense => self.send_nonsense(chance),
+            Trouble::BalancerRestart => self.lose_contents("HAProxy", |world| world.haproxy.restart()),
+            Trouble::ZoneRestored => self.lose_contents("DNS", |world| world.knot.restore()),
+            Trouble::LeaseRevoked => self.lose_contents("etcd", |world| world.etcd.revoke_leases()),
+            Trouble::EtcdRestart => self.lose_contents("etcd", |world| world.etcd.restart()),
+            _ => self.server.suffer(trouble, Phase::Begin),
         }
     }
 
@@ -371,61 +418,14 @@ impl Drop for Witness {
     }
 }
 
-/// A trouble, which happens once in a run with all of them.
-#[derive(Clone, Copy, Debug)]
-enum Trouble {
-    Restart,
-    Away,
-    BlackHole,
-    Frozen,
-    Stale,
-    StaleAfterRestart,
-    Expired,
-    Resets,
-    Errors,
-    Forbidden,
-    Restored,
-    Killed,
-    FarAway,
-    RollingUpdate,
-    ScaledDown,
-    ScaledUp,
-    Nonsense,
-    BalancerRestart,
-    ZoneRestored,
-    LeaseRevoked,
-    EtcdRestart,
-}
-
-const TROUBLES: [Trouble; 21] = [
-    Trouble::Restart,
-    Trouble::Away,
-    Trouble::BlackHole,
-    Trouble::Frozen,
-    Trouble::Stale,
-    Trouble::StaleAfterRestart,
-    Trouble::Expired,
-    Trouble::Resets,
-    Trouble::Errors,
-    Trouble::Forbidden,
-    Trouble::Restored,
-    Trouble::Killed,
-    Trouble::FarAway,
-    Trouble::RollingUpdate,
-    Trouble::ScaledDown,
-    Trouble::ScaledUp,
-    Trouble::Nonsense,
-    Trouble::BalancerRestart,
-    Trouble::ZoneRestored,
-    Trouble::LeaseRevoked,
-    Trouble::EtcdRestart,
-];
-
 /// Changes go on, for about as long as a fault lasts.
-fn meanwhile(world: &mut World, chance: &mut Chance) {
+fn meanwhile(world: &mut World, chance: &mut Chance, trouble: Trouble) {
     let until = Instant::now() + Duration::from_millis(LASTS / 2 + chance.below(LASTS));
+    let is_writable = world.server.is_writable_during(trouble);
     while Instant::now() < until {
-        world.change(chance);
+        if is_writable {
+            world.change(chance);
+        }
         std::thread::sleep(Duration::from_millis(50 + chance.below(200)));
     }
 }
@@ -445,7 +445,7 @@ fn begin(world: &World) -> Killed {
 fn until_equal(world: &World, at: &str) {
     let begun = Instant::now();
     while !world.outside_is_equal() {
-        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "{at}: {}", world.how_it_is());
+        assert!(begun.elapsed() < CONVERGENCE_LIMIT + world.server.patience(), "{at}: {}", world.how_it_is());
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -458,63 +458,17 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
     let witness = Witness::begin(&world);
     for &trouble in troubles {
         world.log.push(format!("{trouble:?}"));
-        let faults = world.server.faults().clone();
-        let pods = RequestRule::any().resource("pods");
-        match trouble {
-            Trouble::Restart => faults.restart(),
-            Trouble::Away => faults.stop(),
-            Trouble::BlackHole => faults.black_hole(true),
-            Trouble::Frozen => faults.freeze(true),
-            Trouble::Stale => faults.lag(true),
-            Trouble::StaleAfterRestart => {
-                faults.lag(true);
-                meanwhile(&mut world, &mut chance);
-                faults.reset();
-                faults.expire_events();
-            }
-            Trouble::Expired => {
-                faults.cut();
-                meanwhile(&mut world, &mut chance);
-                world.server.compact();
-                faults.heal();
-            }
-            Trouble::Resets => faults.reset(),
-            Trouble::Errors => faults.answer_with(pods, Answer::code(503)),
-            Trouble::Forbidden => {
-                faults.answer_with(pods, Answer::code(403));
-                faults.end_watches();
-            }
-            Trouble::Restored => {
-                let back = 3 + chance.below(20);
-                world.restore(back);
-            }
-            Trouble::Killed => {
-                signal(&acting.0, "KILL");
-                let _ = acting.0.wait();
-                meanwhile(&mut world, &mut chance);
-                acting = begin(&world);
-            }
-            Trouble::FarAway => world.far.faults().cut(),
-            Trouble::RollingUpdate => world.roll(),
-            Trouble::ScaledDown => world.scale(3),
-            Trouble::ScaledUp => world.scale(14),
-            Trouble::Nonsense => world.send_nonsense(&mut chance),
-            Trouble::BalancerRestart => world.lose_contents("HAProxy", |world| world.haproxy.restart()),
-            Trouble::ZoneRestored => world.lose_contents("DNS", |world| world.knot.restore()),
-            Trouble::LeaseRevoked => world.lose_contents("etcd", |world| world.etcd.revoke_leases()),
-            Trouble::EtcdRestart => world.lose_contents("etcd", |world| world.etcd.restart()),
+        world.begin(trouble, &mut acting, &mut chance);
+        meanwhile(&mut world, &mut chance, trouble);
+        if matches!(trouble, Trouble::StaleAfterRestart | Trouble::Expired) {
+            world.server.suffer(trouble, Phase::Worsen);
+            meanwhile(&mut world, &mut chance, trouble);
         }
-        meanwhile(&mut world, &mut chance);
-        match trouble {
-            Trouble::Away => faults.start(),
-            Trouble::BlackHole => faults.black_hole(false),
-            Trouble::Frozen => faults.freeze(false),
-            Trouble::Stale | Trouble::StaleAfterRestart => faults.lag(false),
-            Trouble::Errors | Trouble::Forbidden => faults.answer_truly(),
-            Trouble::FarAway => world.far.faults().heal(),
-            _ => {}
+        world.server.suffer(trouble, Phase::End);
+        if matches!(trouble, Trouble::FarAway) {
+            world.far.faults().heal();
         }
-        meanwhile(&mut world, &mut chance);
+        meanwhile(&mut world, &mut chance, Trouble::Resets);
     }
     until_equal(&world, &format!("seed {seed}, {:?}", world.log));
     let samples = witness.end();
