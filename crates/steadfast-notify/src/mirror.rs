@@ -8,6 +8,7 @@ mod cause;
 mod claim;
 mod collect;
 pub(crate) mod constants;
+mod credentials;
 mod driver;
 pub(crate) mod drivers;
 mod entry;

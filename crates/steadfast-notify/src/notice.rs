@@ -158,6 +158,18 @@ pub enum Notice {
         /// Which sink.
         sink: String,
     },
+    /// A mirror's secret or certificate was replaced, and the mirror uses the new one.
+    Reopened {
+        /// Which sink.
+        sink: String,
+    },
+    /// A mirror's secret or certificate was replaced, and cannot be used. The mirror continues with the earlier one.
+    NotReopened {
+        /// Which sink.
+        sink: String,
+        /// Why.
+        why: String,
+    },
     /// A long-lived task ended unexpectedly and is restarted.
     TaskEnded {
         /// Which task.
@@ -236,6 +248,13 @@ impl fmt::Display for Notice {
                 write!(f, "sink {sink}: cannot be opened: {why}; retried, other sinks are not affected")
             }
             Self::Opened { sink } => write!(f, "sink {sink}: opened"),
+            Self::Reopened { sink } => write!(f, "sink {sink}: uses its replaced secret or certificate"),
+            Self::NotReopened { sink, why } => {
+                write!(
+                    f,
+                    "sink {sink}: its replaced secret or certificate cannot be used: {why}; continues with the earlier one"
+                )
+            }
             Self::TaskEnded { task, why, delay } => {
                 let delay = delay.as_secs();
                 write!(f, "task {task}: ended unexpectedly: {why}; restarted in {delay} s; please report this as a bug")

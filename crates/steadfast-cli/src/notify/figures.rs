@@ -81,6 +81,13 @@ impl Collector for Figures {
         let help = "How long the oldest message has waited that is not settled; 0 where there is none";
         let oldest = sinks(|sink| sink.oldest.map_or(0.0, |oldest| oldest.as_secs_f64()));
         write(("oldest_waiting", Some(Unit::Seconds), help, Gauge), oldest)?;
+        let help = "Attempts to deliver messages that failed";
+        write(("failed_attempts", None, help, Counter), sinks(|sink| sink.failed_attempts as f64))?;
+        let help = "Whether the last attempt of a sink failed";
+        write(("sink_failing", None, help, Gauge), sinks(|sink| f64::from(u8::from(sink.failing.is_some()))))?;
+        let help = "Remaining time that a sink pauses because its receiver limits requests (HTTP 429)";
+        let paused = sinks(|sink| sink.paused.map_or(0.0, |paused| paused.as_secs_f64()));
+        write(("sink_paused", Some(Unit::Seconds), help, Gauge), paused)?;
         let mirrors = |value: fn(&MirrorStanding) -> f64| {
             let mirrors = mirrors.iter();
             mirrors

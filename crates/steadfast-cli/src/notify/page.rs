@@ -31,7 +31,7 @@ pub(super) fn html(status: &Value) -> String {
     section(&mut page, "Mirrors", &["mirror", "state", "entries", "left alone", "seen"], mirrors(status));
     section(&mut page, "Removals that need approval", &["mirror", "group", "entries", "approve with"], pending(status));
     section(&mut page, "Entries that are left alone", &["mirror", "entry", "reason"], left_alone(status));
-    section(&mut page, "Sinks", &["sink", "delivered", "waiting", "dead letters"], sinks(status));
+    section(&mut page, "Sinks", &["sink", "delivered", "waiting", "dead letters", "failing"], sinks(status));
     section(&mut page, "Rules", &["rule", "watches", "state", "reason"], sources(status));
     section(&mut page, "Rules that could not be evaluated", &["rule", "times"], failed(status));
     page.push_str("<p>The same as JSON: <a href=\"/status\">/status</a></p>\n</body></html>\n");
@@ -102,7 +102,8 @@ fn left_alone(status: &Value) -> Vec<Vec<String>> {
 }
 
 fn sinks(status: &Value) -> Vec<Vec<String>> {
-    let row = |sink: &Value| ["sink", "delivered", "waiting", "dead_letters"].map(|field| text(&sink[field])).to_vec();
+    let fields = ["sink", "delivered", "waiting", "dead_letters", "failing"];
+    let row = |sink: &Value| fields.map(|field| text(&sink[field])).to_vec();
     list(&status["sinks"]).map(row).collect()
 }
 
@@ -171,7 +172,7 @@ mod tests {
                 "mirror": "web", "state": "needs approval", "why": "needs approval (abc)", "entries": 9, "kept": 4, "seen_seconds": 1.0,
                 "pending": [{"id": "abc", "group": "east/shop", "names": ["a", "b"], "of": 3}], "left_alone": {"a": "it waits"},
             }],
-            "sinks": [{"sink": "log", "delivered": 7, "waiting": 1, "dead_letters": 0}],
+            "sinks": [{"sink": "log", "delivered": 7, "waiting": 1, "dead_letters": 0, "failing": "no route"}],
         });
         let page = html(&status);
         for part in [
@@ -181,6 +182,7 @@ mod tests {
             "east/shop",
             "<td>7</td>",
             "it waits",
+            "no route",
         ] {
             assert!(page.contains(part), "{part} is missing: {page}");
         }
@@ -197,7 +199,7 @@ mod tests {
                 "pending": [{"id": hostile, "group": hostile, "names": [hostile], "of": 1}],
             }],
             "sources": [{"rule": hostile, "of": hostile, "state": hostile, "why": hostile}],
-            "sinks": [{"sink": hostile}], "failed": {hostile: 1},
+            "sinks": [{"sink": hostile, "failing": hostile}], "failed": {hostile: 1},
         });
         let page = html(&status);
         assert!(!page.contains("<script") && !page.contains('\u{1b}') && page.contains("&lt;script&gt;"));

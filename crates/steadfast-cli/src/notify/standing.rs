@@ -188,6 +188,8 @@ impl Standing {
             json!({
                 "sink": name, "delivered": sink.delivered, "dead_letters": sink.given_up, "waiting": sink.waiting,
                 "oldest_seconds": sink.oldest.map(|oldest| oldest.as_secs_f64()),
+                "failed_attempts": sink.failed_attempts, "failing": sink.failing, "restarts": sink.restarts,
+                "paused_seconds": sink.paused.map(|paused| paused.as_secs_f64()),
             })
         });
         let mirrors = known.mirrors.iter().map(|(name, asking)| {

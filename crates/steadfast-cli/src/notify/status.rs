@@ -114,6 +114,12 @@ fn words(told: &Value) -> String {
             "sink {}: {delivered} delivered, {waiting} waiting{oldest}, {dead} given up",
             name(&sink["sink"])
         );
+        if let Some(paused) = sink["paused_seconds"].as_f64() {
+            let _ = writeln!(text, "  paused for another {paused:.0} s: the receiver limits its requests");
+        }
+        if let Some(why) = sink["failing"].as_str() {
+            let _ = writeln!(text, "  failing: {}", escaped(why));
+        }
     }
     for mirror in list(&now["mirrors"]) {
         let seen = mirror["seen_seconds"].as_f64().map(|seen| format!(", seen {seen:.1} s ago")).unwrap_or_default();

@@ -74,6 +74,9 @@ fn a_monitor_and_who_asks_are_told_how_rules_sinks_and_caches_stand() {
     eventually("two deliveries", || scraped().sum("steadfast_notify_delivered_total", &[("sink", "log")]) == (2.0, 1));
     assert_eq!(scraped().sum("steadfast_notify_waiting", &[("sink", "broken")]), (2.0, 1));
     assert!(scraped().sum("steadfast_notify_oldest_waiting_seconds", &[("sink", "broken")]).0 > 0.0);
+    assert_eq!(scraped().sum("steadfast_notify_sink_failing", &[("sink", "broken")]), (1.0, 1));
+    assert_eq!(scraped().sum("steadfast_notify_sink_failing", &[("sink", "log")]), (0.0, 1));
+    assert!(scraped().sum("steadfast_notify_failed_attempts_total", &[("sink", "broken")]).0 > 0.0);
     assert_eq!(scraped().sum("steadfast_notify_failed_total", &[("rule", "fails")]), (2.0, 1));
     assert!(scraped().sum("steadfast_informer_objects", &[]).0 >= 2.0, "those of the library are there too");
     let page = get(&address, "/metrics").1;
@@ -87,6 +90,7 @@ fn a_monitor_and_who_asks_are_told_how_rules_sinks_and_caches_stand() {
     let text = status(&[]);
     assert!(text.contains("rule maps: configmaps of here, namespace default: fresh at "), "{text}");
     assert!(text.contains("sink broken: 0 delivered, 2 waiting, the oldest for "), "{text}");
+    assert!(text.contains("\n  failing: "), "{text}");
     assert!(text.contains("rule fails: could not be evaluated 2 times"), "{text}");
     let json: Value = serde_json::from_str(&status(&["-o", "json"])).expect("it is JSON");
     assert_eq!(json["now"]["sinks"][1]["delivered"], 2, "{json}");

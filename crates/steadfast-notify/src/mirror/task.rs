@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
+use super::credentials::Credentials;
 use super::driver::{Later, MirrorStanding};
 use super::feed::Feed;
 use super::keeper::{How, Keeper};
@@ -25,6 +27,21 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Opens the target of a mirror.
 type Open = dyn Fn() -> Later<'static, Result<Opening, Unopened>> + Send + Sync;
+
+/// What a mirror is opened from.
+#[derive(Clone)]
+struct Source {
+    open: Arc<Open>,
+    credentials: Arc<dyn Fn() -> Credentials + Send + Sync>,
+}
+
+impl Source {
+    async fn read_credentials(&self) -> Credentials {
+        let credentials = self.credentials.clone();
+        // Without a result the files are not watched, and the mirror works all the same.
+        spawn_blocking(move || credentials()).await.unwrap_or_default()
+    }
+}
 
 /// One mirror of a plan at work. Dropping it stops the mirror without waiting for its current action.
 pub struct MirrorTask {
@@ -77,27 +94,33 @@ impl MirrorTask {
         supervisor: &Supervisor,
     ) -> Self {
         let (plan, opened) = (plan.clone(), name.to_owned());
+        let credentials = {
+            let (plan, name) = (plan.clone(), name.to_owned());
+            move || plan.sinks.get(&name).map(|sink| Credentials::read(sink, &plan.folder)).unwrap_or_default()
+        };
         let open = move || -> Later<'static, Result<Opening, Unopened>> {
             let (plan, opened) = (plan.clone(), opened.clone());
             Box::pin(async move { open(&plan, &opened).await })
         };
-        Self::start_with(open, name, feed, after, how, supervisor)
+        Self::start_with(open, credentials, name, feed, after, how, supervisor)
     }
 
     fn start_with(
         open: impl Fn() -> Later<'static, Result<Opening, Unopened>> + Send + Sync + 'static,
+        credentials: impl Fn() -> Credentials + Send + Sync + 'static,
         name: &str,
         feed: Feed,
         after: watch::Receiver<()>,
         how: How,
         supervisor: &Supervisor,
     ) -> Self {
-        let (slot, open) = (Arc::<Slot>::default(), Arc::new(open) as Arc<Open>);
+        let slot = Arc::<Slot>::default();
+        let source = Source { open: Arc::new(open), credentials: Arc::new(credentials) };
         let run = {
             let (name, feed, slot) = (name.to_owned(), feed.clone(), slot.clone());
             move || {
                 let mut after = after.clone();
-                let run = run(open.clone(), name.clone(), feed.clone(), slot.clone(), how.clone());
+                let run = run(source.clone(), name.clone(), feed.clone(), slot.clone(), how.clone());
                 async move {
                     // Never two writers to one target. What hangs is not awaited for ever.
                     let ended = async { while after.changed().await.is_ok() {} };
@@ -136,20 +159,46 @@ impl MirrorTask {
     }
 }
 
-async fn run(open: Arc<Open>, name: String, feed: Feed, slot: Arc<Slot>, how: How) -> String {
+async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: How) -> String {
+    stop_earlier(&slot).await;
+    // Read before the mirror is opened: what changes in between is noticed afterwards.
+    let mut credentials = source.read_credentials().await;
+    let mut opening = opened(&*source.open, &name, &slot, &how).await;
+    loop {
+        let (keeper, mut ended) = Keeper::start(name.clone(), opening, feed.clone(), how.clone());
+        slot.set(Some(Arc::new(keeper)));
+        let reopened = async {
+            loop {
+                credentials.changed().await;
+                match (source.open)().await {
+                    Ok(opening) => return opening,
+                    // The mirror goes on with the credentials that it has. A file may be half written, and is read again.
+                    Err(unopened) => {
+                        (how.tell)(Notice::NotReopened { sink: name.clone(), why: unopened.problem.to_string() });
+                    }
+                }
+            }
+        };
+        opening = tokio::select! {
+            ended = &mut ended => match ended {
+                Ok(why) => return why,
+                // The supervisor reports the panic under the name of the mirror.
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(error) => return error.to_string(),
+            },
+            opening = reopened => opening,
+        };
+        stop_earlier(&slot).await;
+        (how.tell)(Notice::Reopened { sink: name.clone() });
+    }
+}
+
+/// Stops the mirror of an earlier run: never two writers to one target.
+async fn stop_earlier(slot: &Slot) {
     if let Some(earlier) = slot.keeper() {
-        // Never two writers to one target. A task that hangs is dropped with its last handle, which ends it.
+        // A task that hangs is dropped with its last handle, which ends it.
         let _ = timeout(STOP_TIMEOUT, earlier.stop()).await;
         slot.set(None);
-    }
-    let opening = opened(&*open, &name, &slot, &how).await;
-    let (keeper, ended) = Keeper::start(name, opening, feed, how);
-    slot.set(Some(Arc::new(keeper)));
-    match ended.await {
-        Ok(why) => why,
-        // The supervisor reports the panic under the name of the mirror.
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(error) => error.to_string(),
     }
 }
 
@@ -254,6 +303,15 @@ mod tests {
     impl Fixture {
         /// Starts a mirror that cannot be opened for the first `unopened` attempts.
         fn start(unopened: u32, panics: u32, has_ended: bool) -> Self {
+            Self::start_with_files(unopened, panics, has_ended, Credentials::default)
+        }
+
+        fn start_with_files(
+            unopened: u32,
+            panics: u32,
+            has_ended: bool,
+            credentials: impl Fn() -> Credentials + Send + Sync + 'static,
+        ) -> Self {
             let (notices, wanted) = (Arc::<Mutex<Vec<Notice>>>::default(), Arc::<Mutex<Vec<String>>>::default());
             let (reported, panics, left) =
                 (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
@@ -277,7 +335,7 @@ mod tests {
             let (feed, supervisor) = (Feed::default(), Supervisor::new(tell));
             feed.expect(["west"]);
             let after = watch::channel(()).1;
-            let task = MirrorTask::start_with(open, "web", feed.clone(), after, how, &supervisor);
+            let task = MirrorTask::start_with(open, credentials, "web", feed.clone(), after, how, &supervisor);
             Self { notices, wanted, feed, task }
         }
 
@@ -331,5 +389,27 @@ mod tests {
         sleep(Duration::from_millis(500)).await;
         let notices = mirror.notices.lock().expect("no panic");
         assert!(matches!(&notices[..], [Notice::TaskEnded { why, .. }] if why.contains("panicked: injected")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replaced_certificate_reopens_the_mirror_with_what_feeds_it() {
+        let folder = std::env::temp_dir().join(format!("steadfast-reopened-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("ca");
+        std::fs::write(&file, "one").expect("a file");
+        let text = "etcd = {endpoints = [\"https://127.0.0.1\"], prefix = \"/a/\", mark = \"m\", ca_file = \"ca\"}";
+        let sink = toml::from_str(text).expect("a sink");
+        let path = folder.clone();
+        let mirror = Fixture::start_with_files(0, 0, false, move || Credentials::read(&sink, &path));
+        mirror.feed.set("west", Vec::new(), None);
+        sleep(Duration::from_secs(30)).await;
+        let wanted = mirror.wanted.lock().expect("no panic").len();
+        std::fs::write(&file, "two").expect("a file");
+        sleep(Duration::from_secs(30)).await;
+        assert!(mirror.wanted.lock().expect("no panic").len() > wanted, "the new mirror is told what is wanted");
+        let notices = mirror.notices.lock().expect("no panic").clone();
+        assert!(matches!(&notices[..], [Notice::Reopened { sink }] if sink == "web"), "{notices:?}");
+        mirror.task.stop().await;
+        std::fs::remove_dir_all(folder).expect("a folder");
     }
 }

@@ -1,0 +1,152 @@
+//! Files with the credentials of a mirror, which others replace while it runs: a rotated secret or certificate.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ring::digest::{Context, SHA256};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use crate::config::secret::SecretFrom;
+use crate::config::sinks::Sink;
+
+/// How often the files are read. The kubelet updates mounted secrets once per minute.
+const READ_EVERY: Duration = Duration::from_secs(10);
+
+/// Number of bytes of a file that count. Certificates and keys are much smaller.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// The files that a mirror read when it was opened, and a hash of their contents then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Credentials {
+    files: Vec<PathBuf>,
+    hash: Vec<u8>,
+}
+
+impl Credentials {
+    /// Reads the files that `sink` names. Relative paths begin at `folder`. Blocks for as long as the files take.
+    pub(super) fn read(sink: &Sink, folder: &Path) -> Self {
+        let files: Vec<_> = files(sink).into_iter().map(|file| folder.join(file)).collect();
+        let hash = hash(&files);
+        Self { files, hash }
+    }
+
+    /// Waits until the contents differ from those that were read last, and remembers the new ones.
+    pub(super) async fn changed(&mut self) {
+        if self.files.is_empty() {
+            return std::future::pending().await;
+        }
+        loop {
+            sleep(READ_EVERY).await;
+            let files = self.files.clone();
+            match spawn_blocking(move || hash(&files)).await {
+                Ok(hash) if hash != self.hash => {
+                    self.hash = hash;
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Files of `sink` that are read only when the mirror is opened.
+fn files(sink: &Sink) -> Vec<&Path> {
+    let mut files: Vec<&Path> = Vec::new();
+    if let Some(dns) = &sink.dns {
+        files.extend(file_of(&dns.secret));
+    }
+    if let Some(etcd) = &sink.etcd {
+        // The password is read at each login.
+        files.extend(
+            [&etcd.ca_file, &etcd.certificate_file, &etcd.key_file].into_iter().flatten().map(PathBuf::as_path),
+        );
+    }
+    if let Some(registry) = &sink.registry {
+        let certificates = [&registry.ca_file, &registry.certificate_file, &registry.key_file];
+        files.extend(certificates.into_iter().flatten().map(PathBuf::as_path));
+        files.extend(registry.secret_headers.values().filter_map(file_of));
+    }
+    files
+}
+
+fn file_of(secret: &SecretFrom) -> Option<&Path> {
+    match secret {
+        SecretFrom::File(path) => Some(path),
+        // The environment of a process does not change.
+        SecretFrom::Env(_) => None,
+    }
+}
+
+/// Hash of the contents. A file that cannot be read differs from an empty one.
+fn hash(files: &[PathBuf]) -> Vec<u8> {
+    let mut context = Context::new(&SHA256);
+    for file in files {
+        match contents(file) {
+            Ok(bytes) => {
+                // The length keeps two files in a row apart.
+                context.update(&bytes.len().to_be_bytes());
+                context.update(&bytes);
+            }
+            Err(_) => context.update(&[0xff]),
+        }
+    }
+    context.finish().as_ref().to_vec()
+}
+
+fn contents(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Longer than the interval of two reads.
+    const SOON: Duration = Duration::from_secs(25);
+
+    fn parse(text: &str) -> Sink {
+        toml::from_str(text).expect("a sink")
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("steadfast-credentials-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replaced_secret_of_a_zone_is_noticed() {
+        let folder = folder("secret");
+        let write = |text: &str| std::fs::write(folder.join("key"), text).expect("a file");
+        write("hmac-sha256:a:c2VjcmV0");
+        let sink =
+            parse("dns = {server = \"127.0.0.1\", zone = \"example.org\", secret = {file = \"key\"}, mark = \"m\"}");
+        let mut credentials = Credentials::read(&sink, &folder);
+        assert!(timeout(SOON, credentials.changed()).await.is_err(), "nothing has changed");
+        write("hmac-sha256:a:b3RoZXI=");
+        timeout(SOON, credentials.changed()).await.expect("the secret has changed");
+        assert!(timeout(SOON, credentials.changed()).await.is_err(), "it is noticed once");
+        std::fs::remove_file(folder.join("key")).expect("a file");
+        timeout(SOON, credentials.changed()).await.expect("the secret is missing");
+        std::fs::remove_dir_all(folder).expect("a folder");
+    }
+
+    #[test]
+    fn certificates_and_secret_headers_are_credentials_and_a_password_of_etcd_is_not() {
+        let sink = parse(
+            "etcd = {endpoints = [\"https://127.0.0.1\"], prefix = \"/a/\", mark = \"m\", user = \"u\", \
+             password = {file = \"password\"}, ca_file = \"ca\", certificate_file = \"crt\", key_file = \"key\"}",
+        );
+        assert_eq!(files(&sink), ["ca", "crt", "key"].map(Path::new));
+        let sink = parse(
+            "registry = {url = \"https://127.0.0.1/{key}\", list = \"https://127.0.0.1/\", mark = \"m\", secret_headers = {authorization = {file = \"token\"}, x = {env = \"X\"}}}",
+        );
+        assert_eq!(files(&sink), [Path::new("token")]);
+    }
+}
