@@ -9,6 +9,8 @@ mod cookbook;
 mod deploy;
 mod endpoint;
 #[cfg(unix)]
+mod etcd_tls;
+#[cfg(unix)]
 mod haproxy;
 #[cfg(unix)]
 mod hostile;

@@ -32,7 +32,7 @@ pub(crate) fn found(program: &str) -> Option<PathBuf> {
     found
 }
 
-fn free() -> u16 {
+pub(crate) fn free() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
 }
 
