@@ -10,6 +10,7 @@ mod outages;
 mod records;
 mod registries;
 mod requests;
+mod slices;
 mod systems;
 mod tenants;
 mod workload;
@@ -26,6 +27,7 @@ const DOCUMENTED: Setup = Setup {
     clusters: &["here"],
     backends: &["web"],
     has_records: false,
+    has_slices: false,
     rules: r#"
 [sinks.web]
 haproxy = { socket = "admin.sock", backend = "web", server_options = "check inter 500ms fall 2 observe layer4 error-limit 1 on-error mark-down" }

@@ -16,6 +16,7 @@ const RECORDS: Setup = Setup {
     clusters: &["here"],
     backends: &["unused"],
     has_records: true,
+    has_slices: false,
     rules: r#"
 [sinks.zone]
 dns = { server = "DNS_SERVER", zone = "example.org", secret = { file = "key" }, mark = "traffic" }

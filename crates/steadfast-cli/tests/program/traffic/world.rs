@@ -16,6 +16,7 @@ use super::backends::{Backend, fresh_address};
 use super::balancer::Balancer;
 use super::records::{PodState, Readers, Timeline};
 use super::requests::{Allowances, Traffic, Verdict, judge};
+use super::slices::{Endpoint, slices};
 use super::systems::Records;
 use crate::removals::Loss;
 use crate::run::{Killed, said, signal, start, steadfast};
@@ -47,6 +48,8 @@ pub(crate) struct Setup {
     pub(crate) backends: &'static [&'static str],
     /// Starts a DNS server and etcd, too.
     pub(crate) has_records: bool,
+    /// Publishes the pods of [`SHOP`] in the first cluster as EndpointSlices of the Service `web`.
+    pub(crate) has_slices: bool,
     /// Sinks and rules of the configuration, in which `PORT` is the port of all pods, and `DNS_SERVER` and `ETCD_URL` are the systems.
     pub(crate) rules: &'static str,
 }
@@ -210,7 +213,28 @@ impl World {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         let pod = Pod { cluster, namespace, name, backend, is_ready: false, is_terminating: false };
         assert!(self.pods.insert(id.clone(), pod).is_none(), "{id} exists");
+        self.publish();
         id
+    }
+
+    /// Does what the EndpointSlice controller does after each change of a pod.
+    fn publish(&self) {
+        if !self.setup.has_slices {
+            return;
+        }
+        let of_shop = self.pods.values().filter(|pod| pod.cluster == 0 && pod.namespace == SHOP);
+        let endpoints: Vec<_> = of_shop
+            .map(|pod| Endpoint {
+                pod: pod.name.clone(),
+                address: pod.backend.address.ip().to_string(),
+                is_ready: pod.is_ready,
+                is_terminating: pod.is_terminating,
+            })
+            .collect();
+        let server = &self.clusters[0];
+        for slice in slices(&endpoints, self.port) {
+            server.create(&slice).or_else(|_| server.replace(&slice)).expect("a slice");
+        }
     }
 
     /// Returns the object of a pod that is not ready. Its annotations are those that a rule of [`super::tenants`] reads.
@@ -241,6 +265,7 @@ impl World {
         if is_ready {
             self.timeline.enter(address, PodState::Ready);
         }
+        self.publish();
     }
 
     /// Creates a pod that is ready at once.
@@ -262,6 +287,7 @@ impl World {
         self.timeline.enter(pod.backend.address.ip(), PodState::Leaving);
         self.clusters[pod.cluster].delete_named("pods", &pod.namespace, &pod.name).expect("the pod exists");
         self.terminating.push((Instant::now() + grace, id.clone()));
+        self.publish();
     }
 
     /// The container of a pod is killed. Requests in flight can fail.
@@ -301,6 +327,7 @@ impl World {
             let released = json!({"metadata": {"finalizers": null}});
             let server = &self.clusters[pod.cluster];
             server.merge_patch("pods", &pod.namespace, &pod.name, released).expect("the pod exists");
+            self.publish();
         }
     }
 

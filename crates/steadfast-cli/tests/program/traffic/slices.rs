@@ -1,0 +1,77 @@
+//! The pods of a Service as the control plane publishes them, and the rule that reads only these objects.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::balancer::Balancer;
+use super::world::{SHOP, Setup};
+use super::{DOCUMENTED, begin};
+
+/// The recipe of the cookbook for load balancers.
+const ENDPOINTS: Setup = Setup {
+    rules: r#"
+[sinks.web]
+haproxy = { socket = "admin.sock", backend = "web", server_options = "check inter 500ms fall 2 observe layer4 error-limit 1 on-error mark-down" }
+
+[[rules]]
+name = "web"
+endpoints = "shop/web"
+port = "http"
+to = ["web"]
+"#,
+    has_slices: true,
+    ..DOCUMENTED
+};
+
+/// An endpoint as the EndpointSlice controller writes it.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) pod: String,
+    pub(super) address: String,
+    pub(super) is_ready: bool,
+    pub(super) is_terminating: bool,
+}
+
+impl Endpoint {
+    fn object(&self) -> Value {
+        json!({
+            "addresses": [self.address],
+            "conditions": {
+                "ready": self.is_ready && !self.is_terminating, "serving": self.is_ready, "terminating": self.is_terminating,
+            },
+            "targetRef": {"kind": "Pod", "namespace": SHOP, "name": self.pod},
+        })
+    }
+}
+
+/// The two slices of the Service `web`. One without endpoints has `null`, as Go writes an empty list.
+pub(super) fn slices(endpoints: &[Endpoint], port: u16) -> [Value; 2] {
+    [0, 1].map(|half| {
+        let in_half = endpoints.iter().filter(|endpoint| endpoint.pod.len() % 2 == half);
+        let listed: Vec<Value> = in_half.map(Endpoint::object).collect();
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"namespace": SHOP, "name": format!("web-{half}"), "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+            "endpoints": if listed.is_empty() { Value::Null } else { listed.into() },
+        })
+    })
+}
+
+#[test]
+fn rolling_update_read_from_endpoint_slices_fails_no_request() {
+    let Some((mut world, mut web)) = begin(Setup { name: "slices", ..ENDPOINTS }, 6) else { return };
+    // Names of pods get longer at the tenth one: all endpoints move from one slice to the other.
+    web.roll(&mut world);
+    world.disturb("HAProxy reloads", |balancer: &mut Balancer| balancer.reload());
+    world.sleep(Duration::from_millis(2500));
+    web.scale_down(&mut world, 2);
+    world.sleep(Duration::from_secs(2));
+    for _ in 0..3 {
+        web.add(&mut world);
+    }
+    web.replace_crashed(&mut world, Duration::from_millis(300));
+    world.finish();
+}
