@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Replica, Settings};
+use crate::documents::DocumentCache;
 use crate::error::StartError;
 use crate::faults::{Conditions, FaultLog, Interception, Rules};
 use crate::namespaces;
@@ -63,6 +64,7 @@ impl Default for ApiServerBuilder {
                 freshness_wait: Duration::from_secs(3),
                 request_timeout: Duration::from_secs(60),
                 namespace_grace: Duration::from_secs(5),
+                anonymous: false,
                 max_streams: 100,
                 watch_backlog: 1000,
                 protobuf: false,
@@ -142,6 +144,17 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn closed(mut self) -> Self {
         self.closed = true;
+        self
+    }
+
+    /// Accepts requests without an `Authorization` header although tokens or users exist; a wrong token is still answered
+    /// `401`. Off by default.
+    ///
+    /// Clients built on client-go send no token over plain HTTP. Any page in a browser can send requests without a token as
+    /// well; such a request is answered `403` if its `Origin` is another one, or its `Host` is a name other than `localhost`.
+    #[must_use]
+    pub fn anonymous(mut self, on: bool) -> Self {
+        self.settings.anonymous = on;
         self
     }
 
@@ -232,6 +245,7 @@ impl ApiServerBuilder {
             replicas,
             tls: Mutex::new(tls),
             requests: RequestLog::default(),
+            documents: DocumentCache::default(),
             fault_log: FaultLog::default(),
             rules: Rules::default(),
             interception: Interception::default(),

@@ -28,12 +28,17 @@ impl Clock {
         self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// The age of something created at `timestamp`, as tables print it: `42s`, `7m`, `3h`, `12d`.
+    /// The age of something created at `timestamp`, as tables print it: `42s`, `7m`, `3h`, `12d`; `<unknown>` without a
+    /// timestamp, `<invalid>` if the timestamp is in the future or no timestamp at all.
     pub(crate) fn age_of(&self, timestamp: &str) -> String {
-        let Ok(created) = timestamp.parse::<Timestamp>() else {
+        if matches!(timestamp, "" | "null") {
             return "<unknown>".to_owned();
-        };
-        spoken(self.now().duration_since(created))
+        }
+        match timestamp.parse::<Timestamp>() {
+            Ok(created) if created == UNSET => "<unknown>".to_owned(),
+            Ok(created) => spoken(self.now().duration_since(created)),
+            Err(_) => "<invalid>".to_owned(),
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -50,13 +55,21 @@ pub(crate) fn between(start: &str, end: &str) -> String {
     spoken(end.duration_since(start))
 }
 
-/// A length of time in at most two units, the coarser the longer it is; none is negative.
+/// Year 1, which the API takes for no time at all.
+const UNSET: Timestamp = Timestamp::constant(-62_135_596_800, 0);
+
+/// A length of time in at most two units, the coarser the longer it is. A negative length is `<invalid>`, but for one
+/// second, by which clocks differ.
 fn spoken(duration: SignedDuration) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
     const YEAR: i64 = 365 * DAY;
-    let seconds = duration.as_secs().max(0);
+    let seconds = duration.as_secs();
+    if seconds < -1 {
+        return "<invalid>".to_owned();
+    }
+    let seconds = seconds.max(0);
     let two = |large: i64, letter: char, small: i64, second: char| match (seconds / large, seconds % large / small) {
         (whole, 0) => format!("{whole}{letter}"),
         (whole, rest) => format!("{whole}{letter}{rest}{second}"),
@@ -83,7 +96,8 @@ mod tests {
     #[test]
     fn the_longer_a_time_the_coarser_it_is_told() {
         let told = |hours: i64, seconds: i64| spoken(SignedDuration::from_secs(hours * 3600 + seconds));
-        assert_eq!([told(0, -5), told(0, 119), told(0, 120), told(0, 599)], ["0s", "119s", "2m", "9m59s"]);
+        assert_eq!([told(0, -1), told(0, 119), told(0, 120), told(0, 599)], ["0s", "119s", "2m", "9m59s"]);
+        assert_eq!(told(0, -2), "<invalid>", "a date in the future");
         assert_eq!([told(0, 600), told(2, 3599), told(3, 300), told(7, 3599)], ["10m", "179m", "3h5m", "7h59m"]);
         assert_eq!([told(8, 60), told(48, 0), told(53, 0), told(192, 3600)], ["8h", "2d", "2d5h", "8d"]);
         assert_eq!([told(24 * 730, 0), told(24 * 735, 0), told(24 * 2920, 0)], ["2y", "2y5d", "8y"]);

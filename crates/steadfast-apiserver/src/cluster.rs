@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::documents::DocumentCache;
 use crate::faults::{Condition, Conditions, FaultLog, Interception, Rules};
 use crate::net::{Link, Port, ServerTls};
 use crate::random::Random;
@@ -26,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) request_timeout: Duration,
     /// How long a namespace that ends keeps its contents.
     pub(crate) namespace_grace: Duration,
+    /// Whether requests without credentials are accepted although tokens exist.
+    pub(crate) anonymous: bool,
     /// Streams that one HTTP/2 connection may have open.
     pub(crate) max_streams: u32,
     /// A watch that has more events than this waiting …
@@ -71,6 +74,8 @@ pub(crate) struct Cluster {
     pub(crate) replicas: Vec<Replica>,
     pub(crate) tls: Mutex<Option<ServerTls>>,
     pub(crate) requests: RequestLog,
+    /// `OpenAPI` documents.
+    pub(crate) documents: DocumentCache,
     pub(crate) fault_log: FaultLog,
     pub(crate) rules: Rules,
     pub(crate) interception: Interception,

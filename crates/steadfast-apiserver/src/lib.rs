@@ -45,6 +45,7 @@
 //! | `storage` | the history: log, versions of every object, caches that follow it, the rules of writes |
 //! | `resources` | the table of built-in kinds, declared resources, those that definitions define |
 //! | `schema` | what is said of the fields of custom resources: pruning, defaults, validation |
+//! | `jsonpath` | paths of printer columns, in the dialect of client-go |
 //! | `types` | the fields of the built-in types |
 //! | `protobuf` | objects of those types in protobuf |
 //! | `apply` | server-side apply: who manages which field |
@@ -53,6 +54,7 @@
 //! | `net` | connections: sockets or pipes, TLS, and the link that governs each of them |
 //! | `faults` | the conditions of the replicas, the rules for false answers, the handle that switches them |
 //! | `records` | requests and their counts |
+//! | `documents` | encoded documents, kept by path and tag |
 //! | `cluster` | what the replicas share |
 //! | `namespaces` | takes away the contents of namespaces that end |
 //!
@@ -64,9 +66,11 @@ mod builder;
 mod clock;
 mod cluster;
 mod direct;
+mod documents;
 mod error;
 mod faults;
 mod http;
+mod jsonpath;
 mod kubeconfig;
 mod namespaces;
 mod naming;

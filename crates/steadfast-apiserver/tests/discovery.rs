@@ -222,3 +222,51 @@ async fn whoever_is_let_in_may_do_everything() {
     let (_, answer) = review("TokenReview", "tokenreviews", json!({"token": "other"})).await;
     assert_eq!(answer["status"].get("authenticated"), None);
 }
+
+#[tokio::test]
+async fn openapi_tag_changes_with_the_definitions_of_its_version_only() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&definition("v1", "one")).unwrap();
+    let tags = async |client: &mut Client| {
+        let (_, index) = client.get("/openapi/v3").await;
+        ["apis/example.com/v1", "apis/apps/v1"].map(|path| {
+            let url = index["paths"][path]["serverRelativeURL"].as_str().expect("a document").to_owned();
+            url
+        })
+    };
+    let before = tags(&mut client).await;
+    let response = client.request(Method::GET, &before[0], &[], &Value::Null).await.unwrap();
+    let etag = response.headers()["etag"].to_str().unwrap().to_owned();
+    assert!(before[0].ends_with(&format!("?hash={}", etag.trim_matches('"'))), "{before:?} {etag}");
+    let known = [("if-none-match", etag.as_str())];
+    assert_eq!(client.request(Method::GET, &before[0], &known, &Value::Null).await.unwrap().status(), 304);
+    server.replace(&definition("v1", "two")).unwrap();
+    let after = tags(&mut client).await;
+    assert_ne!(before[0], after[0]);
+    assert_eq!(before[1], after[1]);
+    let response = client.request(Method::GET, "/openapi/v3/apis/example.com/v1", &known, &Value::Null).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let document = client.get(&after[0]).await.1.to_string();
+    assert!(document.contains("two") && !document.contains("\"one\""), "{document}");
+}
+
+#[tokio::test]
+async fn openapi_of_embedded_resource_has_the_fields_of_every_object() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut embedding = definition("v1", "one");
+    embedding["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["inner"] = json!({
+        "type": "array", "items": {
+            "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+        },
+    });
+    server.create(&embedding).unwrap();
+    let (_, document) = client.get("/openapi/v3/apis/example.com/v1").await;
+    let schemas = &document["components"]["schemas"];
+    let inner = &schemas["com.example.v1.Widget"]["properties"]["spec"]["properties"]["inner"]["items"];
+    let reference = inner["properties"]["metadata"]["allOf"][0]["$ref"].as_str().unwrap_or_default();
+    assert_eq!(reference, "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    assert_eq!(inner["properties"]["kind"], json!({"type": "string"}));
+    assert!(schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"].is_object());
+}

@@ -5,13 +5,19 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
+use http::{Method, Request};
+use http_body_util::Full;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use steadfast_apiserver::ApiServer;
+use serde_json::Value;
+use steadfast_apiserver::{ApiServer, MemoryStream};
 use support::{CONFIG_MAPS, Client, config_map, names};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{self, client::IntoClientRequest};
 
 async fn over_tls(server: &ApiServer, offered: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = rustls::RootCertStore::empty();
@@ -84,4 +90,88 @@ async fn many_watches_keep_up_with_many_changes() {
             assert_eq!(watch.told().await.1, format!("c{index:03}"));
         }
     }
+}
+
+/// WebSocket of a watch, with an `Origin` as browsers and fabric8 send it.
+async fn watch_socket(
+    server: &ApiServer,
+    path: &str,
+    headers: &[(&'static str, &str)],
+) -> Result<WebSocketStream<MemoryStream>, tungstenite::Error> {
+    let mut request = format!("ws://localhost{path}").into_client_request()?;
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().expect("a valid header"));
+    }
+    let stream = server.connect(0).await.expect("the server accepts");
+    Ok(tokio_tungstenite::client_async(request, stream).await?.0)
+}
+
+async fn next_event(socket: &mut WebSocketStream<MemoryStream>) -> (String, String) {
+    let frame = socket.next().await.expect("an event").expect("a frame");
+    let event: Value = serde_json::from_str(frame.to_text().expect("text")).expect("one event in each frame");
+    let text = |place: &str| event.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
+    (text("/type"), text("/object/metadata/name"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_over_websocket_sends_a_frame_for_each_event() {
+    let server = ApiServer::builder().in_memory().start().await.unwrap();
+    for name in ["a", "b"] {
+        server.create(&config_map(name)).unwrap();
+    }
+    let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=9");
+    let mut socket = watch_socket(&server, &path, &[("origin", "http://localhost")]).await.expect("101");
+    let (one, other) = (next_event(&mut socket).await, next_event(&mut socket).await);
+    assert_eq!((one, other), (("ADDED".into(), "a".into()), ("ADDED".into(), "b".into())));
+    server.delete_named("configmaps", "default", "a").unwrap();
+    assert_eq!(next_event(&mut socket).await, ("DELETED".into(), "a".into()));
+    let end = socket.next().await;
+    assert!(end.as_ref().is_none_or(|end| end.as_ref().is_ok_and(tungstenite::Message::is_close)), "{end:?}");
+    let record = server.requests().pop().expect("a request");
+    assert_eq!((record.code, record.bytes_sent > 100), (Some(101), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_over_websocket_agrees_to_one_subprotocol_and_reads_its_token() {
+    let server = ApiServer::builder().in_memory().token("secret").start().await.unwrap();
+    server.create(&config_map("a")).unwrap();
+    let code = |outcome: Result<WebSocketStream<MemoryStream>, tungstenite::Error>| match outcome {
+        Err(tungstenite::Error::Http(response)) => response.status().as_u16(),
+        other => panic!("it is accepted: {other:?}"),
+    };
+    let path = format!("{CONFIG_MAPS}?watch=true");
+    let origin = ("origin", "http://localhost");
+    assert_eq!(code(watch_socket(&server, &path, &[origin]).await), 401);
+    // "secret" and "wrong".
+    let with = |token: &str| format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
+    let wrong = with("d3Jvbmc");
+    assert_eq!(code(watch_socket(&server, &path, &[origin, ("sec-websocket-protocol", &wrong)]).await), 401);
+    let right = with("c2VjcmV0");
+    let mut socket =
+        watch_socket(&server, &path, &[origin, ("sec-websocket-protocol", &right)]).await.expect("101");
+    assert_eq!(next_event(&mut socket).await, ("ADDED".into(), "a".into()));
+    assert_eq!(code(watch_socket(&server, &path, &[("authorization", "Bearer secret")]).await), 403, "no origin");
+    let refused = format!("{path}&fieldSelector=odd%3Da");
+    let headers = [origin, ("authorization", "Bearer secret")];
+    assert_eq!(code(watch_socket(&server, &refused, &headers).await), 400);
+}
+
+#[tokio::test]
+async fn anonymous_server_rejects_wrong_tokens_and_other_origins() {
+    let server = ApiServer::builder().in_memory().token("secret").anonymous(true).start().await.unwrap();
+    let stream = server.connect(0).await.unwrap();
+    let mut client = Client::http1(stream).await.unwrap();
+    for (headers, expected) in [
+        (&[][..], 200),
+        (&[("authorization", "Bearer secret")], 200),
+        (&[("authorization", "Bearer wrong")], 401),
+        (&[("origin", "http://localhost")], 200),
+        (&[("origin", "http://elsewhere.example")], 403),
+        (&[("origin", "null")], 403),
+    ] {
+        let (code, body) = client.call_with(Method::GET, CONFIG_MAPS, headers, &Value::Null).await.unwrap();
+        assert_eq!(code, expected, "{headers:?}: {body}");
+    }
+    let request = Request::builder().uri(CONFIG_MAPS).header("host", "rebound.example:80").body(Full::default()).unwrap();
+    assert_eq!(client.send(request).await.unwrap().status(), 403);
 }

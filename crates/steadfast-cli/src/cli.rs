@@ -330,7 +330,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TOKEN", value_parser = token)]
     pub(crate) token: Option<String>,
 
-    /// Whether to serve HTTPS, with a certificate authority made at the start, or plain HTTP.
+    /// Whether to serve HTTPS, with a certificate authority made at the start, or plain HTTP. Plain HTTP needs no token:
+    /// kubectl and Helm send none.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) tls: bool,
 

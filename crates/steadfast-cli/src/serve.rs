@@ -53,8 +53,14 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     // Never without: kubectl asks for a name and a password where a kubeconfig has no credentials, and any page in a browser of
     // this machine could send requests.
     let token = args.token.map_or_else(random_token, Ok)?;
-    let builder =
-        ApiServer::builder().seed(seed).replicas(args.replicas.into()).tls(args.tls).port(args.port).token(&token);
+    // Clients built on client-go send no token over plain HTTP.
+    let builder = ApiServer::builder()
+        .seed(seed)
+        .replicas(args.replicas.into())
+        .tls(args.tls)
+        .port(args.port)
+        .token(&token)
+        .anonymous(!args.tls);
     let server = builder.start().await.map_err(|error| cannot_start(&error))?;
     let warnings = manifest::create(&server, &objects)?;
 

@@ -39,10 +39,10 @@ pub(super) enum Content {
     /// A document in a certain version.
     Document(Bytes, DocumentVersion),
     Chunks(Chunks),
-    /// No body: what follows is WebSocket, in the agreed subprotocol.
+    /// No body: what follows is WebSocket, in the agreed subprotocol if any.
     Switched {
         accept: HeaderValue,
-        protocol: &'static str,
+        protocol: Option<HeaderValue>,
     },
 }
 
@@ -99,21 +99,21 @@ impl Answer {
         Self { content_type: TEXT, ..Self::bytes(code, Bytes::from_static(text.as_bytes())) }
     }
 
-    pub(super) fn switched(accept: HeaderValue, protocol: &'static str) -> Self {
+    pub(super) fn switched(accept: HeaderValue, protocol: Option<HeaderValue>) -> Self {
         Self { content: Content::Switched { accept, protocol }, ..Self::bytes(101, Bytes::new()) }
     }
 
     /// A document in a certain version: not sent again to a client that has it.
     pub(super) fn document(
         content_type: &'static str,
-        value: &Value,
+        content: impl FnOnce() -> Bytes,
         version: DocumentVersion,
         request: &http::HeaderMap,
     ) -> Self {
         let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
         let unchanged =
             known.is_some_and(|known| known.split(',').any(|tag| tag.trim().trim_matches('"') == version.tag));
-        let (code, bytes) = if unchanged { (304, Bytes::new()) } else { (200, encode::json(value)) };
+        let (code, bytes) = if unchanged { (304, Bytes::new()) } else { (200, content()) };
         Self { content_type, content: Content::Document(bytes, version), ..Self::bytes(code, Bytes::new()) }
     }
 
@@ -180,14 +180,16 @@ fn warning_value(text: &str) -> HeaderValue {
 }
 
 /// The head after which the connection speaks WebSocket.
-fn switched(accept: HeaderValue, protocol: &'static str, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
+fn switched(accept: HeaderValue, protocol: Option<HeaderValue>, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::whole(Bytes::new(), entry));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    if let Some(protocol) = protocol {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
     response
 }
 

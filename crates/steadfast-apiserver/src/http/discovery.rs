@@ -8,6 +8,7 @@ use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, DocumentVersion};
+use super::encode;
 use super::exchange::Exchange;
 use super::negotiate::JSON;
 use super::openapi;
@@ -15,9 +16,8 @@ use super::options::Query;
 use super::read;
 use super::reviews::{self, Review};
 use super::route::Route;
-use crate::resources::ServedResource;
+use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
-use crate::storage::State;
 
 /// The form in which all of discovery comes as one document.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -29,20 +29,21 @@ pub(super) async fn answer(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Answer, Status> {
-    let store = &exchange.cluster.store;
+    // A copy, so that no document is built under the lock of the store. Resources are shared, not copied.
+    let registry = exchange.cluster.store.read(|state| state.registry.clone());
     Ok(match route {
         Route::CoreVersions | Route::Groups if wants_aggregated(headers) => {
-            let document = store.read(|state| aggregated(state, *route == Route::CoreVersions));
+            let document = aggregated(&registry, *route == Route::CoreVersions);
             let version = DocumentVersion { tag: tag(&document), cache_control: "public" };
-            Answer::document(AGGREGATED, &document, version, headers)
+            Answer::document(AGGREGATED, || encode::json(&document), version, headers)
         }
         Route::CoreVersions => Answer::json(200, &core_versions()),
-        Route::Groups => Answer::json(200, &store.read(groups)),
-        Route::Group(group) => match store.read(|state| group_of(state, group)) {
+        Route::Groups => Answer::json(200, &groups(&registry)),
+        Route::Group(group) => match group_of(&registry, group) {
             Some(group) => Answer::json(200, &group),
             None => Answer::page_not_found(),
         },
-        Route::GroupVersion { group, version } => match store.read(|state| resources(state, group, version)) {
+        Route::GroupVersion { group, version } => match resources(&registry, group, version) {
             Some(resources) => Answer::json(200, &resources),
             None => Answer::page_not_found(),
         },
@@ -52,17 +53,17 @@ pub(super) async fn answer(
             read::etcd_answers(&exchange.cluster, exchange.replica).await?;
             Answer::text(200, "ok")
         }
-        Route::OpenApi(path) if path == "v3" => Answer::json(200, &store.read(openapi::index)),
+        Route::OpenApi(path) if path == "v3" => Answer::json(200, &openapi::index(&registry)),
         Route::OpenApi(path) if path == "v2" => openapi::version_2(headers),
         Route::OpenApi(path) => {
             let path = path.strip_prefix("v3/").unwrap_or_default();
-            match store.read(|state| openapi::document(state, path)) {
+            match openapi::document(&registry, &exchange.cluster.documents, path) {
                 None => Answer::page_not_found(),
-                Some((document, tag)) => {
+                Some((bytes, tag)) => {
                     // By its hash, a document is always the same.
                     let is_fixed = query.text("hash") == tag;
                     let cache_control = if is_fixed { "public, immutable" } else { "no-cache, private" };
-                    Answer::document(JSON, &document, DocumentVersion { tag, cache_control }, headers)
+                    Answer::document(JSON, || bytes, DocumentVersion { tag, cache_control }, headers)
                 }
             }
         }
@@ -94,8 +95,8 @@ fn tag(document: &Value) -> String {
 }
 
 /// The core group, or all others, with their resources in one document.
-fn aggregated(state: &State, core: bool) -> Value {
-    let groups = all_groups(state);
+fn aggregated(registry: &Registry, core: bool) -> Value {
+    let groups = all_groups(registry);
     let items: Vec<Value> = groups
         .iter()
         .filter(|(name, _)| name.is_empty() == core)
@@ -103,7 +104,7 @@ fn aggregated(state: &State, core: bool) -> Value {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let listed = resources(state, name, version).unwrap_or_default();
+                    let listed = resources(registry, name, version).unwrap_or_default();
                     let resources = aggregated_resources(listed["resources"].as_array().map_or(&[], Vec::as_slice));
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
@@ -150,8 +151,8 @@ fn aggregated_resources(listed: &[Value]) -> Vec<Value> {
 }
 
 /// The groups of objects, and those of reviews.
-fn all_groups(state: &State) -> BTreeMap<String, Vec<String>> {
-    let mut groups = state.registry.groups();
+fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
+    let mut groups = registry.groups();
     for review in reviews::ALL {
         groups.entry(review.group.to_owned()).or_insert_with(|| vec!["v1".to_owned()]);
     }
@@ -162,15 +163,15 @@ fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-fn groups(state: &State) -> Value {
-    let groups = all_groups(state);
+fn groups(registry: &Registry) -> Value {
+    let groups = all_groups(registry);
     let groups: Vec<Value> =
         groups.iter().filter(|(name, _)| !name.is_empty()).map(|(name, versions)| group(name, versions)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-fn group_of(state: &State, name: &str) -> Option<Value> {
-    let groups = all_groups(state);
+fn group_of(registry: &Registry, name: &str) -> Option<Value> {
+    let groups = all_groups(registry);
     let mut found = group(name, groups.get(name)?);
     found["kind"] = "APIGroup".into();
     found["apiVersion"] = "v1".into();
@@ -185,12 +186,12 @@ fn group(name: &str, versions: &[String]) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
 
-fn resources(state: &State, group: &str, version: &str) -> Option<Value> {
-    if !all_groups(state).get(group)?.iter().any(|served| served == version) {
+fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let mut served = registry.of_version(group, version).peekable();
+    let mut reviews = reviews::ALL.iter().filter(|review| review.group == group && version == "v1").peekable();
+    if served.peek().is_none() && reviews.peek().is_none() {
         return None;
     }
-    let served = state.registry.all().filter(|served| served.name.group() == group && served.serves(version));
-    let reviews = reviews::ALL.iter().filter(|review| review.group == group && version == "v1");
     let resources: Vec<Value> =
         served.flat_map(|served| entries(served, version)).chain(reviews.map(Review::entry)).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };

@@ -14,9 +14,9 @@ use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
-
-use crate::resources::{DEFINITIONS, ServedResource};
-use crate::storage::{State, metadata};
+use super::encode;
+use crate::documents::DocumentCache;
+use crate::resources::{Registry, ServedResource};
 use crate::types;
 
 /// The document of version 2, in protobuf where it is requested: a version, and nothing else.
@@ -29,80 +29,61 @@ pub(super) fn version_2(headers: &HeaderMap) -> Answer {
     Answer::json(200, &json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.0"}, "paths": {}}))
 }
 
-/// The documents there are, one for each group and version.
-pub(super) fn index(state: &State) -> Value {
+/// Document of each group and version, by its path.
+pub(super) fn index(registry: &Registry) -> Value {
     let mut paths = Map::new();
-    for (group, versions) in state.registry.groups() {
+    for (group, versions) in registry.groups() {
         for version in versions {
             let path = group_path(&group, &version);
-            let hash = hash(state, &group);
-            paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
+            let tag = tag(registry, &group, &version);
+            paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={tag}")}));
         }
     }
     json!({"paths": paths})
 }
 
-/// What changes when the documents of a group do. Built-in ones never do while the server runs.
-fn hash(state: &State, group: &str) -> String {
+/// Tag of a document: changes with the resources of the version and with their definitions.
+fn tag(registry: &Registry, group: &str, version: &str) -> String {
     let mut hasher = DefaultHasher::new();
-    group.hash(&mut hasher);
-    for definition in definitions(state).filter(|definition| group_of(definition) == group) {
-        metadata::text(&definition, "uid").hash(&mut hasher);
-        metadata::text(&definition, "resourceVersion").hash(&mut hasher);
+    (group, version).hash(&mut hasher);
+    for served in registry.of_version(group, version) {
+        (served.name.resource(), &served.kind, served.namespaced).hash(&mut hasher);
+        served.definition.as_ref().map(|definition| definition.fingerprint).hash(&mut hasher);
     }
     format!("{:016X}", hasher.finish())
 }
 
-fn group_of(definition: &Value) -> &str {
-    definition.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default()
-}
-
-fn definitions(state: &State) -> impl Iterator<Item = Value> {
-    let found: Vec<Value> = state
-        .objects_at(&DEFINITIONS, None, std::ops::Bound::Unbounded, u64::MAX)
-        .filter_map(|(_, change)| change.object.as_deref().cloned())
-        .collect();
-    found.into_iter()
-}
-
-/// The document of a group and version by its path, `apis/apps/v1` for instance, and its hash.
-pub(super) fn document(state: &State, path: &str) -> Option<(Value, String)> {
+/// Document of a group and version by its path, `apis/apps/v1` for instance, and the tag of the document. Built once for
+/// each tag, from a copy of the registry: without any lock.
+pub(super) fn document(registry: &Registry, cache: &DocumentCache, path: &str) -> Option<(Bytes, String)> {
     let (group, version) = match path.split('/').collect::<Vec<_>>().as_slice() {
-        ["api", version] => (String::new(), (*version).to_owned()),
-        ["apis", group, version] => ((*group).to_owned(), (*version).to_owned()),
+        ["api", version] => ("", *version),
+        ["apis", group, version] => (*group, *version),
         _ => return None,
     };
+    registry.of_version(group, version).next()?;
+    let tag = tag(registry, group, version);
+    let bytes = cache.get_or_build(path, &tag, || encode::json(&build(registry, group, version, path)));
+    Some((bytes, tag))
+}
+
+fn build(registry: &Registry, group: &str, version: &str, path: &str) -> Value {
     let mut paths = Map::new();
     let mut schemas = schemas::Schemas::default();
-    for served in state.registry.all().filter(|served| served.name.group() == group && served.serves(&version)) {
-        paths.insert(object_path(served, path), json!({"patch": operation(served, &version)}));
-        match types::of_kind(&served.api_version(&version), &served.kind) {
-            Some(name) if !served.custom => schemas.add_builtin(name, &identity(served, &version)),
+    for served in registry.of_version(group, version) {
+        paths.insert(object_path(served, path), json!({"patch": operation(served, version)}));
+        match types::of_kind(&served.api_version(version), &served.kind) {
+            Some(name) if !served.custom => schemas.add_builtin(name, &identity(served, version)),
             _ => {
-                let declared = definitions(state).find_map(|definition| declared(&definition, served, &version));
-                schemas.add_custom(served, &version, declared, &identity(served, &version));
+                let declared = served.definition.as_ref().and_then(|definition| definition.schema_words(version));
+                schemas.add_custom(served, version, declared.cloned(), &identity(served, version));
             }
         }
     }
-    (!paths.is_empty()).then(|| {
-        let document = json!({
-            "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.37.0"},
-            "paths": paths, "components": {"schemas": schemas.into_value()},
-        });
-        (document, hash(state, &group))
+    json!({
+        "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.37.0"},
+        "paths": paths, "components": {"schemas": schemas.into_value()},
     })
-}
-
-/// What a definition says of the objects of a resource.
-fn declared(definition: &Value, served: &ServedResource, version: &str) -> Option<Value> {
-    let spec = definition.get("spec")?;
-    let is = |path: &str, wanted: &str| spec.pointer(path).and_then(Value::as_str) == Some(wanted);
-    if !is("/group", served.name.group()) || !is("/names/plural", served.name.resource()) {
-        return None;
-    }
-    let versions = spec.get("versions").and_then(Value::as_array)?;
-    let found = versions.iter().find(|found| found.get("name").and_then(Value::as_str) == Some(version))?;
-    found.pointer("/schema/openAPIV3Schema").cloned()
 }
 
 fn group_path(group: &str, version: &str) -> String {

@@ -189,14 +189,13 @@ impl Rendering {
             })
             .collect();
         let own = self.resource.columns(self.version());
-        let definitions = if own.is_empty() { definitions } else { tables::defined::definitions(own) };
+        let definitions = own.map_or(definitions, tables::defined::definitions);
         let rows: Vec<Value> = objects
             .iter()
             .map(|object| {
-                let cells: Vec<Value> = if own.is_empty() {
-                    columns.iter().map(|column| column.cell(object, &self.clock)).collect()
-                } else {
-                    tables::defined::cells(own, object, &self.clock)
+                let cells: Vec<Value> = match own {
+                    None => columns.iter().map(|column| column.cell(object, &self.clock)).collect(),
+                    Some(own) => tables::defined::cells(own, object, &self.clock),
                 };
                 match self.included {
                     Included::Metadata => json!({"cells": cells, "object": partial(object)}),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::{Method, Request, Response, header};
 use hyper::body::Incoming;
 use serde_json::json;
@@ -179,12 +179,42 @@ fn user(cluster: &Cluster, link: &Link, headers: &http::HeaderMap) -> Option<Str
 fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&str>) -> Result<(), Status> {
     let tokens = exchange.cluster.tokens();
     let open = tokens.is_empty() && exchange.cluster.users.is_empty() && !exchange.cluster.closed;
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| {
-        let token = token.trim();
-        tokens.iter().any(|known| known == token)
+    let headers = request.headers();
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let known = |token: &str| tokens.iter().any(|known| known == token);
+    let in_protocol = streaming::offered_token(headers);
+    let decoded = in_protocol.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
+    let is_known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))
+        || decoded.is_some_and(|token| known(&token));
+    if open || is_known || user.is_some() {
+        return Ok(());
+    }
+    let has_credentials = headers.contains_key(header::AUTHORIZATION) || in_protocol.is_some();
+    if !exchange.cluster.settings.anonymous || has_credentials {
+        return Err(Status::of_code(401));
+    }
+    if is_from_elsewhere(request) {
+        let why = "a request without a token must not come from a page of another origin; send the token";
+        return Err(Status::new(403, "Forbidden", why));
+    }
+    Ok(())
+}
+
+/// Whether a request may come from a page in a browser that another site served: by the origin of the page, or by a host
+/// name that such a site had its name server resolve to this machine.
+fn is_from_elsewhere(request: &Request<Incoming>) -> bool {
+    let text = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let authority = request.uri().authority().map(http::uri::Authority::as_str).or_else(|| text(header::HOST));
+    let host = authority.and_then(|authority| authority.parse::<http::uri::Authority>().ok());
+    let is_local = host.as_ref().is_none_or(|authority| {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok()
     });
-    if open || known || user.is_some() { Ok(()) } else { Err(Status::of_code(401)) }
+    let is_same_origin = request.headers().get(header::ORIGIN).is_none_or(|origin| {
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        origin.is_some_and(|(_, origin)| Some(origin) == authority)
+    });
+    !is_local || !is_same_origin
 }
 
 async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Incoming>) -> Result<Answer, Status> {
@@ -206,7 +236,7 @@ async fn of_target(
     exchange: &Exchange,
     target: Target,
     path: ResourcePath,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Answer, Status> {
     if path.is_streaming() {
         return streaming::answer(exchange, &target, &path, request);
@@ -219,6 +249,10 @@ async fn of_target(
             return Err(Status::not_found(&target.resource.name, path.name.as_deref().unwrap_or_default()));
         }
         Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
+    };
+    let socket = match Query::parse(request.uri().query().unwrap_or_default()).is_watch() {
+        true => streaming::EventSocket::of(&mut request)?,
+        false => None,
     };
     let (head, body) = request.into_parts();
     let text = |name: header::HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -241,7 +275,12 @@ async fn of_target(
         }
         Verb::Watch | Verb::StreamedList => {
             let options = list_options(&query, &rendering)?;
-            watch::watch(exchange, &target, &options, selector()?, rendering).await
+            let encoding = rendering.encoding;
+            let answer = watch::watch(exchange, &target, &options, selector()?, rendering).await?;
+            Ok(match socket {
+                Some(socket) => socket.carry(answer, exchange, encoding),
+                None => answer,
+            })
         }
         _ => {
             let content_type = payload::media_type(Some(text(header::CONTENT_TYPE)));

@@ -1,10 +1,13 @@
 //! What a definition says of the objects it defines, version by version.
 
 use std::cmp::Ordering;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 
 use serde_json::{Value, json};
 
 use crate::apply::Type;
+use crate::jsonpath::JsonPath;
 use crate::schema::Schema;
 
 /// The versions of a defined resource.
@@ -12,6 +15,8 @@ use crate::schema::Schema;
 pub(crate) struct Definition {
     /// What it was read from: two definitions of the same words are the same.
     spec: Value,
+    /// Hash of those words.
+    pub(crate) fingerprint: u64,
     group: String,
     /// The version in which objects are stored.
     pub(crate) storage: String,
@@ -31,7 +36,9 @@ pub(crate) struct DefinedVersion {
     pub(crate) status: bool,
     /// Where `scale` finds what it shows, where that is a subresource.
     pub(crate) scale: Option<ScalePaths>,
-    pub(crate) columns: Vec<PrinterColumn>,
+    /// Columns of the table; none if the version declares none. The columns end before the first whose path cannot be
+    /// parsed, as on a real server.
+    pub(crate) columns: Option<Vec<PrinterColumn>>,
     /// What whoever asks for the version is warned of.
     pub(crate) deprecation: Option<String>,
 }
@@ -46,7 +53,7 @@ pub(crate) struct ScalePaths {
 }
 
 /// A column of the table that `kubectl get` shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PrinterColumn {
     pub(crate) name: String,
     pub(crate) kind: String,
@@ -54,7 +61,9 @@ pub(crate) struct PrinterColumn {
     pub(crate) description: String,
     /// Above 0 it is shown with `-o wide` alone.
     pub(crate) priority: i64,
+    /// Path as written.
     pub(crate) path: String,
+    pub(crate) parsed: JsonPath,
 }
 
 impl Definition {
@@ -65,12 +74,27 @@ impl Definition {
         let storage = all().find(|version| flag(version, "storage")).map(|version| text(version, "name"));
         let mut versions: Vec<DefinedVersion> = all().map(|version| DefinedVersion::of(spec, version)).collect();
         versions.sort_by(|one, other| by_priority(&one.name, &other.name));
-        Self { spec: spec.clone(), group: group.to_owned(), storage: storage.unwrap_or_default(), versions }
+        let mut hasher = DefaultHasher::new();
+        spec.to_string().hash(&mut hasher);
+        Self {
+            spec: spec.clone(),
+            fingerprint: hasher.finish(),
+            group: group.to_owned(),
+            storage: storage.unwrap_or_default(),
+            versions,
+        }
     }
 
     /// Whether it was read from these words.
     pub(crate) fn is_of(&self, spec: &Value) -> bool {
         self.spec == *spec
+    }
+
+    /// Schema of a version as written, if it has one.
+    pub(crate) fn schema_words(&self, version: &str) -> Option<&Value> {
+        let versions = self.spec.get("versions").and_then(Value::as_array)?;
+        let found = versions.iter().find(|found| found.get("name").and_then(Value::as_str) == Some(version))?;
+        found.pointer("/schema/openAPIV3Schema")
     }
 
     pub(crate) fn version(&self, name: &str) -> Option<&DefinedVersion> {
@@ -114,7 +138,8 @@ impl DefinedVersion {
             status_replicas: text(scale, "statusReplicasPath"),
             selector: text(scale, "labelSelectorPath"),
         });
-        let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
+        let columns = version.get("additionalPrinterColumns").and_then(Value::as_array);
+        let columns = columns.filter(|columns| !columns.is_empty());
         Self {
             name: text(version, "name"),
             served: flag(version, "served"),
@@ -122,22 +147,25 @@ impl DefinedVersion {
             merging: merging.unwrap_or(Type::Deduced),
             status: version.pointer("/subresources/status").is_some(),
             scale,
-            columns: columns.map(PrinterColumn::of).collect(),
+            columns: columns.map(|columns| columns.iter().map_while(PrinterColumn::of).collect()),
             deprecation: flag(version, "deprecated").then(|| deprecation(spec, version)),
         }
     }
 }
 
 impl PrinterColumn {
-    fn of(column: &Value) -> Self {
-        Self {
+    /// Column of a definition; none if its path cannot be parsed.
+    fn of(column: &Value) -> Option<Self> {
+        let path = text(column, "jsonPath");
+        Some(Self {
+            parsed: JsonPath::parse(&path).ok()?,
             name: text(column, "name"),
             kind: text(column, "type"),
             format: text(column, "format"),
             description: text(column, "description"),
             priority: column.get("priority").and_then(Value::as_i64).unwrap_or_default(),
-            path: text(column, "jsonPath"),
-        }
+            path,
+        })
     }
 }
 

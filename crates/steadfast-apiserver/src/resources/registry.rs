@@ -13,7 +13,14 @@ use super::{GroupResource, ResourceDeclaration, ServedResource};
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     fixed: BTreeMap<GroupResource, Arc<ServedResource>>,
-    defined: BTreeMap<GroupResource, Arc<ServedResource>>,
+    defined: BTreeMap<GroupResource, Defined>,
+}
+
+/// Resource of a definition, and the definition's object that it was read from.
+#[derive(Clone, Debug)]
+struct Defined {
+    object: Arc<Value>,
+    served: Arc<ServedResource>,
 }
 
 impl Registry {
@@ -40,23 +47,28 @@ impl Registry {
         Self { fixed, defined: BTreeMap::new() }
     }
 
-    /// Replaces what `CustomResourceDefinition`s define.
-    pub(crate) fn define<'a>(&mut self, definitions: impl Iterator<Item = &'a Value>) {
-        let before = std::mem::take(&mut self.defined);
+    /// Replaces what `CustomResourceDefinition`s define. Runs under the lock of the store at each write of a definition:
+    /// only definitions that changed are read again.
+    pub(crate) fn define<'a>(&mut self, definitions: impl Iterator<Item = &'a Arc<Value>>) {
+        let mut before = std::mem::take(&mut self.defined);
         for definition in definitions {
+            let Some(name) = defined_name(definition) else { continue };
             // What did not change stays the same one, so that what was derived from it stays good.
-            let known = defined_name(definition).and_then(|name| before.get(&name));
-            let same = known.filter(|known| match (&known.definition, definition.get("spec")) {
-                (Some(known), Some(spec)) => known.is_of(spec),
-                _ => false,
+            let known = before.remove(&name).filter(|known| {
+                Arc::ptr_eq(&known.object, definition)
+                    || match (&known.served.definition, definition.get("spec")) {
+                        (Some(known), Some(spec)) => known.is_of(spec),
+                        _ => false,
+                    }
             });
-            let served = same.cloned().or_else(|| served_by(definition).map(Arc::new));
-            self.defined.extend(served.map(|resource| (resource.name.clone(), resource)));
+            let served = known.map(|known| known.served).or_else(|| served_by(definition).map(Arc::new));
+            let object = Arc::clone(definition);
+            self.defined.extend(served.map(|served| (served.name.clone(), Defined { object, served })));
         }
     }
 
     pub(crate) fn get(&self, name: &GroupResource) -> Option<&Arc<ServedResource>> {
-        self.fixed.get(name).or_else(|| self.defined.get(name))
+        self.fixed.get(name).or_else(|| self.defined.get(name).map(|defined| &defined.served))
     }
 
     pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<ServedResource>> {
@@ -66,7 +78,16 @@ impl Registry {
 
     /// All resources, in the order of their groups and names.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ServedResource>> {
-        self.fixed.values().chain(self.defined.values())
+        self.fixed.values().chain(self.defined.values().map(|defined| &defined.served))
+    }
+
+    /// Resources of a version of a group.
+    pub(crate) fn of_version<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<ServedResource>> {
+        self.all().filter(move |served| served.name.group() == group && served.serves(version))
     }
 
     /// The groups with their versions, in order; the preferred version of a group first.

@@ -58,9 +58,8 @@ impl ServedResource {
     }
 
     /// The columns that a definition gives the table of a version's objects.
-    pub(crate) fn columns(&self, version: &str) -> &[PrinterColumn] {
-        let version = self.definition.as_ref().and_then(|definition| definition.version(version));
-        version.map_or(&[], |version| &version.columns)
+    pub(crate) fn columns(&self, version: &str) -> Option<&[PrinterColumn]> {
+        self.definition.as_ref()?.version(version)?.columns.as_deref()
     }
 
     /// Where `scale` finds what it shows, where that is a subresource in a version.

@@ -279,7 +279,7 @@ impl State {
 
     fn define_resources(&mut self) {
         let live: Vec<_> = self.live(&DEFINITIONS, None).filter_map(|(_, change)| change.object.clone()).collect();
-        self.registry.define(live.iter().map(Arc::as_ref));
+        self.registry.define(live.iter());
     }
 }
 

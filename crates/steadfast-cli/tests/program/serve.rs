@@ -75,6 +75,18 @@ fn token_is_random_unless_it_is_given() {
     assert!(said(&output).contains("401"), "{}", said(&output));
 }
 
+#[test]
+fn plain_http_needs_no_token() {
+    // Clients built on client-go keep their tokens to TLS.
+    let manifest = file("plain.yaml", &config_map("default", "a"));
+    let plain = Serving::start("plain.kubeconfig", &["--tls", "false", "-f", &manifest]);
+    let text = std::fs::read_to_string(&plain.kubeconfig).expect("it is written");
+    let without = text.replace(&format!("\"{}\"", token(&plain.kubeconfig)), "\"\"");
+    assert_ne!(text, without);
+    assert_eq!(config_maps(&file("plain-without.kubeconfig", &without), "default", "1").len(), 1);
+    assert_eq!(config_maps(&plain.kubeconfig, "default", "1").len(), 1, "the token is accepted as well");
+}
+
 #[cfg(unix)]
 #[test]
 fn it_ends_cleanly_when_told_to() {

@@ -22,6 +22,11 @@ pub fn schema_of(number: u64, version: &str) -> Value {
     let mut chance = Chance::of(seed);
     let mut spec = schemas::schema(&mut chance);
     spec["properties"]["replicas"] = json!({"type": "integer"});
+    spec["properties"]["marks"] = json!({"type": "array", "items": {"type": "object", "properties": {
+        "type": {"type": "string", "enum": ["Ready", "Lit"]}, "n": {"type": "integer"}, "on": {"type": "boolean"},
+        "ratio": {"type": "number"}, "tags": {"type": "array", "items": {"type": "string"}},
+        "at": {"type": "string", "enum": ["2020-02-29T00:00:00Z", "9999-01-01T00:00:00Z", "soon", ""]},
+    }}});
     let status = json!({"type": "object", "properties": {
         "phase": {"type": "string", "enum": ["A", "B"]}, "replicas": {"type": "integer"},
         "selector": {"type": "string"}, "more": schemas::schema(&mut chance),
@@ -29,16 +34,74 @@ pub fn schema_of(number: u64, version: &str) -> Value {
     json!({"type": "object", "properties": {"spec": spec, "status": status}})
 }
 
+/// Columns with the paths that public definitions use, and others that the grammar of client-go has.
+const COLUMNS: &[(&str, &str)] = &[
+    ("string", r#".spec.marks[?(@.type=="Ready")].on"#),
+    ("boolean", r#".spec.marks[?(@.type=="Ready")].on"#),
+    ("integer", ".spec.marks[?(@.type!='Lit')].n"),
+    ("string", ".spec.marks[?(@.n>2)].type"),
+    ("string", ".spec.marks[?(@.n<=2)].type"),
+    ("string", ".spec.marks[?(@.on==true)]"),
+    ("string", ".spec.marks[?(@.ratio>=1.5)].n"),
+    ("string", ".spec.marks[?(@.tags)].type"),
+    ("string", ".spec.marks[?(@.tags[0]==\"ab\")].type"),
+    ("string", ".spec.marks[*].type"),
+    ("integer", ".spec.marks[*].n"),
+    ("number", ".spec.marks[*].ratio"),
+    ("string", ".spec.marks[*].ratio"),
+    ("string", ".spec.marks[0]"),
+    ("string", ".spec.marks[-1].type"),
+    ("string", ".spec.marks[1:].type"),
+    ("string", ".spec.marks[:2:2].type"),
+    ("string", ".spec.marks[0,1].type"),
+    ("string", ".spec.marks[0]['type','n']"),
+    ("string", "..type"),
+    ("string", ".spec..tags[0]"),
+    ("string", ".spec.marks[0].type.*"),
+    ("integer", ".spec.marks[0].type.*"),
+    ("string", ".metadata.labels.a"),
+    ("string", r".metadata.labels.app\.kubernetes\.io/name"),
+    ("string", r".metadata.labels['app\.kubernetes\.io/name']"),
+    ("date", ".spec.marks[0].at"),
+    ("date", ".metadata.creationTimestamp"),
+    ("string", ".metadata.name}{.spec"),
+    ("string", "."),
+    ("string", ".spec.replicas"),
+    ("date", ".spec.replicas"),
+    ("integer", ".spec.marks[0].tags"),
+    ("string", ".spec.marks[0].tags"),
+    ("string", ".spec.marks[?(@.n)].at"),
+    ("string", ".spec.a"),
+    ("string", ".spec.b"),
+    ("string", ".spec.c.a"),
+    // Those that follow are invalid: with the first of them the columns of a table end.
+    ("string", ".spec.marks[?(@.type==\"Ready\")"),
+    ("string", ".spec.marks[x]"),
+    ("string", ".spec.marks["),
+    ("string", ".spec....a"),
+    ("string", ".spec 'a"),
+];
+
+/// Paths of one of the pool: each path is a column of some definition, the invalid ones at the end.
+fn columns(number: u64) -> Vec<Value> {
+    let mut columns = vec![
+        json!({"name": "A", "type": "string", "jsonPath": ".spec.a"}),
+        json!({"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1}),
+        json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "the age"}),
+    ];
+    let own = COLUMNS.iter().enumerate().filter(|(place, _)| *place as u64 % POOL == number);
+    columns.extend(own.map(|(place, (kind, path))| {
+        json!({"name": format!("P{place}"), "type": kind, "jsonPath": path, "description": "a path"})
+    }));
+    columns
+}
+
 /// One of the pool: every third has no subresources, every second has a deprecated version.
 pub fn definition(number: u64) -> Value {
     let version = |name: &str, storage: bool| {
         let mut version = json!({
             "name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema_of(number, name)},
-            "additionalPrinterColumns": [
-                {"name": "A", "type": "string", "jsonPath": ".spec.a"},
-                {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
-                {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "the age"},
-            ],
+            "additionalPrinterColumns": columns(number),
         });
         if !number.is_multiple_of(3) {
             version["subresources"] = json!({"status": {}, "scale": {

@@ -39,9 +39,36 @@ impl Schemas {
             properties.insert("kind".to_owned(), json!({"type": "string"}));
             properties.insert("metadata".to_owned(), self.reference(Kind::Named("meta.v1.ObjectMeta")));
         }
+        let fields = schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten();
+        for (_, field) in fields.filter(|(name, _)| *name != "metadata") {
+            self.embed(field);
+        }
         schema["x-kubernetes-group-version-kind"] = json!([identity]);
         let group: Vec<&str> = served.name.group().rsplit('.').collect();
         self.0.insert(format!("{}.{version}.{}", group.join("."), served.kind), schema);
+    }
+
+    /// Adds to each embedded resource within a schema the fields that every object has. Schemas are at most
+    /// [`schema::DEPTH`](crate::schema::DEPTH) deep.
+    fn embed(&mut self, schema: &mut Value) {
+        for key in ["items", "additionalProperties"] {
+            if let Some(inner) = schema.get_mut(key) {
+                self.embed(inner);
+            }
+        }
+        for (_, field) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+            self.embed(field);
+        }
+        if schema.get("x-kubernetes-embedded-resource") != Some(&Value::Bool(true)) {
+            return;
+        }
+        let metadata = self.reference(Kind::Named("meta.v1.ObjectMeta"));
+        schema["properties"]["apiVersion"] = json!({"type": "string"});
+        schema["properties"]["kind"] = json!({"type": "string"});
+        schema["properties"]["metadata"] = metadata;
+        if schema.get("required").is_none_or(Value::is_null) {
+            schema["required"] = json!(["apiVersion", "kind"]);
+        }
     }
 
     fn add_named(&mut self, name: &'static str) {

@@ -1,22 +1,25 @@
-//! What goes on as WebSocket: `exec`, `attach` and `portforward` of pods, of which there is only an echo.
+//! What goes on as WebSocket: watches; `exec`, `attach` and `portforward` of pods, of which there is only an echo.
 //!
 //! | room | what it is |
 //! |---|---|
 //! | `channels` | byte streams with numbers, on one WebSocket |
 //! | `command` | a command that prints its arguments, and then what it is given |
 //! | `ports` | ports at which everything comes back |
+//! | `events` | watches, one frame for each event |
+//! | `handshake` | agreement to go on as WebSocket |
 
 mod channels;
 mod command;
+mod events;
+mod handshake;
 mod ports;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Request, header};
+use http::{HeaderMap, HeaderValue, Request};
 use hyper::body::Incoming;
 use serde_json::Value;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use super::answer::Answer;
 use super::exchange::Exchange;
@@ -26,6 +29,9 @@ use super::target::Target;
 use crate::status::Status;
 use crate::storage::ObjectKey;
 use channels::Channels;
+pub(super) use events::EventSocket;
+use handshake::{Handshake, offered};
+pub(super) use handshake::offered_token;
 
 /// Where a connection of HTTP/1.1 finds what it goes on with after its last answer.
 #[derive(Clone, Default)]
@@ -76,14 +82,11 @@ pub(super) fn answer(
             Session::Command(command::Command::of(&query, subresource == Some("exec"))?)
         }
     };
-    let sessions = request.extensions_mut().remove::<Sessions>();
-    let (Some(sessions), Some(key)) = (sessions, websocket_key(request.headers())) else {
+    let Some(handshake) = Handshake::of(&mut request)? else {
         return Err(Status::bad_request("Upgrade request required"));
     };
+    let Handshake { sessions, accept, upgrade } = handshake;
     let protocol = agreed(request.headers(), session.protocols())?;
-    let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
-        .map_err(|_| Status::bad_request("the key of the WebSocket cannot be answered"))?;
-    let upgrade = hyper::upgrade::on(&mut request);
     let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
     sessions.put(Box::pin(async move {
         let Ok(upgraded) = upgrade.await else { return };
@@ -93,7 +96,7 @@ pub(super) fn answer(
             Session::Ports(ports) => ports.run(channels).await,
         }
     }));
-    Ok(Answer::switched(accept, protocol))
+    Ok(Answer::switched(accept, Some(HeaderValue::from_static(protocol))))
 }
 
 fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Status> {
@@ -117,15 +120,9 @@ fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Statu
     }
 }
 
-fn websocket_key(headers: &HeaderMap) -> Option<&HeaderValue> {
-    let upgrade = headers.get(header::UPGRADE)?.to_str().ok()?;
-    upgrade.eq_ignore_ascii_case("websocket").then(|| headers.get(header::SEC_WEBSOCKET_KEY)).flatten()
-}
-
 /// The first of the offered subprotocols that is `supported`.
 fn agreed(headers: &HeaderMap, supported: &'static [&'static str]) -> Result<&'static str, Status> {
-    let texts = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let offered: Vec<&str> = texts.flat_map(|text| text.split(',')).map(str::trim).collect();
+    let offered = offered(headers);
     let known = |offer: &&str| supported.iter().find(|protocol| *protocol == offer).copied();
     offered.iter().find_map(known).ok_or_else(|| {
         Status::new(

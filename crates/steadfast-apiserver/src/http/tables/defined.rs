@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::clock::Clock;
+use crate::jsonpath::Found;
 use crate::resources::PrinterColumn;
 use crate::storage::metadata;
 
@@ -32,80 +33,78 @@ pub(in crate::http) fn cells(columns: &[PrinterColumn], object: &Value, clock: &
     [name].into_iter().chain(columns.iter().map(|column| cell(column, object, clock))).collect()
 }
 
-/// What is at the column's path, where it is of the column's type; a time is shown as its age.
+/// First match of the column's path in the column's type; a time is shown as its age.
 fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
-    let found = found(object, &column.path);
-    let Some(first) = found.first().copied().filter(|value| !value.is_null()) else { return Value::Null };
-    match column.kind.as_str() {
-        "integer" => match first {
-            Value::Number(number) if number.is_f64() => json!(number.as_f64().unwrap_or_default() as i64),
-            Value::Number(_) => first.clone(),
-            _ => Value::Null,
-        },
-        "number" if first.is_number() => first.clone(),
-        "boolean" if first.is_boolean() => first.clone(),
-        "date" => first.as_str().map_or(Value::Null, |text| clock.age_of(text).into()),
-        "string" => {
-            let texts = found.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-            texts.collect::<Vec<_>>().join(",").into()
+    let Some(first) = column.parsed.first(object) else { return Value::Null };
+    if column.kind == "string" {
+        return first.text().into();
+    }
+    // A number in the path itself is not a number of the object, and a real server shows only the latter.
+    match (column.kind.as_str(), first) {
+        ("integer", Found::Json(Value::Number(number))) if number.is_f64() => {
+            json!(number.as_f64().unwrap_or_default() as i64)
         }
+        ("integer" | "number", Found::Json(value @ Value::Number(_))) => value.clone(),
+        ("number", Found::Float(number)) => json!(number),
+        ("boolean", Found::Json(value @ Value::Bool(_))) => value.clone(),
+        ("boolean", Found::Bool(flag)) => flag.into(),
+        ("date", Found::Json(Value::String(text))) => clock.age_of(text).into(),
+        ("date", Found::Text(text)) => clock.age_of(text).into(),
         _ => Value::Null,
     }
 }
 
-/// What a simple path finds: fields, places in lists, and `[*]` for all of them.
-fn found<'a>(object: &'a Value, path: &str) -> Vec<&'a Value> {
-    let mut found = vec![object];
-    for step in steps(path) {
-        found = match step.as_str() {
-            "*" => found.into_iter().flat_map(|value| value.as_array().into_iter().flatten()).collect(),
-            step => found
-                .into_iter()
-                .filter_map(|value| match value {
-                    Value::Array(items) => items.get(step.parse::<usize>().ok()?),
-                    value => value.get(step),
-                })
-                .collect(),
-        };
-    }
-    found
-}
-
-/// The steps of a path: names after dots, and what is in brackets; a dot that is escaped is part of a name.
-fn steps(path: &str) -> Vec<String> {
-    let mut steps = Vec::new();
-    let mut step = String::new();
-    let mut letters = path.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => step.extend(letters.next()),
-            '.' | '[' | ']' => {
-                if !step.is_empty() {
-                    steps.push(std::mem::take(&mut step));
-                }
-            }
-            '\'' | '"' => {}
-            letter => step.push(letter),
-        }
-    }
-    if !step.is_empty() {
-        steps.push(step);
-    }
-    steps
-}
-
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use serde_json::json;
 
-    use super::found;
+    use super::cells;
+    use crate::clock::Clock;
+    use crate::resources::Definition;
+
+    fn shown(kind: &str, path: &str) -> serde_json::Value {
+        let definition = Definition::of(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
+            {"name": "C", "type": kind, "jsonPath": path},
+        ]}]}));
+        let columns = definition.version("v1").and_then(|version| version.columns.as_deref()).expect("columns");
+        let object = json!({
+            "metadata": {"name": "a"}, "a": [{"b": 1, "on": true}, {"b": 2.5}], "at": "2026-01-01T00:00:00Z",
+            "status": {"conditions": [{"type": "Lit", "status": "Unknown"}]},
+        });
+        let clock = Clock::starting_at("2026-01-01T01:00:00Z".parse::<Timestamp>().expect("a time"));
+        cells(columns, &object, &clock).remove(1)
+    }
 
     #[test]
-    fn paths_lead_through_lists_and_escaped_names() {
-        let object = json!({"a": [{"b": 1}, {"b": 2}], "m": {"x.y/z": "t"}});
-        assert_eq!(found(&object, ".a[*].b"), [&json!(1), &json!(2)]);
-        assert_eq!(found(&object, ".a[1].b"), [&json!(2)]);
-        assert_eq!(found(&object, r".m.x\.y/z"), [&json!("t")]);
-        assert!(found(&object, ".a.c").is_empty());
+    fn column_with_filter_shows_the_selected_value() {
+        assert_eq!(shown("string", r#".status.conditions[?(@.type=="Lit")].status"#), "Unknown");
+    }
+
+    #[test]
+    fn string_column_shows_the_first_match() {
+        assert_eq!(shown("string", ".a[*].b"), "1");
+        assert_eq!(shown("string", ".a[1]"), "{\"b\":2.5}");
+    }
+
+    #[test]
+    fn columns_show_values_of_their_type_only() {
+        assert_eq!(shown("integer", ".a[-1].b"), 2);
+        assert_eq!(shown("number", ".a[-1].b"), 2.5);
+        assert_eq!(shown("boolean", ".a[0].on"), true);
+        assert_eq!(shown("boolean", ".a[0].b"), json!(null));
+        assert_eq!(shown("integer", ".a[7].b"), json!(null));
+        assert_eq!(shown("date", ".at"), "60m");
+        assert_eq!(shown("date", ".status.conditions[0].status"), "<invalid>");
+    }
+
+    #[test]
+    fn columns_end_before_the_first_invalid_path() {
+        let definition = Definition::of(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
+            {"name": "A", "type": "string", "jsonPath": ".a"}, {"name": "B", "type": "string", "jsonPath": ".b["},
+            {"name": "C", "type": "string", "jsonPath": ".c"},
+        ]}]}));
+        let columns = definition.version("v1").and_then(|version| version.columns.as_deref()).expect("columns");
+        assert_eq!(columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["A"]);
     }
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::kinds::is_definition;
 use super::request::WriteTarget;
+use crate::jsonpath::JsonPath;
 
 /// Warns of a new object that a real server would ask, or judge by, at each request.
 pub(super) fn warn(target: &WriteTarget, object: &Value) {
@@ -18,9 +19,30 @@ pub(super) fn warn(target: &WriteTarget, object: &Value) {
         _ if is_definition(&target.resource.name) && converts_by_webhook(object) => {
             "this server calls no webhooks: versions of these objects differ in their apiVersion alone".to_owned()
         }
-        _ => return,
+        _ => return warn_of_columns(target, object),
     };
     target.asked.warnings.add([warning]);
+    warn_of_columns(target, object);
+}
+
+/// Warns of a column whose path cannot be parsed: a real server accepts the definition as well, and its tables end before
+/// the column.
+fn warn_of_columns(target: &WriteTarget, definition: &Value) {
+    if !is_definition(&target.resource.name) {
+        return;
+    }
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    for (version_index, version) in versions.enumerate() {
+        let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
+        let paths = columns.map(|column| column.get("jsonPath").and_then(Value::as_str).unwrap_or_default());
+        let wrong = paths.enumerate().find_map(|(index, path)| Some((index, JsonPath::parse(path).err()?)));
+        target.asked.warnings.add(wrong.map(|(index, error)| {
+            format!(
+                "spec.versions[{version_index}].additionalPrinterColumns[{index}].jsonPath: {error}; tables end before \
+                 this column"
+            )
+        }));
+    }
 }
 
 fn converts_by_webhook(definition: &Value) -> bool {

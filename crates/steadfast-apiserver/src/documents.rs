@@ -1,0 +1,56 @@
+//! Encoded documents that are expensive to build, kept by path and tag.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+
+/// Number of documents kept; one for each group and version. More than that, and all are built again when requested.
+const MAX_DOCUMENTS: usize = 2048;
+
+/// Cache of encoded documents; each path has one document, that of the last tag.
+#[derive(Debug, Default)]
+pub(crate) struct DocumentCache(Mutex<BTreeMap<String, (String, Bytes)>>);
+
+impl DocumentCache {
+    /// Returns the document of a path and tag, which `build` builds if the cache does not have it.
+    ///
+    /// `build` runs without a lock. Requests at the same time may each build the document.
+    pub(crate) fn get_or_build(&self, path: &str, tag: &str, build: impl FnOnce() -> Bytes) -> Bytes {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        if let Some((_, bytes)) = known.filter(|(known, _)| known == tag) {
+            return bytes;
+        }
+        let bytes = build();
+        let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if documents.len() >= MAX_DOCUMENTS {
+            documents.clear();
+        }
+        documents.insert(path.to_owned(), (tag.to_owned(), bytes.clone()));
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use bytes::Bytes;
+
+    use super::DocumentCache;
+
+    #[test]
+    fn document_is_built_once_for_each_tag() {
+        let cache = DocumentCache::default();
+        let built = Cell::new(0);
+        let get = |path: &str, tag: &str| {
+            cache.get_or_build(path, tag, || {
+                built.set(built.get() + 1);
+                Bytes::from(format!("{path} {tag}"))
+            })
+        };
+        assert_eq!((get("a", "1"), get("a", "1"), built.get()), ("a 1".into(), "a 1".into(), 1));
+        assert_eq!((get("a", "2"), get("b", "1"), built.get()), ("a 2".into(), "b 1".into(), 3));
+        assert_eq!((get("a", "2"), get("b", "1"), built.get()), ("a 2".into(), "b 1".into(), 3));
+    }
+}

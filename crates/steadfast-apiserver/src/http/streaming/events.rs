@@ -1,0 +1,118 @@
+//! Watches over WebSocket: one frame for each event.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use futures::{SinkExt, StreamExt};
+use http::{HeaderMap, HeaderValue, Request};
+use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role};
+
+use super::handshake::{Handshake, offered};
+use crate::http::answer::{Answer, Content};
+use crate::http::body::Chunks;
+use crate::http::exchange::{Exchange, Gate};
+use crate::http::negotiate::Encoding;
+use crate::records::RequestEntry;
+use crate::status::Status;
+
+/// Length of a protobuf event, in front of the event; a frame needs none.
+const LENGTH_BYTES: usize = 4;
+
+/// WebSocket that a watch is to be sent over.
+pub(crate) struct EventSocket {
+    handshake: Handshake,
+    protocol: Option<HeaderValue>,
+}
+
+impl EventSocket {
+    /// WebSocket of a request; none if the request is a plain one.
+    pub(crate) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
+        let Some(handshake) = Handshake::of(request)? else { return Ok(None) };
+        let headers = request.headers();
+        if text(headers, "sec-websocket-version") != "13" {
+            return Err(Status::bad_request("missing or bad WebSocket Version"));
+        }
+        // A real server knows a page in a browser by its origin, and refuses a client that has none.
+        if text(headers, "origin").is_empty() {
+            return Err(Status::new(403, "Forbidden", "null origin: send an Origin header with a WebSocket request"));
+        }
+        // Events have no subprotocol of their own: one that is offered is agreed to.
+        let protocol = match offered(headers).as_slice() {
+            [] => None,
+            [protocol] => HeaderValue::from_str(protocol).ok(),
+            _ => return Err(Status::bad_request("bad protocol: offer one subprotocol at most")),
+        };
+        Ok(Some(Self { handshake, protocol }))
+    }
+
+    /// Response to a watch whose events follow over the WebSocket; unchanged if the watch was rejected.
+    pub(crate) fn carry(self, answer: Answer, exchange: &Exchange, encoding: Encoding) -> Answer {
+        let Content::Chunks(chunks) = answer.content else { return answer };
+        let Handshake { sessions, accept, upgrade } = self.handshake;
+        let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
+        sessions.put(Box::pin(async move {
+            if let Ok(upgraded) = upgrade.await {
+                send_all(chunks, upgraded, gate, &entry, encoding).await;
+            }
+            entry.finish();
+        }));
+        Answer::switched(accept, self.protocol)
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().trim()
+}
+
+/// Sends events until the watch ends or the client closes.
+async fn send_all(mut chunks: Chunks, upgraded: Upgraded, gate: Gate, entry: &RequestEntry, encoding: Encoding) {
+    let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
+    let (mut sink, mut source) = socket.split();
+    loop {
+        let mut chunk = tokio::select! {
+            received = source.next() => match received {
+                // The client has nothing to say but pings, which the socket responds to.
+                Some(Ok(message)) if !message.is_close() => continue,
+                _ => break,
+            },
+            chunk = chunks.next() => match chunk {
+                Some(chunk) => chunk,
+                None => break,
+            },
+        };
+        while let Some(frame) = next_frame(&mut chunk, encoding) {
+            gate.open().await;
+            let bytes = frame.len();
+            if sink.send(frame).await.is_err() {
+                return;
+            }
+            entry.sent(bytes);
+        }
+    }
+    // An error means that the client closed first.
+    drop(sink.close().await);
+}
+
+/// Takes the first event off a chunk. Chunks hold whole events.
+fn next_frame(chunk: &mut Bytes, encoding: Encoding) -> Option<Message> {
+    match encoding {
+        Encoding::Json => {
+            let end = chunk.iter().position(|byte| *byte == b'\n').map_or(chunk.len(), |newline| newline + 1);
+            let event = chunk.split_to(end);
+            let text = Utf8Bytes::try_from(event).ok().filter(|text| !text.is_empty())?;
+            Some(Message::Text(text))
+        }
+        Encoding::Protobuf => {
+            if chunk.len() < LENGTH_BYTES {
+                return None;
+            }
+            let length = usize::try_from(chunk.get_u32()).unwrap_or(usize::MAX).min(chunk.len());
+            Some(Message::Binary(chunk.split_to(length)))
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Agreement to go on as WebSocket.
+
+use http::{HeaderMap, HeaderValue, Request, header};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use super::Sessions;
+use crate::status::Status;
+
+/// Subprotocol that carries a bearer token: pages in a browser cannot set a header.
+const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Request that asks to go on as WebSocket, on a connection that can.
+pub(super) struct Handshake {
+    pub(super) sessions: Sessions,
+    pub(super) accept: HeaderValue,
+    pub(super) upgrade: OnUpgrade,
+}
+
+impl Handshake {
+    /// Handshake of a request; none if the request does not ask for WebSocket, or comes over HTTP/2.
+    pub(super) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
+        let sessions = request.extensions_mut().remove::<Sessions>();
+        let (Some(sessions), Some(key)) = (sessions, key(request.headers())) else { return Ok(None) };
+        let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
+            .map_err(|_| Status::bad_request("the key of the WebSocket cannot be answered"))?;
+        Ok(Some(Self { sessions, accept, upgrade: hyper::upgrade::on(request) }))
+    }
+}
+
+fn key(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let upgrade = headers.get(header::UPGRADE)?.to_str().ok()?;
+    upgrade.eq_ignore_ascii_case("websocket").then(|| headers.get(header::SEC_WEBSOCKET_KEY)).flatten()
+}
+
+/// Subprotocols that a client offers, in order; without one that carries a token.
+pub(super) fn offered(headers: &HeaderMap) -> Vec<&str> {
+    protocols(headers).filter(|protocol| !protocol.starts_with(BEARER_PREFIX)).collect()
+}
+
+/// Token that a client sends as a subprotocol, still encoded.
+pub(crate) fn offered_token(headers: &HeaderMap) -> Option<&str> {
+    protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER_PREFIX))
+}
+
+fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let texts = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim)
+}

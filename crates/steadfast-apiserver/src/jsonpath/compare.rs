@@ -1,0 +1,73 @@
+//! Operators of filters. Only values of one kind can be compared: a whole number and a fraction cannot.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use super::Found;
+
+/// Value of a kind that can be compared.
+#[derive(Clone, Copy, PartialEq)]
+enum Scalar<'a> {
+    Bool(bool),
+    Whole(i128),
+    Float(f64),
+    Text(&'a str),
+}
+
+impl<'a> Scalar<'a> {
+    fn of(found: Found<'a>) -> Result<Self, String> {
+        Ok(match found {
+            Found::Json(Value::Bool(flag)) => Self::Bool(*flag),
+            Found::Bool(flag) => Self::Bool(flag),
+            Found::Json(Value::String(text)) => Self::Text(text),
+            Found::Text(text) => Self::Text(text),
+            Found::Int(number) => Self::Whole(number.into()),
+            Found::Byte(byte) => Self::Whole(byte.into()),
+            Found::Float(number) => Self::Float(number),
+            Found::Json(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+                (Some(whole), _) => Self::Whole(whole.into()),
+                (None, Some(float)) => Self::Float(float),
+                (None, None) => return Err(invalid_type()),
+            },
+            Found::Json(Value::Null | Value::Array(_) | Value::Object(_)) => return Err(invalid_type()),
+        })
+    }
+
+    fn is_equal(self, other: Self) -> Result<bool, String> {
+        if std::mem::discriminant(&self) == std::mem::discriminant(&other) {
+            Ok(self == other)
+        } else {
+            Err("incompatible types for comparison".to_owned())
+        }
+    }
+
+    fn is_less(self, other: Self) -> Result<bool, String> {
+        match (self, other) {
+            (Self::Whole(one), Self::Whole(other)) => Ok(one < other),
+            (Self::Float(one), Self::Float(other)) => Ok(one.partial_cmp(&other) == Some(Ordering::Less)),
+            (Self::Text(one), Self::Text(other)) => Ok(one < other),
+            (Self::Bool(_), Self::Bool(_)) => Err(invalid_type()),
+            _ => Err("incompatible types for comparison".to_owned()),
+        }
+    }
+}
+
+fn invalid_type() -> String {
+    "invalid type for comparison".to_owned()
+}
+
+/// Result of `left operator right`.
+pub(super) fn holds(left: Found<'_>, operator: &str, right: Found<'_>) -> Result<bool, String> {
+    let (left, right) = (Scalar::of(left)?, Scalar::of(right)?);
+    let at_most = || Ok(left.is_less(right)? || left.is_equal(right)?);
+    match operator {
+        "==" => left.is_equal(right),
+        "!=" => left.is_equal(right).map(|equal| !equal),
+        "<" => left.is_less(right),
+        "<=" => at_most(),
+        ">" => at_most().map(|at_most: bool| !at_most),
+        ">=" => left.is_less(right).map(|less| !less),
+        other => Err(format!("unrecognized filter operator {other}")),
+    }
+}

@@ -1,0 +1,282 @@
+//! Evaluation of a path over a JSON value.
+//!
+//! client-go leaves some results to the order of its maps; here, fields come in the order of the object.
+
+use serde_json::Value;
+
+use super::node::{Filter, Node, Slice};
+use super::{Found, compare};
+
+/// Number of values that the evaluation of a path may visit. `..` followed by `..` would visit a power of the object's
+/// size.
+const MAX_VISITED: usize = 100_000;
+/// Number of `range` blocks within each other.
+const MAX_RANGES: usize = 32;
+
+/// Failed evaluation.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) why: String,
+    /// Whether the failed step still had values. A filter without an operator takes these for existence.
+    has_values: bool,
+}
+
+impl Failed {
+    fn with(values: bool, why: impl Into<String>) -> Self {
+        Self { why: why.into(), has_values: values }
+    }
+}
+
+type Results<'a> = Vec<Found<'a>>;
+
+/// Evaluation of one path over one object.
+pub(super) struct Evaluation<'a> {
+    nodes: &'a [Node],
+    visited: usize,
+    /// `range` words met whose block has not started.
+    starting: usize,
+    /// Blocks that are open.
+    open: usize,
+    /// `end` words met whose block has not ended.
+    ending: usize,
+    /// Position of the last action with an `end`.
+    last_end: Option<usize>,
+}
+
+impl<'a> Evaluation<'a> {
+    pub(super) fn new(nodes: &'a [Node]) -> Self {
+        Self { nodes, visited: 0, starting: 0, open: 0, ending: 0, last_end: None }
+    }
+
+    /// Results of each action.
+    pub(super) fn find(mut self, object: &'a Value) -> Result<Vec<Results<'a>>, Failed> {
+        self.actions(0, Found::Json(object))
+    }
+
+    /// Evaluates the actions from a position on, to the `end` of the enclosing block.
+    fn actions(&mut self, from: usize, input: Found<'a>) -> Result<Vec<Results<'a>>, Failed> {
+        let mut all = Vec::new();
+        let mut position = from;
+        while let Some(node) = self.nodes.get(position) {
+            let results = self.walk(vec![input], node)?;
+            if self.ending > 0 && self.ending <= self.open {
+                self.ending -= 1;
+                self.last_end = Some(position);
+                break;
+            }
+            if self.starting == 0 {
+                all.push(results);
+                position += 1;
+                continue;
+            }
+            self.starting -= 1;
+            self.open += 1;
+            if self.open > MAX_RANGES {
+                return Err(Failed::with(false, format!("more than {MAX_RANGES} ranges within each other")));
+            }
+            // Without results, the block is still evaluated once: only so its end is found.
+            let is_empty = results.is_empty();
+            let inputs = if is_empty { vec![Found::Json(&Value::Null)] } else { results };
+            for input in inputs {
+                let within = self.actions(position + 1, input)?;
+                if !is_empty {
+                    all.extend(within);
+                }
+            }
+            self.open -= 1;
+            position = self.last_end.filter(|end| *end > position).unwrap_or(position) + 1;
+        }
+        Ok(all)
+    }
+
+    fn walk(&mut self, input: Results<'a>, node: &'a Node) -> Result<Results<'a>, Failed> {
+        let results = match node {
+            Node::List(nodes) => return self.list(input, nodes),
+            Node::Text(text) => vec![Found::Text(text)],
+            Node::Int(number) => vec![Found::Int(*number); input.len()],
+            Node::Float(number) => vec![Found::Float(*number); input.len()],
+            Node::Bool(flag) => vec![Found::Bool(*flag); input.len()],
+            Node::Field(name) => field(&input, name),
+            Node::Wildcard => self.wildcard(&input)?,
+            Node::Recursive => self.descend(input)?,
+            Node::Slice(of) => self.slice(&input, of)?,
+            Node::Union(alternatives) => self.union(&input, alternatives)?,
+            Node::Filter(filter) => self.filter(&input, filter)?,
+            Node::Word(word) => self.word(input, word)?,
+        };
+        self.charge(results.len() + 1)?;
+        Ok(results)
+    }
+
+    fn charge(&mut self, values: usize) -> Result<(), Failed> {
+        self.visited = self.visited.saturating_add(values);
+        if self.visited <= MAX_VISITED {
+            return Ok(());
+        }
+        Err(Failed::with(false, format!("the path visits more than {MAX_VISITED} values")))
+    }
+
+    fn list(&mut self, input: Results<'a>, nodes: &'a [Node]) -> Result<Results<'a>, Failed> {
+        nodes.iter().try_fold(input, |values, node| self.walk(values, node))
+    }
+
+    fn word(&mut self, input: Results<'a>, word: &str) -> Result<Results<'a>, Failed> {
+        match word {
+            "range" => {
+                self.starting += 1;
+                Ok(input)
+            }
+            "end" if self.open > 0 => {
+                self.ending += 1;
+                Ok(Vec::new())
+            }
+            "end" => Err(Failed::with(false, "not in range, nothing to end")),
+            other => Err(Failed::with(!input.is_empty(), format!("unrecognized identifier {other}"))),
+        }
+    }
+
+    /// All values below the input that have children, each before its children.
+    fn descend(&mut self, input: Results<'a>) -> Result<Results<'a>, Failed> {
+        let mut results = Vec::new();
+        // A stack in place of recursion: the last value is the next.
+        let mut pending: Results<'a> = input.into_iter().rev().collect();
+        while let Some(value) = pending.pop() {
+            self.charge(1)?;
+            let within = children(value);
+            if !within.is_empty() {
+                results.push(value);
+                pending.extend(within.into_iter().rev());
+            }
+        }
+        Ok(results)
+    }
+
+    fn wildcard(&mut self, input: &[Found<'a>]) -> Result<Results<'a>, Failed> {
+        let mut results = Vec::new();
+        for value in input {
+            let within = children(*value);
+            self.charge(within.len())?;
+            results.extend(within);
+        }
+        Ok(results)
+    }
+
+    fn slice(&mut self, input: &[Found<'a>], of: &Slice) -> Result<Results<'a>, Failed> {
+        let mut results = Vec::new();
+        for value in input {
+            let items = match value {
+                Found::Json(Value::Null) => continue,
+                Found::Json(Value::Array(items)) => items,
+                other => return Err(Failed::with(true, format!("{} is not array or slice", other.text()))),
+            };
+            let Some((start, end)) = bounds(of, items.len())? else { return Ok(results) };
+            let step = match of.step {
+                None => 1,
+                Some(step) => usize::try_from(step)
+                    .ok()
+                    .filter(|step| *step > 0)
+                    .ok_or_else(|| Failed::with(true, "step must be > 0"))?,
+            };
+            self.charge(end - start)?;
+            results.extend(items[start..end].iter().step_by(step).map(Found::Json));
+        }
+        Ok(results)
+    }
+
+    fn union(&mut self, input: &Results<'a>, alternatives: &'a [Vec<Node>]) -> Result<Results<'a>, Failed> {
+        let mut results = Vec::new();
+        for alternative in alternatives {
+            let found = self.list(input.clone(), alternative);
+            results.extend(found.map_err(|failed| Failed::with(!input.is_empty(), failed.why))?);
+        }
+        Ok(results)
+    }
+
+    fn filter(&mut self, input: &Results<'a>, filter: &'a Filter) -> Result<Results<'a>, Failed> {
+        let mut results = Vec::new();
+        for value in input {
+            let Found::Json(Value::Array(items)) = value else {
+                return Err(Failed::with(true, format!("{} is not array or slice and cannot be filtered", value.text())));
+            };
+            for item in items {
+                let item = Found::Json(item);
+                if self.passes(item, filter).map_err(|failed| Failed::with(true, failed.why))? {
+                    results.push(item);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    fn passes(&mut self, item: Found<'a>, filter: &'a Filter) -> Result<bool, Failed> {
+        let left = self.list(vec![item], &filter.left);
+        let Some((operator, right)) = &filter.comparison else {
+            return match left {
+                Ok(values) => Ok(!values.is_empty()),
+                // The budget is spent for good.
+                Err(failed) if self.visited > MAX_VISITED => Err(failed),
+                Err(failed) => Ok(failed.has_values),
+            };
+        };
+        let Some(left) = single(&left?)? else { return Ok(false) };
+        let Some(right) = single(&self.list(vec![item], right)?)? else { return Ok(false) };
+        compare::holds(left, operator, right).map_err(|why| Failed::with(true, why))
+    }
+}
+
+fn single<'a>(values: &[Found<'a>]) -> Result<Option<Found<'a>>, Failed> {
+    match values {
+        [] => Ok(None),
+        [value] => Ok(Some(*value)),
+        _ => Err(Failed::with(true, "can only compare one element at a time")),
+    }
+}
+
+fn field<'a>(input: &[Found<'a>], name: &str) -> Results<'a> {
+    let found = input.iter().filter_map(|value| match value {
+        Found::Json(Value::Object(fields)) => fields.get(name),
+        _ => None,
+    });
+    found.map(Found::Json).collect()
+}
+
+/// Items of a list, values of an object, bytes of a string.
+fn children(value: Found<'_>) -> Results<'_> {
+    match value {
+        Found::Json(Value::Object(fields)) => fields.values().map(Found::Json).collect(),
+        Found::Json(Value::Array(items)) => items.iter().map(Found::Json).collect(),
+        Found::Json(Value::String(text)) => text.bytes().map(Found::Byte).collect(),
+        Found::Text(text) => text.bytes().map(Found::Byte).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Positions of the first item and behind the last; none if the slice is empty, which ends the evaluation of the node.
+fn bounds(of: &Slice, length: usize) -> Result<Option<(usize, usize)>, Failed> {
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
+    let mut start = of.start.unwrap_or(0);
+    if start < 0 {
+        start = start.saturating_add(length);
+    }
+    let mut end = match (of.is_index, of.end) {
+        (true, _) => of.start.unwrap_or(0).saturating_add(1),
+        (false, Some(end)) => end,
+        (false, None) => length,
+    };
+    if end < 0 || (end == 0 && of.is_index) {
+        end = end.saturating_add(length);
+    }
+    if start == end {
+        return Ok(None);
+    }
+    let out_of_bounds = |index: i64| {
+        Failed::with(true, format!("array index out of bounds: index {index}, length {length}"))
+    };
+    let place = |index: i64| usize::try_from(index).ok().filter(|_| index <= length);
+    let first = place(start).filter(|_| start < length).ok_or_else(|| out_of_bounds(start))?;
+    let last = place(end).ok_or_else(|| out_of_bounds(end.saturating_sub(1)))?;
+    if first > last {
+        return Err(Failed::with(true, format!("starting index {start} is greater than ending index {end}")));
+    }
+    Ok(Some((first, last)))
+}

@@ -1,0 +1,295 @@
+//! Parser of paths. A path is what stands between the braces of an action; further actions may follow.
+
+use std::fmt;
+
+use super::node::{Filter, Node, Slice};
+use super::unquote::unquote;
+
+/// Number of actions within each other: filters and unions have operands that are paths.
+const MAX_NESTING: usize = 32;
+
+/// Invalid path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ParseError {
+    /// Byte offset in the path.
+    pub(crate) at: usize,
+    message: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.message, self.at)
+    }
+}
+
+/// Nodes of a path without its outer braces.
+pub(super) fn action_list(path: &str) -> Result<Vec<Node>, ParseError> {
+    template(path, 0, 0)
+}
+
+/// Parses `{text}`; `offset` is the offset of the text in the whole path.
+fn template(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
+    if nesting > MAX_NESTING {
+        return Err(ParseError { at: offset, message: format!("more than {MAX_NESTING} actions within each other") });
+    }
+    let braced = format!("{{{text}}}");
+    let mut parser = Parser { text: &braced, position: 0, start: 0, offset, nesting };
+    let mut nodes = Vec::new();
+    loop {
+        // Text between actions, then an action.
+        let rest = &braced[parser.position..];
+        let Some(brace) = rest.find('{') else {
+            if !rest.is_empty() {
+                nodes.push(Node::Text(rest.to_owned()));
+            }
+            return Ok(nodes);
+        };
+        if brace > 0 {
+            nodes.push(Node::Text(rest[..brace].to_owned()));
+        }
+        parser.position += brace + 1;
+        nodes.push(Node::List(parser.action()?));
+    }
+}
+
+/// Nodes of an operand: the first action of the text.
+fn operand(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
+    let first = template(text, offset, nesting + 1)?.into_iter().next();
+    Ok(match first {
+        Some(Node::List(nodes)) => nodes,
+        other => other.into_iter().collect(),
+    })
+}
+
+struct Parser<'t> {
+    /// Path in braces.
+    text: &'t str,
+    position: usize,
+    /// Start of the node that is being read.
+    start: usize,
+    offset: usize,
+    nesting: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn error(&self, message: impl Into<String>) -> ParseError {
+        // Without the brace that was put in front.
+        ParseError { at: self.offset + self.position.saturating_sub(1), message: message.into() }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.position..].chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let letter = self.peek()?;
+        self.position += letter.len_utf8();
+        Some(letter)
+    }
+
+    fn takes(&mut self, prefix: &str) -> bool {
+        let is_next = self.text[self.position..].starts_with(prefix);
+        if is_next {
+            self.position += prefix.len();
+        }
+        is_next
+    }
+
+    /// Text since the start of the node.
+    fn taken(&self) -> &'t str {
+        &self.text[self.start..self.position]
+    }
+
+    /// Parses up to the closing brace, which is consumed.
+    fn action(&mut self) -> Result<Vec<Node>, ParseError> {
+        let mut nodes = Vec::new();
+        loop {
+            self.start = self.position;
+            if self.takes("}") {
+                return Ok(nodes);
+            }
+            if self.takes("[?(") {
+                nodes.push(self.filter()?);
+                continue;
+            }
+            if self.takes("..") {
+                self.recursive(&mut nodes)?;
+                continue;
+            }
+            match self.next() {
+                None | Some('\r' | '\n') => return Err(self.error("unclosed action")),
+                // Spaces separate; the current object and the root are the input itself.
+                Some(' ' | '@' | '$') => {}
+                Some('[') => self.brackets(&mut nodes)?,
+                Some(quote @ ('"' | '\'')) => nodes.push(self.quoted(quote)?),
+                Some('.') => nodes.push(self.field()),
+                Some(letter) if matches!(letter, '+' | '-') || letter.is_ascii_digit() => nodes.push(self.number()?),
+                Some(letter) if is_word(letter) => nodes.push(self.word()),
+                Some(letter) => {
+                    return Err(self.error(format!("unrecognized character in action: {letter:?}")));
+                }
+            }
+        }
+    }
+
+    fn recursive(&mut self, nodes: &mut Vec<Node>) -> Result<(), ParseError> {
+        if nodes.last() == Some(&Node::Recursive) {
+            return Err(self.error("invalid multiple recursive descent"));
+        }
+        nodes.push(Node::Recursive);
+        if self.peek().is_some_and(is_word) {
+            self.start = self.position;
+            nodes.push(self.field());
+        }
+        Ok(())
+    }
+
+    /// Name after a dot, up to a terminator that no backslash escapes.
+    fn field(&mut self) -> Node {
+        let from = self.position;
+        while let Some(letter) = self.peek().filter(|letter| !is_terminator(*letter)) {
+            self.next();
+            if letter == '\\' {
+                self.next();
+            }
+        }
+        match &self.text[from..self.position] {
+            "*" => Node::Wildcard,
+            name => Node::Field(name.replace('\\', "")),
+        }
+    }
+
+    fn word(&mut self) -> Node {
+        while self.peek().is_some_and(|letter| !is_terminator(letter)) {
+            self.next();
+        }
+        match self.taken() {
+            "true" => Node::Bool(true),
+            "false" => Node::Bool(false),
+            word => Node::Word(word.to_owned()),
+        }
+    }
+
+    fn number(&mut self) -> Result<Node, ParseError> {
+        while self.peek().is_some_and(|letter| letter == '.' || letter.is_ascii_digit()) {
+            self.next();
+        }
+        let text = self.taken();
+        if let Ok(number) = text.parse() {
+            return Ok(Node::Int(number));
+        }
+        let float = text.parse().ok().filter(|float: &f64| float.is_finite());
+        float.map(Node::Float).ok_or_else(|| self.error(format!("cannot parse number {text}")))
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<Node, ParseError> {
+        loop {
+            match self.next() {
+                None | Some('\n') => return Err(self.error("unterminated quoted string")),
+                Some(letter) if letter == quote && !self.text[..self.position - 1].ends_with('\\') => break,
+                Some(_) => {}
+            }
+        }
+        let text = self.taken();
+        let unquoted = unquote(text).ok_or_else(|| self.error(format!("unquote string {text} error invalid syntax")))?;
+        Ok(Node::Text(unquoted))
+    }
+
+    /// `[…]` other than a filter: a union, a quoted name, an index or a slice.
+    fn brackets(&mut self, nodes: &mut Vec<Node>) -> Result<(), ParseError> {
+        let from = self.position;
+        loop {
+            match self.next() {
+                None | Some('\n') => return Err(self.error("unterminated array")),
+                Some(']') => break,
+                Some(_) => {}
+            }
+        }
+        let text = &self.text[from..self.position - 1];
+        let offset = self.offset + from - 1;
+        if text.contains(',') {
+            let mut alternatives = Vec::new();
+            let mut at = offset;
+            for alternative in text.split(',') {
+                let trimmed = alternative.trim_matches(' ');
+                // The offset of the bracket that is put in front.
+                alternatives.push(operand(&format!("[{trimmed}]"), at.saturating_sub(1), self.nesting)?);
+                at += alternative.len() + 1;
+            }
+            nodes.push(Node::Union(alternatives));
+            return Ok(());
+        }
+        let name = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+        if let Some(name) = name.filter(|name| !name.contains('\'')) {
+            // A dot in the name separates names unless it is escaped.
+            nodes.extend(operand(&format!(".{name}"), offset, self.nesting)?);
+            return Ok(());
+        }
+        nodes.push(Node::Slice(self.slice(text)?));
+        Ok(())
+    }
+
+    fn slice(&self, text: &str) -> Result<Slice, ParseError> {
+        let text = if text == "*" { ":" } else { text };
+        let parts: Vec<&str> = text.split(':').collect();
+        let is_index = |part: &&str| part.strip_prefix('-').unwrap_or(part).bytes().all(|byte| byte.is_ascii_digit());
+        if parts.len() > 3 || !parts.iter().all(is_index) {
+            return Err(self.error(format!("invalid array index {text}")));
+        }
+        let bound = |part: usize| match parts.get(part).copied().unwrap_or_default() {
+            "" => Ok(None),
+            digits => digits.parse().map(Some).map_err(|_| self.error(format!("array index {digits} is not a number"))),
+        };
+        Ok(Slice { start: bound(0)?, end: bound(1)?, step: bound(2)?, is_index: parts.len() == 1 })
+    }
+
+    /// What follows `[?(`, up to `)]`.
+    fn filter(&mut self) -> Result<Node, ParseError> {
+        let from = self.position;
+        let mut quote = None;
+        let mut is_closed = false;
+        loop {
+            match self.next() {
+                None | Some('\n') => return Err(self.error("unterminated filter")),
+                Some(letter @ ('"' | '\'')) => match quote {
+                    None => quote = Some(letter),
+                    Some(open) if open == letter && !self.text[..self.position - 1].ends_with('\\') => is_closed = true,
+                    Some(_) => {}
+                },
+                // Within a quoted operand, a parenthesis is text.
+                Some(')') if quote.is_some() == is_closed => break,
+                Some(_) => {}
+            }
+        }
+        let text = &self.text[from..self.position - 1];
+        if self.next() != Some(']') {
+            return Err(self.error("unclosed array expect ]"));
+        }
+        let offset = self.offset + from - 1;
+        let Some((left, operator, right)) = comparison(text) else {
+            return Ok(Node::Filter(Filter { left: operand(text, offset, self.nesting)?, comparison: None }));
+        };
+        let behind = offset + left.len() + operator.len();
+        Ok(Node::Filter(Filter {
+            left: operand(left, offset, self.nesting)?,
+            comparison: Some((operator.to_owned(), operand(right, behind, self.nesting)?)),
+        }))
+    }
+}
+
+/// Left operand, operator and right operand, none of them empty. The operator is every letter of `!<>=` in a row.
+fn comparison(text: &str) -> Option<(&str, &str, &str)> {
+    let is_operator = |letter: char| matches!(letter, '!' | '<' | '>' | '=');
+    let start = text.find(is_operator).filter(|start| *start > 0)?;
+    let rest = &text[start..];
+    let length = rest.find(|letter| !is_operator(letter)).unwrap_or(rest.len() - 1);
+    (length > 0).then(|| (&text[..start], &rest[..length], &rest[length..]))
+}
+
+fn is_terminator(letter: char) -> bool {
+    matches!(letter, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+}
+
+fn is_word(letter: char) -> bool {
+    letter == '_' || letter.is_alphanumeric()
+}
