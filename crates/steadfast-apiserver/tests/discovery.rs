@@ -230,10 +230,8 @@ async fn openapi_tag_changes_with_the_definitions_of_its_version_only() {
     server.create(&definition("v1", "one")).unwrap();
     let tags = async |client: &mut Client| {
         let (_, index) = client.get("/openapi/v3").await;
-        ["apis/example.com/v1", "apis/apps/v1"].map(|path| {
-            let url = index["paths"][path]["serverRelativeURL"].as_str().expect("a document").to_owned();
-            url
-        })
+        ["apis/example.com/v1", "apis/apps/v1"]
+            .map(|path| index["paths"][path]["serverRelativeURL"].as_str().expect("a document").to_owned())
     };
     let before = tags(&mut client).await;
     let response = client.request(Method::GET, &before[0], &[], &Value::Null).await.unwrap();

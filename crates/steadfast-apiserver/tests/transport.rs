@@ -147,8 +147,7 @@ async fn watch_over_websocket_agrees_to_one_subprotocol_and_reads_its_token() {
     let wrong = with("d3Jvbmc");
     assert_eq!(code(watch_socket(&server, &path, &[origin, ("sec-websocket-protocol", &wrong)]).await), 401);
     let right = with("c2VjcmV0");
-    let mut socket =
-        watch_socket(&server, &path, &[origin, ("sec-websocket-protocol", &right)]).await.expect("101");
+    let mut socket = watch_socket(&server, &path, &[origin, ("sec-websocket-protocol", &right)]).await.expect("101");
     assert_eq!(next_event(&mut socket).await, ("ADDED".into(), "a".into()));
     assert_eq!(code(watch_socket(&server, &path, &[("authorization", "Bearer secret")]).await), 403, "no origin");
     let refused = format!("{path}&fieldSelector=odd%3Da");
@@ -172,6 +171,7 @@ async fn anonymous_server_rejects_wrong_tokens_and_other_origins() {
         let (code, body) = client.call_with(Method::GET, CONFIG_MAPS, headers, &Value::Null).await.unwrap();
         assert_eq!(code, expected, "{headers:?}: {body}");
     }
-    let request = Request::builder().uri(CONFIG_MAPS).header("host", "rebound.example:80").body(Full::default()).unwrap();
+    let request =
+        Request::builder().uri(CONFIG_MAPS).header("host", "rebound.example:80").body(Full::default()).unwrap();
     assert_eq!(client.send(request).await.unwrap().status(), 403);
 }

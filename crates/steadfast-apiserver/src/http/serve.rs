@@ -250,10 +250,8 @@ async fn of_target(
         }
         Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
     };
-    let socket = match Query::parse(request.uri().query().unwrap_or_default()).is_watch() {
-        true => streaming::EventSocket::of(&mut request)?,
-        false => None,
-    };
+    let is_watch = Query::parse(request.uri().query().unwrap_or_default()).is_watch();
+    let socket = if is_watch { streaming::EventSocket::of(&mut request)? } else { None };
     let (head, body) = request.into_parts();
     let text = |name: header::HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let query = Query::parse(head.uri.query().unwrap_or_default());

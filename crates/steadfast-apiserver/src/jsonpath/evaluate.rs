@@ -196,7 +196,10 @@ impl<'a> Evaluation<'a> {
         let mut results = Vec::new();
         for value in input {
             let Found::Json(Value::Array(items)) = value else {
-                return Err(Failed::with(true, format!("{} is not array or slice and cannot be filtered", value.text())));
+                return Err(Failed::with(
+                    true,
+                    format!("{} is not array or slice and cannot be filtered", value.text()),
+                ));
             };
             for item in items {
                 let item = Found::Json(item);
@@ -269,9 +272,8 @@ fn bounds(of: &Slice, length: usize) -> Result<Option<(usize, usize)>, Failed> {
     if start == end {
         return Ok(None);
     }
-    let out_of_bounds = |index: i64| {
-        Failed::with(true, format!("array index out of bounds: index {index}, length {length}"))
-    };
+    let out_of_bounds =
+        |index: i64| Failed::with(true, format!("array index out of bounds: index {index}, length {length}"));
     let place = |index: i64| usize::try_from(index).ok().filter(|_| index <= length);
     let first = place(start).filter(|_| start < length).ok_or_else(|| out_of_bounds(start))?;
     let last = place(end).ok_or_else(|| out_of_bounds(end.saturating_sub(1)))?;

@@ -1,4 +1,4 @@
-//! JSONPath in the dialect of client-go, in which the printer columns of a definition are written.
+//! `JSONPath` in the dialect of client-go, in which the printer columns of a definition are written.
 //!
 //! The dialect is older than RFC 9535 and differs from the RFC in slices, filters, escapes and errors. A path may
 //! consist of several actions: `.items}{.name` is valid, and so is a `range` with its `end`.

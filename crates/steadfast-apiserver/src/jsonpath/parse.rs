@@ -191,7 +191,8 @@ impl<'t> Parser<'t> {
             }
         }
         let text = self.taken();
-        let unquoted = unquote(text).ok_or_else(|| self.error(format!("unquote string {text} error invalid syntax")))?;
+        let unquoted =
+            unquote(text).ok_or_else(|| self.error(format!("unquote string {text} error invalid syntax")))?;
         Ok(Node::Text(unquoted))
     }
 

@@ -122,8 +122,8 @@ fn descents_within_each_other_are_bounded() {
 #[test]
 fn random_paths_neither_panic_nor_run_away() {
     let pieces = [
-        ".a", "..", "[*]", "[0]", "[-1:]", "[?(@.a", ")]", "==", "\"x\"", "'", "\\", "{", "}", "range ", "end", ",", "[",
-        "]", "@", "$", "1.5", "-", ".*", "é", "\n", " ", "true", "\\x4", "(",
+        ".a", "..", "[*]", "[0]", "[-1:]", "[?(@.a", ")]", "==", "\"x\"", "'", "\\", "{", "}", "range ", "end", ",",
+        "[", "]", "@", "$", "1.5", "-", ".*", "é", "\n", " ", "true", "\\x4", "(",
     ];
     let nested = (0..9).fold(json!([1]), |within, _| json!({"a": [within.clone(), within, "x"]}));
     let mut state = 7_u64;

@@ -81,7 +81,7 @@ fn plain_http_needs_no_token() {
     let manifest = file("plain.yaml", &config_map("default", "a"));
     let plain = Serving::start("plain.kubeconfig", &["--tls", "false", "-f", &manifest]);
     let text = std::fs::read_to_string(&plain.kubeconfig).expect("it is written");
-    let without = text.replace(&format!("\"{}\"", token(&plain.kubeconfig)), "\"\"");
+    let without = text.replace("\"token\":", "\"unused\":");
     assert_ne!(text, without);
     assert_eq!(config_maps(&file("plain-without.kubeconfig", &without), "default", "1").len(), 1);
     assert_eq!(config_maps(&plain.kubeconfig, "default", "1").len(), 1, "the token is accepted as well");

@@ -1,15 +1,31 @@
 //! Agreement to go on as WebSocket.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, header};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::Sessions;
 use crate::status::Status;
 
 /// Subprotocol that carries a bearer token: pages in a browser cannot set a header.
 const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Where a connection of HTTP/1.1 finds what it goes on with after its last answer.
+#[derive(Clone, Default)]
+pub(crate) struct Sessions(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+
+impl Sessions {
+    pub(super) fn put(&self, session: BoxFuture<'static, ()>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    }
+
+    pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 /// Request that asks to go on as WebSocket, on a connection that can.
 pub(super) struct Handshake {

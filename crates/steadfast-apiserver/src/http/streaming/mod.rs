@@ -14,9 +14,8 @@ mod events;
 mod handshake;
 mod ports;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request};
 use hyper::body::Incoming;
 use serde_json::Value;
@@ -30,22 +29,9 @@ use crate::status::Status;
 use crate::storage::ObjectKey;
 use channels::Channels;
 pub(super) use events::EventSocket;
-use handshake::{Handshake, offered};
+pub(crate) use handshake::Sessions;
 pub(super) use handshake::offered_token;
-
-/// Where a connection of HTTP/1.1 finds what it goes on with after its last answer.
-#[derive(Clone, Default)]
-pub(crate) struct Sessions(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
-
-impl Sessions {
-    fn put(&self, session: BoxFuture<'static, ()>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
-    }
-
-    pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
+use handshake::{Handshake, offered};
 
 /// What a request wants to go on as.
 enum Session {

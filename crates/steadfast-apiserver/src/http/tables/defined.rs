@@ -44,9 +44,9 @@ fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
         ("integer", Found::Json(Value::Number(number))) if number.is_f64() => {
             json!(number.as_f64().unwrap_or_default() as i64)
         }
-        ("integer" | "number", Found::Json(value @ Value::Number(_))) => value.clone(),
+        ("integer" | "number", Found::Json(value @ Value::Number(_)))
+        | ("boolean", Found::Json(value @ Value::Bool(_))) => value.clone(),
         ("number", Found::Float(number)) => json!(number),
-        ("boolean", Found::Json(value @ Value::Bool(_))) => value.clone(),
         ("boolean", Found::Bool(flag)) => flag.into(),
         ("date", Found::Json(Value::String(text))) => clock.age_of(text).into(),
         ("date", Found::Text(text)) => clock.age_of(text).into(),
@@ -64,9 +64,10 @@ mod tests {
     use crate::resources::Definition;
 
     fn shown(kind: &str, path: &str) -> serde_json::Value {
-        let definition = Definition::of(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
-            {"name": "C", "type": kind, "jsonPath": path},
-        ]}]}));
+        let definition =
+            Definition::of(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
+                {"name": "C", "type": kind, "jsonPath": path},
+            ]}]}));
         let columns = definition.version("v1").and_then(|version| version.columns.as_deref()).expect("columns");
         let object = json!({
             "metadata": {"name": "a"}, "a": [{"b": 1, "on": true}, {"b": 2.5}], "at": "2026-01-01T00:00:00Z",
@@ -100,10 +101,11 @@ mod tests {
 
     #[test]
     fn columns_end_before_the_first_invalid_path() {
-        let definition = Definition::of(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
-            {"name": "A", "type": "string", "jsonPath": ".a"}, {"name": "B", "type": "string", "jsonPath": ".b["},
-            {"name": "C", "type": "string", "jsonPath": ".c"},
-        ]}]}));
+        let definition =
+            Definition::of(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
+                {"name": "A", "type": "string", "jsonPath": ".a"}, {"name": "B", "type": "string", "jsonPath": ".b["},
+                {"name": "C", "type": "string", "jsonPath": ".c"},
+            ]}]}));
         let columns = definition.version("v1").and_then(|version| version.columns.as_deref()).expect("columns");
         assert_eq!(columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["A"]);
     }
