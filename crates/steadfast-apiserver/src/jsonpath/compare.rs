@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::Found;
+use super::found::Found;
 
 /// Value of a kind that can be compared.
 #[derive(Clone, Copy, PartialEq)]

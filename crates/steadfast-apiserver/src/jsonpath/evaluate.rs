@@ -4,8 +4,9 @@
 
 use serde_json::Value;
 
+use super::compare;
+use super::found::Found;
 use super::node::{Filter, Node, Slice};
-use super::{Found, compare};
 
 /// Number of values that the evaluation of a path may visit. `..` followed by `..` would visit a power of the object's
 /// size.

@@ -8,11 +8,13 @@
 //! | `node` | parsed paths |
 //! | `parse` | text to nodes, with the position of an error |
 //! | `unquote` | quoted strings with Go's escapes |
+//! | `found` | values that a path finds |
 //! | `evaluate` | nodes over a JSON value, within a budget |
 //! | `compare` | operators of filters |
 
 mod compare;
 mod evaluate;
+mod found;
 mod node;
 mod parse;
 #[cfg(test)]
@@ -21,32 +23,16 @@ mod unquote;
 
 use serde_json::Value;
 
-use crate::schema::go;
 use evaluate::{Evaluation, Failed};
 use node::Node;
 
+pub(crate) use found::Found;
 pub(crate) use parse::ParseError;
 
 /// Parsed path.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JsonPath {
     nodes: Vec<Node>,
-}
-
-/// Value that a path finds: part of the object, or computed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Found<'a> {
-    Json(&'a Value),
-    /// Number in the path itself.
-    Int(i64),
-    /// Number in the path itself.
-    Float(f64),
-    /// `true` or `false` in the path itself.
-    Bool(bool),
-    /// Text in the path itself.
-    Text(&'a str),
-    /// Byte of a string: a wildcard iterates over the bytes of a string.
-    Byte(u8),
 }
 
 impl JsonPath {
@@ -63,21 +49,5 @@ impl JsonPath {
     /// First result of the first action; none if evaluation fails, as a printer column shows it.
     pub(crate) fn first<'a>(&'a self, object: &'a Value) -> Option<Found<'a>> {
         self.find(object).ok()?.first()?.first().copied()
-    }
-}
-
-impl Found<'_> {
-    /// Text of the value: objects and lists as JSON, all else as Go prints it.
-    pub(crate) fn text(&self) -> String {
-        match self {
-            Self::Json(Value::Null) => "<no value>".to_owned(),
-            Self::Json(value @ (Value::Array(_) | Value::Object(_))) => go::json(value),
-            Self::Json(value) => go::plain(value),
-            Self::Int(number) => number.to_string(),
-            Self::Float(number) => go::float(*number),
-            Self::Bool(flag) => flag.to_string(),
-            Self::Text(text) => (*text).to_owned(),
-            Self::Byte(byte) => byte.to_string(),
-        }
     }
 }
