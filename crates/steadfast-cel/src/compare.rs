@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::error::Fault;
 use crate::meter::Meter;
 use crate::time::flips_after;
-use crate::value::Value;
+use crate::value::{Identity, List, Value};
 
 /// Maximum nesting of values that are compared or converted.
 pub(crate) const MAX_VALUE_DEPTH: usize = 256;
@@ -44,6 +44,10 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             if one.len() != other.len() {
                 return Ok(false);
             }
+            // As on a real server, the left list decides: a literal has no identity.
+            if *one.identity() != Identity::Position {
+                return unordered(one, other, meter, depth);
+            }
             for (one, other) in one.iter().zip(other.iter()) {
                 if !equal_within(&one, &other, meter, depth)? {
                     return Ok(false);
@@ -71,6 +75,46 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
         },
         _ => numbers(one, other).flatten() == Some(Ordering::Equal),
     })
+}
+
+/// Whether each item of a set, or of a list that is a map, equals an item of the other list.
+fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usize) -> Result<bool, Fault> {
+    // As the real server: with duplicates, which such a list must not have, equality has a direction.
+    for item in other.iter() {
+        let mut is_found = false;
+        for counterpart in one.iter() {
+            if equal_within(&item, &counterpart, meter, depth)? {
+                is_found = true;
+                break;
+            }
+        }
+        if !is_found {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether two items of lists with an identity are the same one.
+pub(crate) fn same<'a>(
+    identity: &Identity,
+    one: &Value<'a>,
+    other: &Value<'a>,
+    meter: &mut Meter,
+) -> Result<bool, Fault> {
+    let Identity::Fields(names) = identity else { return equal(one, other, meter) };
+    let (Value::Map(one), Value::Map(other)) = (one, other) else { return Ok(false) };
+    for name in names.iter() {
+        let is_same = match (one.field(name), other.field(name)) {
+            (Some(one), Some(other)) => equal(&one, &other, meter)?,
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether `holds` is true of the order of two values. None for types without an order between them.

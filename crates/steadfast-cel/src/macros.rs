@@ -4,7 +4,7 @@ use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind};
 use crate::error::SyntaxError;
 
 /// Namespaces of functions that are called as `namespace.function(…)`.
-const NAMESPACES: [&str; 2] = ["optional", "strings"];
+const NAMESPACES: [&str; 4] = ["lists", "optional", "sets", "strings"];
 
 /// Node for a call: a macro, or the call itself.
 pub(crate) fn call(

@@ -55,12 +55,28 @@ impl<'m> Meter<'m> {
 
     /// Whether `text` matches `pattern` somewhere.
     pub(crate) fn matches(&mut self, text: &str, pattern: &str) -> Result<bool, Fault> {
-        let invalid = |why| Fault::argument("matches", why);
-        if let Some(constant) = self.constants.get(pattern) {
+        let pattern = self.search("matches", text, pattern)?;
+        Ok(pattern.is_match(text))
+    }
+
+    /// Matches of `pattern` in `text`, at most this number.
+    pub(crate) fn find(&mut self, text: &str, pattern: &str, most: usize) -> Result<Vec<String>, Fault> {
+        let found = self.search("find", text, pattern)?.find(text, most);
+        // The search has been charged for; the results are part of the text.
+        self.charge(found.len() as u64)?;
+        self.charge_bytes(text.len())?;
+        Ok(found)
+    }
+
+    /// Charges for a search in `text`, and returns the compiled pattern.
+    fn search(&mut self, function: &str, text: &str, pattern: &str) -> Result<&Pattern, Fault> {
+        let invalid = |why| Fault::argument(function, why);
+        let constants = self.constants;
+        if let Some(constant) = constants.get(pattern) {
             let pattern = constant.as_ref().map_err(|why| invalid(why))?;
             let cost = pattern.cost(text);
             self.charge(cost)?;
-            return Ok(pattern.is_match(text));
+            return Ok(pattern);
         }
         if !self.computed.contains_key(pattern) {
             self.charge(COMPILE_COST)?;
@@ -70,9 +86,11 @@ impl<'m> Meter<'m> {
             let compiled = Pattern::compile(pattern, MAX_COMPUTED_BYTES).map_err(invalid)?;
             self.computed.insert(pattern.to_owned(), compiled);
         }
-        let Some(cost) = self.computed.get(pattern).map(|pattern| pattern.cost(text)) else { return Ok(false) };
+        let Some(cost) = self.computed.get(pattern).map(|pattern| pattern.cost(text)) else {
+            return Err(invalid("the pattern is not a valid regular expression"));
+        };
         self.charge(cost)?;
-        Ok(self.computed.get(pattern).is_some_and(|pattern| pattern.is_match(text)))
+        self.computed.get(pattern).ok_or_else(|| invalid("the pattern is not a valid regular expression"))
     }
 
     /// Notes that the result may change after `nanos` nanoseconds.

@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::ast::Operator;
-use crate::compare::{equal, ordered};
+use crate::compare::{equal, ordered, same};
 use crate::error::Fault;
 use crate::meter::Meter;
-use crate::value::{List, Value};
+use crate::value::{Identity, List, Value};
 
 /// Value of a binary operator.
 pub(crate) fn binary<'a>(
@@ -95,7 +95,29 @@ fn add<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) -> Result<Val
 
 fn concatenate<'a>(left: &List<'a>, right: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
     meter.charge((left.len() + right.len()) as u64)?;
+    if *left.identity() != Identity::Position {
+        return merge(left, right, meter);
+    }
     Ok(left.iter().chain(right.iter()).collect::<Vec<_>>().into())
+}
+
+/// Union of sets, or of lists that are maps: an item of the right list replaces its counterpart.
+fn merge<'a>(left: &List<'a>, right: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
+    let mut items: Vec<Value<'a>> = left.iter().collect();
+    for item in right.iter() {
+        let mut place = None;
+        for (index, known) in items.iter().enumerate() {
+            if same(left.identity(), known, &item, meter)? {
+                place = Some(index);
+                break;
+            }
+        }
+        match place.and_then(|place| items.get_mut(place)) {
+            Some(known) => *known = item,
+            None => items.push(item),
+        }
+    }
+    Ok(Value::List(left.with(items)))
 }
 
 fn subtract<'a>(left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, Fault> {

@@ -56,6 +56,13 @@ impl Pattern {
     }
 }
 
+impl Pattern {
+    /// The first matches in `text`, at most this number.
+    pub(crate) fn find(&self, text: &str, most: usize) -> Vec<String> {
+        self.regex.find_iter(text).take(most).map(|found| found.as_str().to_owned()).collect()
+    }
+}
+
 /// The pattern with the meaning of RE2 for this engine.
 fn translate(pattern: &str) -> String {
     let mut built = String::with_capacity(pattern.len());

@@ -7,6 +7,7 @@ use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{Error, SyntaxError};
 use crate::evaluator::Evaluator;
+use crate::functions;
 use crate::meter::{Meter, Patterns};
 use crate::parser::parse;
 use crate::pattern::{MAX_CONSTANT_BYTES, Pattern};
@@ -46,6 +47,35 @@ impl Program {
         &self.root
     }
 
+    /// Names of the called functions that this implementation does not have, in order and without repetition.
+    pub fn unsupported_functions(&self) -> Vec<&str> {
+        fn collect<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
+            if let ExprKind::Call { name, .. } = &expr.kind
+                && !names.contains(&name.as_str())
+                && !functions::is_known(name)
+            {
+                names.push(name);
+            }
+            expr.for_each_child(|child| collect(child, names));
+        }
+        let mut names = Vec::new();
+        collect(&self.root, &mut names);
+        names
+    }
+
+    /// Whether the program refers to a variable of this name.
+    pub fn refers_to(&self, name: &str) -> bool {
+        fn search(expr: &Expr, name: &str) -> bool {
+            if matches!(&expr.kind, ExprKind::Name(found) if found == name) {
+                return true;
+            }
+            let mut is_found = false;
+            expr.for_each_child(|child| is_found = is_found || search(child, name));
+            is_found
+        }
+        search(&self.root, name)
+    }
+
     /// Evaluates the program over `context`, at the expense of `budget`.
     ///
     /// # Errors
@@ -61,7 +91,7 @@ impl Program {
 /// Compiles the constant patterns of `expr`.
 fn collect(expr: &Expr, patterns: &mut Patterns) {
     if let ExprKind::Call { name, arguments, .. } = &expr.kind
-        && let ("matches", Some(Expr { kind: ExprKind::Literal(Literal::String(pattern)), .. })) =
+        && let ("matches" | "find" | "findAll", Some(Expr { kind: ExprKind::Literal(Literal::String(pattern)), .. })) =
             (name.as_str(), arguments.last())
     {
         patterns.entry(pattern.clone()).or_insert_with(|| Pattern::compile(pattern, MAX_CONSTANT_BYTES));

@@ -114,7 +114,21 @@ impl Type {
 
 /// List: part of a JSON value, or computed.
 #[derive(Clone, Debug)]
-pub struct List<'a>(Items<'a>);
+pub struct List<'a> {
+    items: Items<'a>,
+    identity: Identity,
+}
+
+/// What makes two items of two lists the same one, for equality and concatenation of lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// Their positions: an ordinary list.
+    Position,
+    /// Their values: a list that is a set.
+    Value,
+    /// The values of these fields: a list that is a map.
+    Fields(Arc<[String]>),
+}
 
 #[derive(Clone, Debug)]
 enum Items<'a> {
@@ -153,7 +167,7 @@ impl From<String> for Value<'_> {
 
 impl<'a> From<Vec<Value<'a>>> for Value<'a> {
     fn from(items: Vec<Value<'a>>) -> Self {
-        Self::List(List(Items::Built(Arc::new(items))))
+        Self::List(List::of(Items::Built(Arc::new(items))))
     }
 }
 
@@ -174,9 +188,36 @@ impl<'a> Value<'a> {
                 (None, None) => Self::Double(number.as_f64().unwrap_or_default()),
             },
             Json::String(text) => Self::String(Text::Borrowed(text)),
-            Json::Array(items) => Self::List(List(Items::Json(items, nulls))),
+            Json::Array(items) => Self::List(List::of(Items::Json(items, nulls))),
             Json::Object(fields) => Self::Map(Map(Fields::Json(fields, nulls))),
         }
+    }
+
+    /// A map with names for keys.
+    pub fn object(fields: impl IntoIterator<Item = (Text<'a>, Self)>) -> Self {
+        let fields = fields.into_iter().map(|(name, value)| (Key::String(name), value));
+        Self::map(fields.collect())
+    }
+
+    /// A list that is a set: equality ignores the order, and concatenation is union.
+    pub fn set(items: Vec<Self>) -> Self {
+        Self::List(List { items: Items::Built(Arc::new(items)), identity: Identity::Value })
+    }
+
+    /// A list of objects in which `keys` identify an object: equality ignores the order, and concatenation replaces objects
+    /// of the left list by those of the right list.
+    pub fn keyed(items: Vec<Self>, keys: &[String]) -> Self {
+        Self::List(List { items: Items::Built(Arc::new(items)), identity: Identity::Fields(keys.into()) })
+    }
+
+    /// The timestamp of a text in RFC 3339, if the text is one.
+    pub fn timestamp(text: &str) -> Option<Self> {
+        Moment::parse(text).map(Self::Timestamp)
+    }
+
+    /// The duration of a text such as `1h30m`, if the text is one.
+    pub fn duration(text: &str) -> Option<Self> {
+        Span::parse(text).map(Self::Duration)
     }
 
     /// A present optional value.
@@ -249,10 +290,23 @@ impl<'a> From<Key<'a>> for Value<'a> {
 }
 
 impl<'a> List<'a> {
+    fn of(items: Items<'a>) -> Self {
+        Self { items, identity: Identity::Position }
+    }
+
+    /// The same kind of list with other items.
+    pub(crate) fn with(&self, items: Vec<Value<'a>>) -> Self {
+        Self { items: Items::Built(Arc::new(items)), identity: self.identity.clone() }
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// Number of items.
     #[expect(clippy::len_without_is_empty, reason = "no caller asks for emptiness")]
     pub fn len(&self) -> usize {
-        match &self.0 {
+        match &self.items {
             Items::Json(items, _) => items.len(),
             Items::Built(items) => items.len(),
         }
@@ -260,7 +314,7 @@ impl<'a> List<'a> {
 
     /// Item of a number from zero.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
-        match &self.0 {
+        match &self.items {
             Items::Json(items, nulls) => items.get(index).map(|item| Value::of(item, *nulls)),
             Items::Built(items) => items.get(index).cloned(),
         }

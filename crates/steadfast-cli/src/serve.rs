@@ -37,7 +37,7 @@ const TOKEN_BYTES: usize = 16;
 /// What whoever takes it for a cluster would find out too late.
 const WHAT_IT_IS_NOT: [&str; 3] = [
     "no cluster: no controllers, no scheduler, no kubelet; a deployment makes no pods, and nothing runs",
-    "no admission: webhooks are not called, policies and rules in CEL not evaluated, and everybody may do everything",
+    "no admission: webhooks are not called, policies not evaluated, and everybody may do everything",
     "no storage: all objects are in memory, and gone when this ends",
 ];
 

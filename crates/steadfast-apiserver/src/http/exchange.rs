@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use crate::cluster::Cluster;
 use crate::records::{RequestEntry, Verb};
-use crate::storage::State;
+use crate::status::Status;
+use crate::storage::{State, WriteTarget};
+
+/// Number of times a write is attempted while other writes change the object.
+const MAX_ATTEMPTS: usize = 20;
 
 /// One request and its answer, under way.
 pub(super) struct Exchange {
@@ -18,6 +22,24 @@ impl Exchange {
     /// Changes the state, in the name of this request.
     pub(super) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         self.cluster.store.write_for(self.entry.id(), change)
+    }
+
+    /// Carries out a write of one object. Rules in CEL are evaluated between attempts, without the lock of the store.
+    pub(super) fn write_judged<T>(
+        &self,
+        target: &WriteTarget,
+        write: impl Fn(&mut State) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        for _ in 0..MAX_ATTEMPTS {
+            let outcome = self.write(&write);
+            if !target.asked.verdicts.decide() {
+                return outcome;
+            }
+            // The next attempt warns again.
+            target.asked.warnings.take();
+        }
+        let why = "the object was changed while its rules were evaluated; please try again";
+        Err(Status::conflict(&target.resource.name, &target.name, why))
     }
 
     pub(super) fn gate(&self) -> Gate {

@@ -47,11 +47,11 @@ fn carry_out(
         }
         Verb::Update => {
             let update = Update::Replace(write.object()?);
-            exchange.write(|state| state.rescale(target, &update))?
+            exchange.write_judged(target, |state| state.rescale(target, &update))?
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
-            exchange.write(|state| state.rescale(target, &update))?
+            exchange.write_judged(target, |state| state.rescale(target, &update))?
         }
         _ if target.resource.custom => {
             let name = &target.resource.name;

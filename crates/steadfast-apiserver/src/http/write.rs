@@ -50,22 +50,22 @@ fn carry_out(
     match verb {
         Verb::Create => {
             let object = write.object()?;
-            let created = exchange.write(|state| state.create(&target, object))?;
+            let created = exchange.write_judged(&target, |state| state.create(&target, object.clone()))?;
             Ok(shown(201, rendering, &created))
         }
         Verb::Update => {
             let object = write.object()?;
-            let (stored, created) = exchange.write(|state| state.put(&target, object))?;
+            let (stored, created) = exchange.write_judged(&target, |state| state.put(&target, object.clone()))?;
             Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch if write.applies() => {
             let applied = apply::parse(&write.body)?;
-            let (stored, created) = exchange.write(|state| state.apply(&target, &applied))?;
+            let (stored, created) = exchange.write_judged(&target, |state| state.apply(&target, &applied))?;
             Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
-            let outcome = exchange.write(|state| state.update(&target, &update))?;
+            let outcome = exchange.write_judged(&target, |state| state.update(&target, &update))?;
             Ok(shown(200, rendering, outcome.object()))
         }
         _ => {

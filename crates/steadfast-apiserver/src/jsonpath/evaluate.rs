@@ -168,7 +168,7 @@ impl<'a> Evaluation<'a> {
             let items = match value {
                 Found::Json(Value::Null) => continue,
                 Found::Json(Value::Array(items)) => items,
-                other => return Err(Failed::with(true, format!("{} is not array or slice", other.text()))),
+                _ => return Err(Failed::with(true, "a value is not array or slice")),
             };
             let Some((start, end)) = bounds(of, items.len())? else { return Ok(results) };
             let step = match of.step {
@@ -197,10 +197,7 @@ impl<'a> Evaluation<'a> {
         let mut results = Vec::new();
         for value in input {
             let Found::Json(Value::Array(items)) = value else {
-                return Err(Failed::with(
-                    true,
-                    format!("{} is not array or slice and cannot be filtered", value.text()),
-                ));
+                return Err(Failed::with(true, "a value is not array or slice and cannot be filtered"));
             };
             for item in items {
                 let item = Found::Json(item);

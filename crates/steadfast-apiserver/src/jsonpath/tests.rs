@@ -114,7 +114,7 @@ fn errors_of_the_parser_have_a_position() {
 #[test]
 fn descents_within_each_other_are_bounded() {
     let nested = (0..9).fold(json!([1]), |within, _| json!({"a": [within.clone(), within, "x"]}));
-    let parsed = JsonPath::parse("..[*]..[*]..[*]..a").expect("a valid path");
+    let parsed = JsonPath::parse("..a..a..a..a..a..a..a").expect("a valid path");
     let why = parsed.find(&nested).expect_err("too many values");
     assert_eq!(why, "the path visits more than 100000 values");
 }

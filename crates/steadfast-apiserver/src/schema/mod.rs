@@ -10,6 +10,7 @@
 //! | `formats`, `pattern` | the texts that a format or a pattern allows |
 //! | `embedded` | whether objects within objects say what they are |
 //! | `lists` | duplicates in sets and maps |
+//! | `rules` | rules in CEL |
 //! | `structural` | whether the schema itself is one that a server takes |
 //! | `go` | values in the words of Go's formatting, which the API's messages are made by |
 
@@ -25,6 +26,7 @@ mod numbers;
 mod parse;
 mod pattern;
 mod prune;
+mod rules;
 mod structural;
 mod validate;
 
@@ -34,6 +36,7 @@ use serde_json::{Number, Value};
 
 pub(crate) use cause::Cause;
 pub(crate) use pattern::Pattern;
+pub(crate) use rules::{Rule, Verdict, is_blocking, unchecked, unsupported};
 pub(crate) use structural::{complaints, no_label};
 
 /// How deep schemas may be nested.
@@ -134,6 +137,10 @@ pub(crate) struct Schema {
     pub(crate) list_type: Option<ListType>,
     pub(crate) list_map_keys: Vec<String>,
     pub(crate) map_type: Option<MapType>,
+    /// Rules of the value itself.
+    pub(crate) rules: Vec<Rule>,
+    /// The value, or a value within it, has rules.
+    pub(crate) has_rules: bool,
 }
 
 impl Schema {

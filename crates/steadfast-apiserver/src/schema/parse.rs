@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, DEPTH, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Schema, Type};
+use super::{Additional, DEPTH, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Rule, Schema, Type};
 
 /// A schema that cannot be read, or that is too large to be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +61,7 @@ impl Reader {
             Some(schema @ Value::Object(_)) => Some(Additional::Of(Box::new(self.schema(schema, depth)?))),
             _ => None,
         };
-        Ok(Schema {
+        let mut schema = Schema {
             kind,
             description: text("description"),
             format: checked_format(kind, int_or_string, &text("format")),
@@ -101,7 +101,15 @@ impl Reader {
                 "granular" => Some(MapType::Granular),
                 _ => None,
             },
-        })
+            rules: Rule::all_of(value),
+            has_rules: false,
+        };
+        let within = schema.properties.values().chain(schema.items.as_deref()).chain(match &schema.additional {
+            Some(Additional::Of(of)) => Some(&**of),
+            _ => None,
+        });
+        schema.has_rules = !schema.rules.is_empty() || within.into_iter().any(|inner| inner.has_rules);
+        Ok(schema)
     }
 
     fn pattern(&mut self, text: String) -> Result<Pattern, SchemaError> {

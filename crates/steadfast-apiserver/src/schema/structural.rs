@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::parse::SchemaError;
-use super::{Cause, Schema};
+use super::{Cause, Schema, rules};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
@@ -31,6 +31,7 @@ pub(crate) fn complaints(schema: &Value, path: &str) -> Vec<Cause> {
         defaults(schema, path, &mut structural);
     }
     consistency(schema, path, &mut structural);
+    rules::complaints(schema, path, &mut structural);
     if schema.get("nullable") == Some(&Value::Bool(true)) {
         structural.insert(0, Cause::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }

@@ -18,7 +18,8 @@ pub(crate) use endings::Endings;
 pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};
 pub(crate) use writes::{
-    Asked, Deletion, Dependents, FieldManager, Outcome, Part, Strictness, Update, Warnings, WriteTarget, scale_of,
+    Asked, Deletion, Dependents, FieldManager, Outcome, Part, Strictness, Update, Verdicts, Warnings, WriteTarget,
+    scale_of,
 };
 
 use crate::signal::Signal;

@@ -22,11 +22,13 @@ mod typed;
 mod uncalled;
 mod unknown;
 mod validation;
+mod verdicts;
 
 pub(crate) use deletion::Deletion;
 pub(crate) use dependents::Dependents;
 pub(crate) use request::{Asked, FieldManager, Outcome, Part, Strictness, Update, Warnings, WriteTarget};
 pub(crate) use scale::scale_of;
+pub(crate) use verdicts::Verdicts;
 
 use kinds::{holds_contents, is_created_by_updates, is_definition};
 

@@ -1,14 +1,19 @@
-//! The standard functions of CEL, and its extensions for strings and optional values.
+//! The standard functions of CEL, its extensions for strings, lists, sets and optional values, and the functions of the
+//! Kubernetes API for lists and regular expressions.
 
 mod convert;
 mod format;
+mod lists;
 mod number;
 mod optional;
+mod search;
+mod sets;
 mod strings;
 mod times;
 
+use crate::budget::Budget;
 use crate::error::Fault;
-use crate::meter::Meter;
+use crate::meter::{Meter, Patterns};
 use crate::value::Value;
 
 /// Calls the standard function of a name. The target of a member call is the first argument. None: no such function.
@@ -32,12 +37,29 @@ pub(crate) fn call<'a>(
             Ok(optional::build(name, arguments))
         }
         "strings.quote" if !is_member => strings::quote(arguments, meter),
+        "sets.contains" | "sets.equivalent" | "sets.intersects" if !is_member => sets::relation(name, arguments, meter),
+        "lists.range" if !is_member => lists::range(arguments, meter),
+        "find" | "findAll" if is_member => search::find(name, arguments, meter),
+        "indexOf" | "lastIndexOf" | "reverse" if is_member && matches!(arguments, [Value::List(_), ..]) => {
+            lists::member(name, arguments, meter)
+        }
+        _ if is_member && lists::NAMES.contains(&name) => lists::member(name, arguments, meter),
         "format" if is_member => format::format(arguments, meter),
         _ if is_member => strings::member(name, arguments, meter)?,
         _ => convert::convert(name, arguments, meter)?,
     };
     // Both functions may return without a definition for the types.
     Some(found.and_then(|value| value.ok_or_else(|| no_overload(name, arguments))))
+}
+
+/// Whether [`call`] knows a function of this name. `or` and `orValue` are evaluated elsewhere.
+pub(crate) fn is_known(name: &str) -> bool {
+    let mut budget = Budget::new(1_000);
+    let constants = Patterns::new();
+    let mut meter = Meter::new(&mut budget, &constants, None);
+    // A known function rejects a call without arguments; an unknown one is not found.
+    matches!(name, "or" | "orValue")
+        || [true, false].into_iter().any(|is_member| call(name, is_member, &[], &mut meter).is_some())
 }
 
 fn no_overload(name: &str, arguments: &[Value]) -> Fault {

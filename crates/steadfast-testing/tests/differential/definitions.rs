@@ -27,11 +27,69 @@ pub fn schema_of(number: u64, version: &str) -> Value {
         "ratio": {"type": "number"}, "tags": {"type": "array", "items": {"type": "string"}},
         "at": {"type": "string", "enum": ["2020-02-29T00:00:00Z", "9999-01-01T00:00:00Z", "soon", ""]},
     }}});
+    spec["properties"]["ruled"] = ruled(number);
     let status = json!({"type": "object", "properties": {
         "phase": {"type": "string", "enum": ["A", "B"]}, "replicas": {"type": "integer"},
         "selector": {"type": "string"}, "more": schemas::schema(&mut chance),
     }});
     json!({"type": "object", "properties": {"spec": spec, "status": status}})
+}
+
+/// Rules of the field with rules.
+fn rules() -> Vec<Value> {
+    vec![
+        json!({"rule": "!has(self.n) || !has(self.m) || self.n <= self.m", "message": " n is above m "}),
+        json!({"rule": "has(self.n) || has(self.m)", "messageExpression": "'no ' + 'number'"}),
+        json!({"rule": "!has(self.word) || self.word.matches('^[a-c]+$')", "fieldPath": ".word"}),
+        json!({"rule": "!has(self.ratio) || self.ratio / 2.0 < 3.0", "reason": "FieldValueRequired", "message": "r"}),
+        json!({"rule": "!has(self.at) || self.at > timestamp('2025-01-01T00:00:00Z')"}),
+        json!({"rule": "!has(self.either) || (type(self.either) == int ? self.either > 2 : self.either == 'ab')"}),
+        json!({"rule": "!has(self.__namespace__) || self.__namespace__ != 'abc'"}),
+        json!({"rule": "!has(self.x__dash__y) || self.x__dash__y % 4 == 0", "reason": "FieldValueDuplicate"}),
+        json!({"rule": "!has(self.set) || 'abc' in self.set || size(self.set) < 2"}),
+        json!({"rule": "!has(self.map) || self.map.exists(e, e.k == 'one')", "message": "one is missing"}),
+        json!({"rule": "!has(self.sizes) || self.sizes.all(k, self.sizes[k] > 2)"}),
+        json!({"rule": "self.n + self.m < 8"}),
+        json!({"rule": "has(oldSelf.n) == has(self.n)", "message": "n stays"}),
+        json!({"rule": "!oldSelf.hasValue() || self == oldSelf.value() || self.?n.orValue(3) > 2", "optionalOldSelf": true}),
+        json!({"rule": "!has(self.set) || !has(oldSelf.set) || self.set == oldSelf.set", "message": "set stays"}),
+        json!({"rule": "!has(self.set) || sets.intersects(self.set, ['ab', 'abcd'])"}),
+        json!({"rule": "!has(self.word) || self.word.startsWith('ab') && self.word.size() > 2"}),
+        json!({"rule": "!has(self.set) || self.set.isSorted()"}),
+        json!({"rule": "!has(self.word) || self.word.find('[0-9]') == ''"}),
+        json!({"rule": "!has(self.n) || [1, 2, self.n].sum() > 5 && [self.n, 3].max() == 4"}),
+        json!({"rule": "[self.?n, self.?m].all(o, o.hasValue())"}),
+        json!({"rule": "!has(self.map) || self.map[0].v > 0"}),
+        json!({"rule": "1 / (has(self.n) ? self.n - 2 : 1) < 1"}),
+        json!({"rule": "!has(self.map) || self.map.all(e, !has(e.v) || e.v > 2)", "messageExpression": "'small, ' + (self.map.size() > 1 ? 'many' : 'one')"}),
+    ]
+}
+
+/// A field with rules in CEL: each definition has other rules.
+fn ruled(number: u64) -> Value {
+    let set = json!({"type": "array", "maxItems": 4, "x-kubernetes-list-type": "set",
+        "items": {"type": "string", "maxLength": 9}});
+    let map = json!({"type": "array", "maxItems": 4, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+    "items": {"type": "object", "required": ["k"], "properties": {
+        "k": {"type": "string", "maxLength": 9, "enum": ["one", "two"]},
+        "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "v grows"}]},
+    }}});
+    let own = rules().into_iter().enumerate().filter(|(place, _)| *place as u64 % POOL == number);
+    json!({
+        "type": "object", "properties": {
+            "n": {"type": "integer", "x-kubernetes-validations": [
+                {"rule": "self < 4", "reason": "FieldValueForbidden", "message": "n must be below 4"},
+            ]},
+            "m": {"type": "integer"}, "ratio": {"type": "number"}, "word": {"type": "string", "maxLength": 9},
+            "fixed": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [
+                {"rule": "self == oldSelf", "message": "fixed is immutable"},
+            ]},
+            "at": {"type": "string", "format": "date-time"}, "either": {"x-kubernetes-int-or-string": true},
+            "namespace": {"type": "string", "maxLength": 9}, "x-y": {"type": "integer"}, "set": set, "map": map,
+            "sizes": {"type": "object", "maxProperties": 4, "additionalProperties": {"type": "integer"}},
+        },
+        "x-kubernetes-validations": own.map(|(_, rule)| rule).collect::<Vec<_>>(),
+    })
 }
 
 /// Columns with the paths that public definitions use, and others that the grammar of client-go has.

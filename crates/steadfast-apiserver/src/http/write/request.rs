@@ -8,7 +8,7 @@ use crate::http::options::Query;
 use crate::http::payload;
 use crate::http::target::Target;
 use crate::status::Status;
-use crate::storage::{Asked, FieldManager, Part, Strictness, Warnings, WriteTarget};
+use crate::storage::{Asked, FieldManager, Part, Strictness, Verdicts, Warnings, WriteTarget};
 
 /// The longest name that a manager of fields may have.
 const MANAGER_BYTES: usize = 128;
@@ -43,6 +43,7 @@ impl Write<'_> {
                 strictness,
                 flaws: if strictness == Strictness::Ignore { Vec::new() } else { self.flaws() },
                 warnings: Warnings::default(),
+                verdicts: Verdicts::default(),
                 manager: options.map(|options| self.manager(options)).transpose()?,
             },
         })

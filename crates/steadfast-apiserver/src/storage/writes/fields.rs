@@ -109,6 +109,14 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
     if before.is_none_or(|before| schema.duplicates(before).is_empty()) {
         causes.extend(schema.duplicates(object));
     }
+    if let (true, Some(definition)) = (schema.has_rules, &target.resource.definition) {
+        if causes.iter().any(crate::schema::is_blocking) {
+            causes.push(crate::schema::unchecked());
+        } else if let Some(verdict) = target.asked.verdicts.about(definition, target.version(), object, before) {
+            causes.extend(verdict.causes);
+            target.asked.warnings.add(verdict.warnings);
+        }
+    }
     causes
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::super::{ObjectKey, Patch};
+use super::verdicts::Verdicts;
 use crate::resources::{Definition, GroupResource, ServedResource};
 
 /// What a write is aimed at.
@@ -68,6 +69,8 @@ pub(crate) struct Asked {
     pub(crate) flaws: Vec<String>,
     /// What whoever asked is to be warned of.
     pub(crate) warnings: Warnings,
+    /// Verdict of the rules in CEL about the write.
+    pub(crate) verdicts: Verdicts,
     /// Who is to manage what is written; `None` for writes made past the API, which nobody manages.
     pub(crate) manager: Option<FieldManager>,
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::kinds::is_definition;
 use super::request::WriteTarget;
 use crate::jsonpath::JsonPath;
+use crate::schema;
 
 /// Warns of a new object that a real server would ask, or judge by, at each request.
 pub(super) fn warn(target: &WriteTarget, object: &Value) {
@@ -19,15 +20,15 @@ pub(super) fn warn(target: &WriteTarget, object: &Value) {
         _ if is_definition(&target.resource.name) && converts_by_webhook(object) => {
             "this server calls no webhooks: versions of these objects differ in their apiVersion alone".to_owned()
         }
-        _ => return warn_of_columns(target, object),
+        _ => return warn_of_schemas(target, object),
     };
     target.asked.warnings.add([warning]);
-    warn_of_columns(target, object);
+    warn_of_schemas(target, object);
 }
 
-/// Warns of a column whose path cannot be parsed: a real server accepts the definition as well, and its tables end before
-/// the column.
-fn warn_of_columns(target: &WriteTarget, definition: &Value) {
+/// Warns of a column whose path cannot be parsed, for a real server accepts the definition as well, and its tables end before
+/// the column; and of rules that are not evaluated.
+fn warn_of_schemas(target: &WriteTarget, definition: &Value) {
     if !is_definition(&target.resource.name) {
         return;
     }
@@ -36,6 +37,15 @@ fn warn_of_columns(target: &WriteTarget, definition: &Value) {
         let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
         let paths = columns.map(|column| column.get("jsonPath").and_then(Value::as_str).unwrap_or_default());
         let wrong = paths.enumerate().find_map(|(index, path)| Some((index, JsonPath::parse(path).err()?)));
+        if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
+            let place = format!("spec.versions[{version_index}].schema.openAPIV3Schema");
+            let unsupported = schema::unsupported(schema, &place);
+            target.asked.warnings.add(unsupported.into_iter().map(|(path, names)| {
+                format!(
+                    "{path}: this server does not evaluate the rule, which calls functions without support: {names}"
+                )
+            }));
+        }
         target.asked.warnings.add(wrong.map(|(index, error)| {
             format!(
                 "spec.versions[{version_index}].additionalPrinterColumns[{index}].jsonPath: {error}; tables end before \

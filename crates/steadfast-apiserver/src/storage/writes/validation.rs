@@ -91,6 +91,10 @@ pub(super) fn unreadable_patch(made: &Value, why: &str) -> Status {
 
 /// Refuses a write for what is wrong with it.
 pub(super) fn refuse(target: &WriteTarget, name: &str, causes: &[Cause]) -> Result<(), Status> {
+    if target.asked.verdicts.is_pending() {
+        // Replaced by the outcome of the next attempt.
+        return Err(Status::of_code(500).with_message("the rules of the object have not been evaluated"));
+    }
     if causes.is_empty() {
         return Ok(());
     }

@@ -1,0 +1,293 @@
+//! Rules over an object.
+//!
+//! Conditions, order and words are those of the real server; cost is that of `steadfast-cel`, which differs.
+
+use serde_json::Value as Json;
+use steadfast_cel::{Budget, Context, Error, Fault, Value};
+
+use super::rule::{Compiled, Reason, Rule};
+use super::typed;
+use crate::schema::correlate::Before;
+use crate::schema::{Additional, Cause, ListType, Schema, Type, go};
+
+/// Cost that the rules of one request may spend.
+const REQUEST_COST: u64 = 10_000_000;
+/// Cost that one rule may spend.
+const RULE_COST: u64 = 1_000_000;
+/// Length of a message that an expression makes.
+const MAX_MESSAGE_BYTES: usize = 5 * 1024;
+/// Name of a value that has no path.
+const ROOT: &str = "<nil>";
+
+/// What the rules say of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Reasons to reject the object.
+    pub(crate) causes: Vec<Cause>,
+    /// Complaints about values that did not change, of which the writer is warned only.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Whether a complaint keeps the rules from being evaluated: the object may not be of its type.
+pub(crate) fn is_blocking(cause: &Cause) -> bool {
+    matches!(
+        cause.reason,
+        "FieldValueNotSupported"
+            | "FieldValueRequired"
+            | "FieldValueTooLong"
+            | "FieldValueTooMany"
+            | "FieldValueTypeInvalid"
+    )
+}
+
+/// Says that the rules were not evaluated.
+pub(crate) fn unchecked() -> Cause {
+    let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+               complete validation";
+    Cause::invalid(ROOT, &Json::Null, why)
+}
+
+impl Schema {
+    /// Evaluates the rules over an object and, in an update, its state before.
+    pub(crate) fn judge(&self, object: &Json, before: Option<&Json>) -> Verdict {
+        let mut judge = Judge { left: REQUEST_COST, verdict: Verdict::default() };
+        let before_root = before.map(|value| Before { value, schema: self });
+        let kept = Kept { current: before_root, parent: None };
+        // An exhausted budget is among the causes.
+        let _ = judge.value(&Place { path: "", is_root: true }, self, object, before, kept);
+        judge.verdict
+    }
+}
+
+/// Budget of a request is exhausted: no further rule is evaluated.
+struct Exhausted;
+
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    path: &'a str,
+    is_root: bool,
+}
+
+/// Value before an update, by which a complaint is only a warning: what did not change is not rejected.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    /// The value itself, if it has a counterpart.
+    current: Option<Before<'a>>,
+    /// The nearest enclosing value that has one, and its new state.
+    parent: Option<(Before<'a>, &'a Json)>,
+}
+
+impl<'a> Kept<'a> {
+    fn is_unchanged(&self, value: &Json) -> bool {
+        match (self.current, self.parent) {
+            (Some(before), _) => before.is(value),
+            (None, Some((before, value))) => before.is(value),
+            (None, None) => false,
+        }
+    }
+
+    fn within(self, value: &'a Json, current: impl FnOnce(Before<'a>) -> Option<Before<'a>>) -> Self {
+        match self.current {
+            Some(before) => Self { current: current(before), parent: Some((before, value)) },
+            None => self,
+        }
+    }
+}
+
+struct Judge {
+    left: u64,
+    verdict: Verdict,
+}
+
+impl Judge {
+    fn value<'a>(
+        &mut self,
+        place: &Place<'_>,
+        schema: &'a Schema,
+        value: &'a Json,
+        before: Option<&'a Json>,
+        kept: Kept<'a>,
+    ) -> Result<(), Exhausted> {
+        if !schema.has_rules || value.is_null() {
+            return Ok(());
+        }
+        self.rules(place, schema, value, before.filter(|before| !before.is_null()), kept)?;
+        match value {
+            Json::Object(fields) => {
+                let old = |name: &str| before.and_then(Json::as_object).and_then(|before| before.get(name));
+                for (name, inner) in fields {
+                    let (path, of) = match (schema.properties.get(name), &schema.additional) {
+                        (Some(of), _) if place.path.is_empty() => (name.clone(), of),
+                        (Some(of), _) => (format!("{}.{name}", place.path), of),
+                        (None, Some(Additional::Of(of))) => (format!("{}[{name}]", place.path), &**of),
+                        (None, _) => continue,
+                    };
+                    let is_fixed = place.is_root && matches!(name.as_str(), "apiVersion" | "kind");
+                    let kept = if is_fixed {
+                        Kept { current: None, parent: None }
+                    } else {
+                        kept.within(value, |before| before.field(name))
+                    };
+                    self.value(&Place { path: &path, is_root: false }, of, inner, old(name), kept)?;
+                }
+            }
+            Json::Array(items) => {
+                let Some(of) = schema.items.as_deref() else { return Ok(()) };
+                let old = before.and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+                for (index, item) in items.iter().enumerate() {
+                    let path = format!("{}[{index}]", place.path);
+                    let kept = kept.within(value, |before| before.item(item));
+                    let before = counterpart(schema, item, old);
+                    self.value(&Place { path: &path, is_root: false }, of, item, before, kept)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn rules<'a>(
+        &mut self,
+        place: &Place<'_>,
+        schema: &'a Schema,
+        value: &'a Json,
+        before: Option<&'a Json>,
+        kept: Kept<'a>,
+    ) -> Result<(), Exhausted> {
+        if schema.rules.is_empty() {
+            return Ok(());
+        }
+        let path = if place.path.is_empty() { ROOT } else { place.path };
+        let own = typed::value(value, schema, place.is_root);
+        let old = before.map(|before| typed::value(before, schema, place.is_root));
+        for rule in schema.rules.iter().filter(|rule| !rule.is_transition || old.is_some() || rule.optional_old) {
+            let mut context = Context::new();
+            context.variable("self", own.clone());
+            match (&old, rule.optional_old) {
+                (Some(old), false) => context.variable("oldSelf", old.clone()),
+                (Some(old), true) => context.variable("oldSelf", Value::some(old.clone())),
+                (None, true) => context.variable("oldSelf", Value::Optional(None)),
+                (None, false) => {}
+            }
+            let kind = schema.kind.map_or("", Type::as_str);
+            let holds = match self.evaluate(&rule.program, &context) {
+                Evaluated::Skipped => true,
+                Evaluated::Value(Value::Bool(holds)) => holds,
+                Evaluated::Value(_) => {
+                    self.reject(path, kind, "rule compile error: the rule must evaluate to a bool");
+                    continue;
+                }
+                Evaluated::Failed(error) => {
+                    self.reject(path, kind, &words(&error.fault, rule));
+                    continue;
+                }
+                Evaluated::Exhausted(is_request) => {
+                    let name = rule.name();
+                    let why = if is_request {
+                        "validation failed due to running out of cost budget, no further validation rules will be run"
+                            .to_owned()
+                    } else {
+                        format!(
+                            "'operation cancelled: actual cost limit exceeded': no further validation rules will be run \
+                             due to call cost exceeds limit for rule: {name}"
+                        )
+                    };
+                    self.reject(path, kind, &why);
+                    return Err(Exhausted);
+                }
+            };
+            if !holds {
+                let message = self.message(rule, &context);
+                let cause = failed(rule, place.path, value, schema, &message);
+                if !rule.is_transition && kept.is_unchanged(value) {
+                    self.verdict.warnings.push(format!("{}: {}", cause.field, cause.message));
+                } else {
+                    self.verdict.causes.push(cause);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reject(&mut self, path: &str, kind: &str, why: &str) {
+        self.verdict.causes.push(Cause::invalid(path, &kind.into(), why));
+    }
+
+    fn evaluate<'a>(&mut self, of: &Compiled, context: &Context<'a>) -> Evaluated<'a> {
+        let Some(program) = &of.program else { return Evaluated::Skipped };
+        let limit = RULE_COST.min(self.left);
+        let mut budget = Budget::new(limit);
+        let outcome = program.evaluate(context, &mut budget);
+        self.left -= budget.spent().min(self.left);
+        match outcome {
+            Ok(outcome) => Evaluated::Value(outcome.value),
+            Err(error) if matches!(error.fault, Fault::BudgetExceeded(_)) => Evaluated::Exhausted(limit < RULE_COST),
+            Err(error) => Evaluated::Failed(error),
+        }
+    }
+
+    /// Message of a rule that does not hold. A message expression without a usable result falls back to the message.
+    fn message(&mut self, rule: &Rule, context: &Context<'_>) -> String {
+        let computed = rule.message_program.as_ref().map(|program| self.evaluate(program, context));
+        if let Some(Evaluated::Value(Value::String(text))) = computed {
+            let text = text.trim();
+            if !text.is_empty() && text.len() <= MAX_MESSAGE_BYTES && !text.contains('\n') {
+                return text.to_owned();
+            }
+        }
+        rule.message()
+    }
+}
+
+enum Evaluated<'a> {
+    /// The expression is not evaluated; the writer of the definition has been warned.
+    Skipped,
+    Value(Value<'a>),
+    Failed(Error),
+    /// The cost limit is exceeded: that of the request, or that of the rule.
+    Exhausted(bool),
+}
+
+/// Item before an update with the keys of a new one; only lists that are maps have counterparts.
+fn counterpart<'a>(schema: &Schema, item: &Json, old: &'a [Json]) -> Option<&'a Json> {
+    if schema.list_type != Some(ListType::Map) {
+        return None;
+    }
+    old.iter().find(|old| schema.list_map_keys.iter().all(|key| old.get(key) == item.get(key)))
+}
+
+/// Refusal of a value for a rule that does not hold.
+fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str) -> Cause {
+    let field = match (path, rule.field.as_str()) {
+        ("", "") => ROOT.to_owned(),
+        (path, "") => path.to_owned(),
+        ("", field) => field.to_owned(),
+        (path, field) => format!("{path}.{field}"),
+    };
+    let shown = (!matches!(schema.kind, Some(Type::Object | Type::Array))).then_some(value);
+    match rule.reason {
+        Reason::Forbidden => Cause::forbidden(field, message),
+        Reason::Required => Cause::required(field, message),
+        Reason::Duplicate => Cause::new("FieldValueDuplicate", field, go::complaint("Duplicate value", shown, "")),
+        Reason::Invalid => Cause::new("FieldValueInvalid", field, go::complaint("Invalid value", shown, message)),
+    }
+}
+
+/// Words of the real server for a failed evaluation.
+fn words(fault: &Fault, rule: &Rule) -> String {
+    let name = rule.name();
+    let why = match fault {
+        Fault::NoSuchOverload { .. } => {
+            return format!(
+                "'no such overload': call arguments did not match a supported operator, function or macro signature for \
+                 rule: {name}"
+            );
+        }
+        Fault::NoSuchField(field) | Fault::UnknownName(field) => format!("no such key: {field}"),
+        Fault::NoSuchKey => "no such key".to_owned(),
+        Fault::IndexOutOfRange => "index out of bounds".to_owned(),
+        Fault::Overflow => "integer overflow".to_owned(),
+        other => other.to_string(),
+    };
+    format!("{why} evaluating rule: {name}")
+}

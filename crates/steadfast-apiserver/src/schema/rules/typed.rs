@@ -1,0 +1,147 @@
+//! Values of an object as CEL sees them by their schema.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value as Json};
+use steadfast_cel::{Text, Value};
+
+use crate::schema::{Additional, ListType, Schema, Type};
+
+/// Words that an expression cannot use as the name of a field.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+/// Fields of the metadata that rules may read.
+const METADATA: [&str; 2] = ["name", "generateName"];
+
+/// Value of a field; `is_object` for the root, which is an object of the API.
+pub(super) fn value<'a>(json: &'a Json, schema: &'a Schema, is_object: bool) -> Value<'a> {
+    match (schema.kind, json) {
+        (Some(Type::Number), Json::Number(number)) => Value::Double(number.as_f64().unwrap_or_default()),
+        (Some(Type::Integer), Json::Number(number)) if number.is_f64() => {
+            // Whole numbers above the range of exact floats are as on the wire.
+            Value::Int(number.as_f64().unwrap_or_default() as i64)
+        }
+        (Some(Type::String), Json::String(text)) => string(text, &schema.format),
+        (Some(Type::Array), Json::Array(items)) => list(items, schema),
+        (Some(Type::Object), Json::Object(fields)) => object(fields, schema, is_object || schema.embedded_resource),
+        _ => Value::from(json),
+    }
+}
+
+fn string<'a>(text: &'a str, format: &str) -> Value<'a> {
+    let converted = match format {
+        "date-time" | "datetime" => Value::timestamp(text),
+        "date" => Value::timestamp(&format!("{text}T00:00:00Z")),
+        "duration" => Value::duration(&text.replace(' ', "")),
+        "byte" => STANDARD.decode(text).ok().map(|bytes| Value::Bytes(bytes.into())),
+        _ => None,
+    };
+    converted.unwrap_or(Value::String(Text::Borrowed(text)))
+}
+
+fn list<'a>(items: &'a [Json], schema: &'a Schema) -> Value<'a> {
+    let Some(of) = schema.items.as_deref() else { return items.iter().map(Value::from).collect::<Vec<_>>().into() };
+    let items: Vec<Value<'a>> = items.iter().map(|item| value(item, of, false)).collect();
+    match schema.list_type {
+        Some(ListType::Set) => Value::set(items),
+        Some(ListType::Map) => Value::keyed(items, &escaped_names(&schema.list_map_keys)),
+        _ => items.into(),
+    }
+}
+
+fn escaped_names(names: &[String]) -> Vec<String> {
+    names.iter().filter_map(|name| escaped(name).map(Cow::into_owned)).collect()
+}
+
+fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: bool) -> Value<'a> {
+    if let (Some(Additional::Of(of)), true) = (&schema.additional, schema.properties.is_empty()) {
+        return Value::object(fields.iter().map(|(name, json)| (Text::Borrowed(name), value(json, of, false))));
+    }
+    if let (Some(Additional::Any), true) = (&schema.additional, schema.properties.is_empty()) {
+        return Value::object(fields.iter().map(|(name, json)| (Text::Borrowed(name.as_str()), Value::from(json))));
+    }
+    // Fields that the schema does not have are no part of the type, be they preserved or not.
+    let is_identity = |name: &str| has_identity && matches!(name, "apiVersion" | "kind" | "metadata");
+    let known = schema.properties.iter().filter(|(name, _)| !is_identity(name));
+    let known = known.filter_map(|(name, of)| {
+        let json = fields.get(name)?;
+        let name = match escaped(name)? {
+            Cow::Borrowed(name) => Text::Borrowed(name),
+            Cow::Owned(name) => name.into(),
+        };
+        Some((name, value(json, of, false)))
+    });
+    let identity = ["apiVersion", "kind"].into_iter().filter(|_| has_identity).filter_map(|name| {
+        let json = fields.get(name)?;
+        Some((Text::Borrowed(name), Value::from(json)))
+    });
+    let metadata = fields.get("metadata").filter(|_| has_identity).and_then(Json::as_object).map(|metadata| {
+        let readable =
+            METADATA.into_iter().filter_map(|name| Some((Text::Borrowed(name), Value::from(metadata.get(name)?))));
+        (Text::Borrowed("metadata"), Value::object(readable))
+    });
+    Value::object(known.chain(identity).chain(metadata))
+}
+
+/// Name of a field in expressions; none if expressions cannot name the field.
+fn escaped(name: &str) -> Option<Cow<'_, str>> {
+    if RESERVED.contains(&name) {
+        return Some(Cow::Owned(format!("__{name}__")));
+    }
+    if !name.starts_with(|letter: char| letter == '_' || letter.is_ascii_alphabetic()) {
+        return None;
+    }
+    if !name.contains("__") && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) {
+        return Some(Cow::Borrowed(name));
+    }
+    let escaped = name
+        .replace("__", "__underscores__")
+        .replace('.', "__dot__")
+        .replace('-', "__dash__")
+        .replace('/', "__slash__");
+    escaped.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()).then_some(Cow::Owned(escaped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn names_are_escaped_for_expressions() {
+        for (name, expected) in [
+            ("a_b", Some("a_b")),
+            ("namespace", Some("__namespace__")),
+            ("x-a.b/c", Some("x__dash__a__dot__b__slash__c")),
+            ("a__b", Some("a__underscores__b")),
+            ("type", Some("type")),
+            ("1a", None),
+            ("ü", None),
+            ("a b", None),
+        ] {
+            assert_eq!(escaped(name).as_deref(), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Verdicts of rules in CEL, which are evaluated without the lock of the store.
+//!
+//! A write that needs a verdict ends without a change, and leaves the question here. Its caller has the rules evaluated
+//! and repeats the write, which finds the verdict if neither the object nor its state before has changed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+
+use super::super::metadata;
+use crate::resources::Definition;
+use crate::schema::Verdict;
+
+/// Verdict of the rules about one write.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Verdicts(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    pending: Option<Question>,
+    decided: Option<(Question, Verdict)>,
+}
+
+#[derive(Debug)]
+struct Question {
+    definition: Arc<Definition>,
+    version: String,
+    object: Value,
+    before: Option<Value>,
+}
+
+impl Question {
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.definition, &other.definition)
+            && self.version == other.version
+            && self.before == other.before
+            && without_generated_name(&self.object) == without_generated_name(&other.object)
+    }
+
+    fn decide(&self) -> Verdict {
+        let version = self.definition.version(&self.version);
+        version.map(|version| version.schema.judge(&self.object, self.before.as_ref())).unwrap_or_default()
+    }
+}
+
+impl Verdicts {
+    /// Verdict about an object and its state before an update; none until [`decide`](Self::decide) was called.
+    pub(super) fn about(
+        &self,
+        definition: &Arc<Definition>,
+        version: &str,
+        object: &Value,
+        before: Option<&Value>,
+    ) -> Option<Verdict> {
+        let question = Question {
+            definition: Arc::clone(definition),
+            version: version.to_owned(),
+            object: readable(object),
+            before: before.map(readable),
+        };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&question)) {
+            return Some(verdict.clone());
+        }
+        state.pending = Some(question);
+        None
+    }
+
+    /// Whether a write ended for want of a verdict.
+    pub(super) fn is_pending(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pending.is_some()
+    }
+
+    /// Evaluates the rules that a write needs. Returns false if no verdict is pending, and the write has ended for good.
+    /// The caller must not hold the lock of the store.
+    pub(crate) fn decide(&self) -> bool {
+        let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).pending.take();
+        let Some(question) = pending else { return false };
+        let verdict = question.decide();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).decided = Some((question, verdict));
+        true
+    }
+}
+
+/// The object as rules can see it: of its metadata, only names.
+fn readable(object: &Value) -> Value {
+    let fields = object.as_object().into_iter().flatten();
+    let fields = fields.map(|(name, value)| match name.as_str() {
+        "metadata" => {
+            let names = ["name", "generateName"].into_iter();
+            let names = names.filter_map(|name| Some((name.to_owned(), value.get(name)?.clone())));
+            (name.clone(), Value::Object(names.collect()))
+        }
+        _ => (name.clone(), value.clone()),
+    });
+    Value::Object(fields.collect::<Map<_, _>>())
+}
+
+/// The object without a name that another attempt would generate differently.
+fn without_generated_name(object: &Value) -> Value {
+    let mut object = object.clone();
+    if !metadata::text(&object, "generateName").is_empty() {
+        metadata::set(&mut object, "name", None);
+    }
+    object
+}

@@ -1,0 +1,169 @@
+//! Functions of lists.
+
+use std::cmp::Ordering;
+
+use crate::ast::Operator;
+use crate::compare::{equal, ordered};
+use crate::error::Fault;
+use crate::meter::Meter;
+use crate::operators;
+use crate::value::{List, Value};
+
+type Found<'a> = Result<Option<Value<'a>>, Fault>;
+
+/// Names of the functions that lists alone have.
+pub(super) const NAMES: [&str; 10] =
+    ["distinct", "first", "flatten", "isSorted", "last", "max", "min", "slice", "sort", "sum"];
+
+/// Number of items that `lists.range` builds at most.
+const MAX_RANGE: i64 = 100_000;
+
+/// Member function of a name. The inner None: not for these types.
+pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let [Value::List(list), rest @ ..] = arguments else { return Ok(None) };
+    meter.charge(1 + list.len() as u64)?;
+    match (name, rest) {
+        ("distinct", []) => distinct(list, meter).map(Some),
+        ("first", []) => Ok(Some(Value::Optional(list.get(0).map(std::sync::Arc::new)))),
+        ("last", []) => {
+            let last = list.len().checked_sub(1).and_then(|last| list.get(last));
+            Ok(Some(Value::Optional(last.map(std::sync::Arc::new))))
+        }
+        ("flatten", []) => flatten(list, 1, meter).map(Some),
+        ("flatten", [Value::Int(depth)]) if *depth >= 0 => flatten(list, *depth, meter).map(Some),
+        ("flatten", [Value::Int(_)]) => Err(Fault::argument(name, "the depth must not be negative")),
+        ("indexOf" | "lastIndexOf", [wanted]) => index_of(list, wanted, name == "lastIndexOf", meter).map(Some),
+        ("isSorted", []) => {
+            for (one, other) in list.iter().zip(list.iter().skip(1)) {
+                match ordered(&one, &other, meter, Ordering::is_le)? {
+                    Some(true) => {}
+                    Some(false) => return Ok(Some(Value::Bool(false))),
+                    None => return Ok(None),
+                }
+            }
+            Ok(Some(Value::Bool(true)))
+        }
+        ("max" | "min", []) => extreme(name, list, meter),
+        ("reverse", []) => {
+            let mut items: Vec<Value<'a>> = list.iter().collect();
+            items.reverse();
+            Ok(Some(items.into()))
+        }
+        ("slice", [Value::Int(start), Value::Int(end)]) => {
+            let place = |index: &i64| usize::try_from(*index).ok().filter(|index| *index <= list.len());
+            match (place(start), place(end)) {
+                (Some(start), Some(end)) if start <= end => {
+                    Ok(Some(list.iter().skip(start).take(end - start).collect::<Vec<_>>().into()))
+                }
+                _ => Err(Fault::argument(name, "the bounds must be in order and within the list")),
+            }
+        }
+        ("sort", []) => sort(list, meter),
+        ("sum", []) => sum(list, meter),
+        _ => Ok(None),
+    }
+}
+
+/// `lists.range(n)`: the numbers from 0 up to `n`.
+pub(super) fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let [Value::Int(end)] = arguments else { return Ok(None) };
+    if *end > MAX_RANGE {
+        return Err(Fault::argument("lists.range", "the range is too large"));
+    }
+    meter.charge(u64::try_from(*end).unwrap_or(0))?;
+    Ok(Some((0..*end).map(Value::Int).collect::<Vec<_>>().into()))
+}
+
+fn distinct<'a>(list: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
+    let mut kept: Vec<Value<'a>> = Vec::new();
+    for item in list.iter() {
+        let mut is_known = false;
+        for known in &kept {
+            if equal(known, &item, meter)? {
+                is_known = true;
+                break;
+            }
+        }
+        if !is_known {
+            kept.push(item);
+        }
+    }
+    Ok(kept.into())
+}
+
+fn flatten<'a>(list: &List<'a>, depth: i64, meter: &mut Meter) -> Result<Value<'a>, Fault> {
+    // Values are at most a few hundred levels deep, and so is the recursion.
+    fn add<'a>(list: &List<'a>, depth: i64, into: &mut Vec<Value<'a>>, meter: &mut Meter) -> Result<(), Fault> {
+        for item in list.iter() {
+            meter.charge(1)?;
+            match item {
+                Value::List(inner) if depth > 0 => add(&inner, depth - 1, into, meter)?,
+                other => into.push(other),
+            }
+        }
+        Ok(())
+    }
+    let mut items = Vec::new();
+    add(list, depth.min(crate::compare::MAX_VALUE_DEPTH as i64), &mut items, meter)?;
+    Ok(items.into())
+}
+
+fn index_of<'a>(list: &List<'a>, wanted: &Value<'a>, is_last: bool, meter: &mut Meter) -> Result<Value<'a>, Fault> {
+    let mut found = -1;
+    for (index, item) in list.iter().enumerate() {
+        if equal(&item, wanted, meter)? {
+            found = i64::try_from(index).unwrap_or(i64::MAX);
+            if !is_last {
+                break;
+            }
+        }
+    }
+    Ok(Value::Int(found))
+}
+
+fn extreme<'a>(name: &str, list: &List<'a>, meter: &mut Meter) -> Found<'a> {
+    let holds: fn(Ordering) -> bool = if name == "max" { Ordering::is_gt } else { Ordering::is_lt };
+    let mut items = list.iter();
+    let Some(mut best) = items.next() else { return Err(Fault::argument(name, "the list must not be empty")) };
+    for item in items {
+        match ordered(&item, &best, meter, holds)? {
+            Some(true) => best = item,
+            Some(false) => {}
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(best))
+}
+
+fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> Found<'a> {
+    let mut sorted: Vec<Value<'a>> = Vec::with_capacity(list.len());
+    for item in list.iter() {
+        // Insertion by bisection: the comparison can fail, which a sort of the standard library does not allow.
+        let (mut low, mut high) = (0, sorted.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match ordered(&item, &sorted[middle], meter, Ordering::is_lt)? {
+                Some(true) => high = middle,
+                Some(false) => low = middle + 1,
+                None => return Ok(None),
+            }
+        }
+        meter.charge((sorted.len() - low) as u64 / 16)?;
+        sorted.insert(low, item);
+    }
+    Ok(Some(sorted.into()))
+}
+
+fn sum<'a>(list: &List<'a>, meter: &mut Meter) -> Found<'a> {
+    let mut items = list.iter();
+    // Without a type, the sum of nothing is a whole number.
+    let Some(first) = items.next() else { return Ok(Some(Value::Int(0))) };
+    if !matches!(first, Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Duration(_)) {
+        return Ok(None);
+    }
+    let mut total = first;
+    for item in items {
+        total = operators::binary(Operator::Add, &total, &item, meter)?;
+    }
+    Ok(Some(total))
+}
