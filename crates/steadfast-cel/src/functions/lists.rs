@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::ast::Operator;
-use crate::compare::{equal, ordered};
+use crate::compare::{MAX_VALUE_DEPTH, equal, ordered};
 use crate::error::Fault;
 use crate::meter::Meter;
 use crate::operators;
@@ -26,8 +26,8 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
         ("distinct", []) => distinct(list, meter).map(Some),
         ("first", []) => Ok(Some(Value::Optional(list.get(0).map(std::sync::Arc::new)))),
         ("last", []) => {
-            let last = list.len().checked_sub(1).and_then(|last| list.get(last));
-            Ok(Some(Value::Optional(last.map(std::sync::Arc::new))))
+            let end = list.len().checked_sub(1).and_then(|index| list.get(index));
+            Ok(Some(Value::Optional(end.map(std::sync::Arc::new))))
         }
         ("flatten", []) => flatten(list, 1, meter).map(Some),
         ("flatten", [Value::Int(depth)]) if *depth >= 0 => flatten(list, *depth, meter).map(Some),
@@ -93,7 +93,7 @@ fn distinct<'a>(list: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> 
 
 fn flatten<'a>(list: &List<'a>, depth: i64, meter: &mut Meter) -> Result<Value<'a>, Fault> {
     // Values are at most a few hundred levels deep, and so is the recursion.
-    fn add<'a>(list: &List<'a>, depth: i64, into: &mut Vec<Value<'a>>, meter: &mut Meter) -> Result<(), Fault> {
+    fn add<'a>(list: &List<'a>, depth: usize, into: &mut Vec<Value<'a>>, meter: &mut Meter) -> Result<(), Fault> {
         for item in list.iter() {
             meter.charge(1)?;
             match item {
@@ -104,7 +104,8 @@ fn flatten<'a>(list: &List<'a>, depth: i64, meter: &mut Meter) -> Result<Value<'
         Ok(())
     }
     let mut items = Vec::new();
-    add(list, depth.min(crate::compare::MAX_VALUE_DEPTH as i64), &mut items, meter)?;
+    let depth = usize::try_from(depth).unwrap_or(MAX_VALUE_DEPTH).min(MAX_VALUE_DEPTH);
+    add(list, depth, &mut items, meter)?;
     Ok(items.into())
 }
 
