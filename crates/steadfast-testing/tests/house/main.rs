@@ -76,7 +76,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     ),
     ("steadfast-cel", &[], &[]),
     ("steadfast-contract", &[], &[]),
-    ("steadfast-apiserver", &[], &[]),
+    ("steadfast-apiserver", &["steadfast-cel"], &[]),
     ("steadfast-outside", &[], &[]),
     (
         "steadfast-testing",
