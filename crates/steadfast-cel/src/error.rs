@@ -72,6 +72,8 @@ pub enum Fault {
         /// What the function requires.
         why: &'static str,
     },
+    /// A value that is not known at present, with the reason.
+    Unavailable(String),
     /// Division or modulo by zero.
     DivisionByZero,
     /// A number, timestamp or duration beyond the range of its type.
@@ -121,6 +123,7 @@ impl fmt::Display for Fault {
             Self::NoSuchOverload { function, types } => write!(f, "`{function}` does not take {}", types.join(", ")),
             Self::UnknownFunction(name) => write!(f, "there is no function `{name}`"),
             Self::InvalidArgument { function, why } => write!(f, "`{function}` does not take this value: {why}"),
+            Self::Unavailable(why) => f.write_str(why),
             Self::DivisionByZero => f.write_str("division by zero"),
             Self::Overflow => f.write_str("a number, time or duration exceeds the range of its type"),
             Self::DuplicateKey => f.write_str("a map has a key twice"),

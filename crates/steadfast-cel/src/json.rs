@@ -1,4 +1,4 @@
-//! Conversion of values to JSON.
+//! Conversion of values to JSON, and copies of JSON as values.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +26,46 @@ pub fn to_json(value: &Value, budget: &mut Budget, max_bytes: usize) -> Result<J
     let constants = BTreeMap::new();
     let mut conversion = Conversion { meter: Meter::new(budget, &constants, None), left: max_bytes, max_bytes };
     conversion.value(value, MAX_VALUE_DEPTH)
+}
+
+/// A copy of a JSON value that borrows nothing, without the fields that are null. For functions whose results no variable
+/// contains.
+///
+/// # Errors
+///
+/// [`Fault::BudgetExceeded`] if the budget does not cover the copy, and [`Fault::TooDeep`].
+pub fn copied(json: &Json, meter: &mut Meter) -> Result<Value<'static>, Fault> {
+    copied_within(json, meter, MAX_VALUE_DEPTH)
+}
+
+fn copied_within(json: &Json, meter: &mut Meter, depth: usize) -> Result<Value<'static>, Fault> {
+    let depth = depth.checked_sub(1).ok_or(Fault::TooDeep(MAX_VALUE_DEPTH))?;
+    Ok(match json {
+        Json::String(text) => {
+            meter.charge_bytes(text.len())?;
+            Value::from(text.clone())
+        }
+        Json::Array(items) => {
+            meter.charge(1)?;
+            let items = items.iter().map(|item| copied_within(item, meter, depth));
+            Value::from(items.collect::<Result<Vec<_>, _>>()?)
+        }
+        Json::Object(fields) => {
+            let mut map = BTreeMap::new();
+            for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+                meter.charge_bytes(name.len())?;
+                map.insert(Key::String(name.clone().into()), copied_within(value, meter, depth)?);
+            }
+            Value::map(map)
+        }
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::Int(number),
+            (None, Some(number)) => Value::Uint(number),
+            (None, None) => Value::Double(number.as_f64().unwrap_or_default()),
+        },
+    })
 }
 
 struct Conversion<'m> {

@@ -52,7 +52,7 @@ pub use budget::Budget;
 pub use compare::equal;
 pub use context::Context;
 pub use error::{Error, Fault, SyntaxError};
-pub use json::to_json;
+pub use json::{copied, to_json};
 pub use meter::Meter;
 pub use parser::{MAX_DEPTH, MAX_TEXT_BYTES};
 pub use program::{Outcome, Program};

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::config::EventKind;
+use crate::lookups::Lookups;
+pub use crate::object_state::State;
 use crate::path::FieldOf;
 
 /// A change of one object.
@@ -32,8 +34,37 @@ pub struct Change {
     pub certainty: Option<String>,
     /// What ended it, where it is gone.
     pub reason: Option<String>,
-    /// When the change became known.
+    /// When the change became known, or the instant that caused it: `now` in expressions.
     pub at: Timestamp,
+    /// What caused the evaluation.
+    pub cause: Cause,
+    /// The objects that expressions can look up, if they look up any.
+    pub lookups: Option<Arc<Lookups>>,
+    /// The same before the change, if another object's change is the cause.
+    pub lookups_before: Option<Arc<Lookups>>,
+}
+
+/// What caused a rule to be evaluated for an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// The object changed.
+    #[default]
+    Change,
+    /// An instant passed at which a result may change.
+    Time,
+    /// An object changed that an expression had looked up.
+    Lookup,
+}
+
+impl Cause {
+    /// Name in expressions.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Change => "change",
+            Self::Time => "time",
+            Self::Lookup => "lookup",
+        }
+    }
 }
 
 /// Which object something is about.
@@ -51,55 +82,6 @@ pub struct Subject {
     pub uid: String,
 }
 
-/// A state of an object.
-#[derive(Clone)]
-pub struct State {
-    /// As the server has it, for comparisons alone.
-    whole: Arc<Value>,
-    /// What rules see of it: nothing of what a Secret keeps.
-    shown: Arc<Value>,
-}
-
-// It may be a Secret.
-impl std::fmt::Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").finish_non_exhaustive()
-    }
-}
-
-/// What is shown in the place of a Secret's values.
-const WITHHELD: &str = "<withheld>";
-
-/// Where kubectl keeps all of an object as it was applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-impl State {
-    /// A state of an object, as the server has it.
-    pub fn new(object: Value) -> Self {
-        let is_secret = object["kind"] == "Secret" && object["apiVersion"] == "v1";
-        let whole = Arc::new(object);
-        let shown = if is_secret { Arc::new(without_secrets(&whole)) } else { whole.clone() };
-        Self { whole, shown }
-    }
-
-    /// What rules see of it.
-    pub(crate) fn shown(&self) -> &Value {
-        &self.shown
-    }
-}
-
-fn without_secrets(secret: &Value) -> Value {
-    let mut shown = secret.clone();
-    for part in ["data", "stringData"] {
-        let values = shown.get_mut(part).and_then(Value::as_object_mut).into_iter().flat_map(|part| part.values_mut());
-        values.for_each(|value| *value = WITHHELD.into());
-    }
-    if let Some(applied) = shown.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(LAST_APPLIED)) {
-        *applied = WITHHELD.into();
-    }
-    shown
-}
-
 impl Change {
     /// Values of a field in both states, before and after; none where the state or the field is absent.
     pub(crate) fn at(&self, path: &FieldOf) -> (Option<&Value>, Option<&Value>) {
@@ -112,8 +94,16 @@ impl Change {
     /// The state before it as if the object had come to be in that state; none where there was none.
     pub(crate) fn before(&self) -> Option<Self> {
         let old = self.old.clone()?;
-        let before =
+        let mut before =
             Self { kind: EventKind::Added, new: Some(old), old: None, certainty: None, reason: None, ..self.clone() };
+        match self.cause {
+            Cause::Change => {}
+            // The last instant at which nothing had changed yet.
+            Cause::Time => before.at = self.at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(self.at),
+            Cause::Lookup => before.lookups = self.lookups_before.clone().or_else(|| self.lookups.clone()),
+        }
+        // Recorded apart: the message is identified by what is looked up now.
+        before.lookups = before.lookups.map(|lookups| lookups.afresh());
         Some(before)
     }
 
@@ -129,12 +119,20 @@ impl Change {
             "id": self.id, "type": self.kind.name(), "initial": self.initial, "cluster": cluster, "resource": resource,
             "namespace": namespace, "name": name, "uid": uid,
             "certainty": self.certainty.as_deref().unwrap_or_default(),
-            "reason": self.reason.as_deref().unwrap_or_default(),
+            "reason": self.reason.as_deref().unwrap_or_default(), "cause": self.cause.name(),
         })
     }
 }
 
 impl Subject {
+    /// What identifies the object in IDs of messages: its UID, or its name if it has none.
+    pub(crate) fn identity(&self) -> String {
+        if self.uid.is_empty() {
+            return format!("{}/{}/{}", self.resource, self.namespace, self.name);
+        }
+        self.uid.clone()
+    }
+
     /// `pods web/shop`, with the cluster where that is not the only one there is by default.
     pub(crate) fn told(&self) -> String {
         let place = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
@@ -176,6 +174,9 @@ mod tests {
             certainty: None,
             reason: None,
             at: Timestamp::UNIX_EPOCH,
+            cause: Cause::Change,
+            lookups: None,
+            lookups_before: None,
         };
         let path = |text: &str| text.parse::<FieldOf>().expect("it is a path");
         let changed = |text: &str| {

@@ -42,7 +42,12 @@ struct Acting {
     rule: Arc<Compiled>,
     /// What the rule has sent, by sink. Kept when the configuration is read again.
     sent: Arc<Mutex<BTreeMap<String, Projections>>>,
+    /// Held from the evaluation until the message is in the queue, by sink: two evaluations of one object could otherwise
+    /// overtake each other. Only for rules that depend on more than the object.
+    turns: Mutex<BTreeMap<String, Arc<Turn>>>,
 }
+
+type Turn = tokio::sync::Mutex<()>;
 
 /// A sink worker and its task.
 struct Running {
@@ -119,7 +124,10 @@ impl Engine {
             let sent = before.remove(&rule.config.name).map(|acting| acting.sent.clone()).unwrap_or_default();
             // A sink that is added again later starts as a new one.
             lock(&sent).retain(|sink, _| rule.config.to.contains(sink));
-            rules.insert(rule.config.name.clone(), Arc::new(Acting { rule: rule.clone(), sent }));
+            rules.insert(
+                rule.config.name.clone(),
+                Arc::new(Acting { rule: rule.clone(), sent, turns: Mutex::default() }),
+            );
         }
     }
 
@@ -127,10 +135,27 @@ impl Engine {
     /// in order. Returns when the message is in the queue; `settled` is called when it is delivered or a dead letter, or when
     /// there is nothing to send.
     pub async fn accept(&self, rule: &str, sink: &str, change: Arc<Change>, settled: impl FnOnce() + Send + 'static) {
+        self.accept_current(rule, sink, || Some(change), settled).await;
+    }
+
+    /// [`accept`](Self::accept) of a change that is made when it is its turn. There may be none then.
+    pub(crate) async fn accept_current(
+        &self,
+        rule: &str,
+        sink: &str,
+        change: impl FnOnce() -> Option<Arc<Change>>,
+        settled: impl FnOnce() + Send + 'static,
+    ) {
         let acting = lock(&self.shared.rules).get(rule).cloned();
         let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
         // The rule or the sink was removed from the configuration since.
         let (Some(acting), Some(worker)) = (acting, worker) else { return settled() };
+        let turn = acting.rule.is_of_context().then(|| lock(&acting.turns).entry(sink.to_owned()).or_default().clone());
+        let _turn = match &turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
+        let Some(change) = change() else { return settled() };
         lock(&self.shared.counts).changes += 1;
         match self.judge(&acting, sink, &change).await {
             Some(message) => worker.put(message, Ack::new(settled)).await,
@@ -167,6 +192,20 @@ impl Engine {
             }
             (Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold, _) => None,
         }
+    }
+
+    /// Returns a rule.
+    pub(crate) fn rule(&self, name: &str) -> Option<Arc<Compiled>> {
+        lock(&self.shared.rules).get(name).map(|acting| acting.rule.clone())
+    }
+
+    /// Starts a task that is restarted whenever it ends.
+    pub(crate) fn supervise<F: Future<Output = String> + Send + 'static>(
+        &self,
+        name: String,
+        run: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Supervised {
+        self.shared.supervisor.spawn(name, run)
     }
 
     /// Counts and tells that the rule of this name could not be asked about an object.

@@ -1,13 +1,15 @@
 //! Which rules fire for an object, and why the others do not.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::change::{Change, State, Subject};
+use crate::change::{Cause, Change, State, Subject};
 use crate::config::EventKind;
+use crate::lookups::Lookups;
 use crate::rule::{Compiled, Verdict};
 
 /// Why a rule does not look at an object at all.
@@ -24,7 +26,14 @@ pub enum Overlooked {
 }
 
 /// What `rule` does about an object as it is now, for people; or why it does not look at it.
-pub fn explain(rule: &Compiled, subject: &Subject, looked_at: Result<&Value, Overlooked>) -> String {
+///
+/// `lookups` are the objects that the rule can look up; without them a rule that looks anything up fails.
+pub fn explain(
+    rule: &Compiled,
+    subject: &Subject,
+    looked_at: Result<&Value, Overlooked>,
+    lookups: Option<&Arc<Lookups>>,
+) -> String {
     let config = &rule.config;
     let mut text = format!("rule {}\n", config.name);
     let mut line = |line: String| {
@@ -61,6 +70,7 @@ pub fn explain(rule: &Compiled, subject: &Subject, looked_at: Result<&Value, Ove
     if !config.initial {
         line("at the start: sends nothing, `initial` is not set".to_owned());
     }
+    let (mut recheck_at, mut reads) = (None, BTreeSet::new());
     for kind in [EventKind::Added, EventKind::Updated, EventKind::Deleted] {
         let state = Some(State::new(object.clone()));
         let change = Change {
@@ -73,10 +83,18 @@ pub fn explain(rule: &Compiled, subject: &Subject, looked_at: Result<&Value, Ove
             new: state.filter(|_| kind != EventKind::Deleted),
             certainty: None,
             reason: None,
-            at: Timestamp::UNIX_EPOCH,
+            at: Timestamp::now(),
+            cause: Cause::Change,
+            lookups: lookups.map(|lookups| lookups.afresh()),
+            lookups_before: None,
         };
-        let name = kind.name();
-        line(match rule.judge(&Arc::new(change)) {
+        let (name, change) = (kind.name(), Arc::new(change));
+        let verdict = rule.judge(&change);
+        if kind != EventKind::Deleted {
+            recheck_at = recheck_at.into_iter().chain(rule.outlook(&change).1).min();
+            reads.extend(change.lookups.iter().flat_map(|lookups| lookups.reads()));
+        }
+        line(match verdict {
             Verdict::Fires(value) => format!("{name}: fires, sends {value} to {}", config.to.join(", ")),
             Verdict::Initial(_) => continue,
             Verdict::OtherKind => format!("{name}: does not fire, `events` leaves it out"),
@@ -90,6 +108,12 @@ pub fn explain(rule: &Compiled, subject: &Subject, looked_at: Result<&Value, Ove
             Verdict::DoesNotHold => format!("{name}: does not fire, `when` does not hold"),
             Verdict::Failed { expression, why } => format!("{name}: does not fire, `{expression}` fails: {why}"),
         });
+    }
+    for read in reads {
+        line(format!("evaluated again when this changes: {read}"));
+    }
+    if let Some(at) = recheck_at {
+        line(format!("evaluated again at {at}, when the result may change"));
     }
     if rule.is_of_states() {
         line("the same is not sent twice in a row".to_owned());

@@ -7,7 +7,7 @@ mod uses;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use steadfast_cel::{Budget, Context, Error, Fault, Meter, Program, Value as Cel, equal, to_json};
+use steadfast_cel::{Budget, Context, Error, Fault, Meter, Program, Value as Cel, copied, equal, to_json};
 
 use crate::change::{Change, State};
 use crate::config::ResultLimits;
@@ -33,6 +33,10 @@ pub(crate) struct Expression {
     pub(crate) is_of_changes: bool,
     /// The arguments of `changed(…)`, as they are written.
     pub(crate) paths: Vec<String>,
+    /// Whether the expression depends on the time.
+    pub(crate) is_of_time: bool,
+    /// The resources that it looks up, as they are written, with the number of characters in front of each.
+    pub(crate) lookups: Vec<(String, usize)>,
     /// Fields and constants that it uses.
     pub(crate) uses: Uses,
 }
@@ -44,7 +48,7 @@ impl Expression {
             .map_err(|error| vec![Flaw { offset: letters_before(text, error.at), what: error.message }])?;
         let mut checker = Checker::new(text);
         checker.check(program.root(), purpose);
-        let Checker { mut flaws, paths, reads_old, .. } = checker;
+        let Checker { mut flaws, paths, reads_old, reads_now: is_of_time, lookups, .. } = checker;
         if !flaws.is_empty() {
             flaws.sort_by_key(|flaw| flaw.offset);
             return Err(flaws);
@@ -52,7 +56,7 @@ impl Expression {
         let is_of_changes = !paths.is_empty() || reads_old;
         let is_of_entries = matches!(purpose, Purpose::Entries(_));
         let uses = Uses::of(text);
-        Ok(Self { text: text.to_owned(), program, is_of_entries, is_of_changes, paths, uses })
+        Ok(Self { text: text.to_owned(), program, is_of_entries, is_of_changes, paths, is_of_time, lookups, uses })
     }
 
     /// Evaluates the expression. The error contains no value, since values may be secrets.
@@ -127,9 +131,9 @@ enum Over<'c> {
 }
 
 impl<'c> Bindings<'c> {
-    /// Bindings of one change, at the time `now`.
-    pub(crate) fn of(change: &'c Change, now: Timestamp, limits: ResultLimits) -> Self {
-        Self::new(Over::Change { change, event: change.event() }, now, limits)
+    /// Bindings of one change, at the time of the change.
+    pub(crate) fn of(change: &'c Change, limits: ResultLimits) -> Self {
+        Self::new(Over::Change { change, event: change.event() }, change.at, limits)
     }
 
     /// Bindings of these names.
@@ -168,9 +172,27 @@ impl<'c> Bindings<'c> {
                     context.variable(name, value);
                 }
                 context.function("changed", move |arguments, meter| changed(change, arguments, meter));
+                context.function("get", move |arguments, meter| get(change, arguments, meter));
             }
         }
         context
+    }
+}
+
+/// The object that is looked up; `null` if there is none.
+fn get<'v>(change: &Change, arguments: &[Cel<'v>], meter: &mut Meter) -> Result<Cel<'v>, Fault> {
+    let invalid = || Fault::InvalidArgument { function: "get".to_owned(), why: "namespace and name must be text" };
+    let texts: Option<Vec<&str>> =
+        arguments.iter().map(|argument| if let Cel::String(text) = argument { Some(&**text) } else { None }).collect();
+    let (resource, namespace, name) = match texts.as_deref() {
+        Some([resource, name]) => (resource, &"", name),
+        Some([resource, namespace, name]) => (resource, namespace, name),
+        _ => return Err(invalid()),
+    };
+    let lookups = change.lookups.as_ref().ok_or_else(|| Fault::Unavailable(format!("{resource} are not watched")))?;
+    match lookups.get(resource, namespace, name).map_err(Fault::Unavailable)? {
+        None => Ok(Cel::Null),
+        Some(object) => copied(&object, meter),
     }
 }
 

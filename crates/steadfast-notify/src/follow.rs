@@ -15,11 +15,14 @@ use steadfast::{
 };
 use tokio::sync::oneshot;
 
-use crate::change::{Change, State};
+use crate::change::{Cause, Change, State};
 use crate::config::{EventKind, MAX_SPAN};
 use crate::engine::Engine;
+use crate::lookups::LookupCaches;
+use crate::recheck::Recheck;
 use crate::short_hash::short_hash;
 use crate::source::{Lookout, Source, subject, whole};
+use crate::supervise::Supervised;
 
 /// How many changes of a rule may wait for it to be asked; of what comes then, the newest state of each object does.
 const WAITING: usize = 1024;
@@ -42,6 +45,8 @@ const LONGEST_NAME: usize = 63;
 /// Registration of a rule's handler for one source and one sink. Dropping it removes the handler.
 pub struct Following {
     registered: Registered,
+    /// Sends what no change of an object causes, if the rule depends on anything else.
+    _recheck: Option<Supervised>,
 }
 
 enum Registered {
@@ -64,6 +69,7 @@ impl Following {
         engine: &Engine,
     ) -> Result<BTreeMap<String, Self>, String> {
         let informer = source.informer(lookout, None)?;
+        let caches = LookupCaches::begin(lookout, &source.cluster, &source.lookups)?;
         let is_kept = lookout.checkpoint.is_some() && source.may_be_kept();
         if is_kept {
             take_over(&informer, &source.rule, sinks);
@@ -79,10 +85,13 @@ impl Following {
                 source: source.clone(),
                 sink: sink.to_owned(),
                 engine: engine.clone(),
+                caches: caches.clone(),
+                clock: lookout.clock,
             };
+            let recheck = hand_over.recheck(&informer);
             let registered = if is_kept { hand_over.durably(&informer) } else { hand_over.in_passing(&informer) };
             let registered = registered.map_err(|error| error.to_string())?;
-            following.insert(sink.to_owned(), Self { registered });
+            following.insert(sink.to_owned(), Self { registered, _recheck: recheck });
         }
         Ok(following)
     }
@@ -141,9 +150,35 @@ struct HandOver {
     resource: String,
     sink: String,
     engine: Engine,
+    /// What the rule looks up, if it does.
+    caches: Option<Arc<LookupCaches>>,
+    clock: fn() -> Timestamp,
 }
 
 impl HandOver {
+    /// Starts the task that sends what no change of an object causes, if the rule depends on anything else.
+    fn recheck(&self, informer: &Informer<Lazy<DynamicObject>>) -> Option<Supervised> {
+        let rule = self.engine.rule(&self.source.rule).filter(|rule| rule.is_of_context())?;
+        let recheck = Arc::new(Recheck {
+            source: self.source.clone(),
+            rule,
+            sink: self.sink.clone(),
+            informer: informer.clone(),
+            caches: self.caches.clone(),
+            engine: self.engine.clone(),
+            clock: self.clock,
+        });
+        let name = format!("rechecks of rule {} for sink {}", self.source.rule, self.sink);
+        Some(self.engine.supervise(name, move || recheck.clone().run()))
+    }
+
+    /// Waits until what the rule looks up is known.
+    async fn until_certain(&self) {
+        if let Some(caches) = &self.caches {
+            caches.until_certain().await;
+        }
+    }
+
     fn in_passing(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         informer.handler().deliver_each(WAITING).add_async_handler(self).map(Registered::Passing)
     }
@@ -154,11 +189,12 @@ impl HandOver {
         let registered = durable.on_event(move |told: Told<Lazy<DynamicObject>>| {
             let hand_over = hand_over.clone();
             async move {
-                let Some(change) = hand_over.change(&told.event, told.failures > 0) else { return Ok(()) };
                 let (settled, settlement) = oneshot::channel();
+                hand_over.until_certain().await;
+                let change = || hand_over.change(&told.event, told.failures > 0);
                 hand_over
                     .engine
-                    .accept(&hand_over.source.rule, &hand_over.sink, change, move || {
+                    .accept_current(&hand_over.source.rule, &hand_over.sink, change, move || {
                         // Nobody waits for it where the program ends.
                         let _ = settled.send(());
                     })
@@ -172,7 +208,11 @@ impl HandOver {
     /// The change that an event is, if it is one; `again` says that it was handed over before, and not settled.
     fn change(&self, event: &Event<Lazy<DynamicObject>>, again: bool) -> Option<Arc<Change>> {
         match event.decoded() {
-            Ok(event) => change(&self.source, &self.resource, &event, Timestamp::now(), again).map(Arc::new),
+            Ok(event) => {
+                let mut change = change(&self.source, &self.resource, &event, (self.clock)(), again)?;
+                change.lookups = self.caches.as_ref().map(|caches| caches.freeze());
+                Some(Arc::new(change))
+            }
             Err(error) => {
                 let (resource, key, cluster) = (&self.resource, event.object().key(), &self.source.cluster);
                 self.engine.overlook(&self.source.rule, format!("{resource} {key} of {cluster}"), error.to_string());
@@ -184,8 +224,8 @@ impl HandOver {
 
 impl AsyncHandler<Lazy<DynamicObject>> for HandOver {
     async fn handle(&self, event: Event<Lazy<DynamicObject>>, _: Call) {
-        let Some(change) = self.change(&event, false) else { return };
-        self.engine.accept(&self.source.rule, &self.sink, change, || {}).await;
+        self.until_certain().await;
+        self.engine.accept_current(&self.source.rule, &self.sink, || self.change(&event, false), || {}).await;
     }
 }
 
@@ -196,14 +236,8 @@ fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Tim
     let state = |object: &Object<DynamicObject>| Some(State::new(whole(object, &source.resource)));
     let object = event.object();
     let subject = subject(source, resource, object);
-    // What has no UID is known by its name.
-    let who = if subject.uid.is_empty() {
-        format!("{}/{}/{}", subject.resource, subject.namespace, subject.name)
-    } else {
-        subject.uid.clone()
-    };
     let mut change = Change {
-        id: format!("{who}@{}", object.version()),
+        id: format!("{}@{}", subject.identity(), object.version()),
         kind: EventKind::Added,
         initial: false,
         again,
@@ -213,6 +247,9 @@ fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Tim
         certainty: None,
         reason: None,
         at,
+        cause: Cause::Change,
+        lookups: None,
+        lookups_before: None,
     };
     match event {
         Event::Added { object, initial } => {

@@ -45,8 +45,10 @@ impl Message {
     /// What `rule` tells of `change`.
     pub(crate) fn new(rule: &str, change: &Change, data: Value) -> Self {
         let Subject { cluster, resource, namespace, name, uid } = change.subject.clone();
+        let looked_up = change.lookups.as_ref().and_then(|lookups| lookups.fingerprint());
+        let looked_up = looked_up.map(|fingerprint| format!("+{fingerprint}")).unwrap_or_default();
         Self {
-            id: format!("{}/{rule}", change.id),
+            id: format!("{}{looked_up}/{rule}", change.id),
             time: change.at,
             kind: change.kind.name().to_owned(),
             rule: rule.to_owned(),

@@ -173,6 +173,20 @@ impl Plan {
         self.document.problem(&path, what, "name one that the server has; `kubectl api-resources` lists them")
     }
 
+    /// A problem with a resource that a rule looks up, which is found out only when a server is asked.
+    pub fn problem_with_lookup(&self, rule: &Compiled, name: &str, what: impl Into<String>) -> Problem {
+        let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
+        let place = expressions.into_iter().find_map(|(field, expression, text)| {
+            let (_, offset) = expression.as_ref()?.lookups.iter().find(|(looked_up, _)| looked_up == name)?;
+            Some((format!("rules[{}].{field}", rule.number), text.as_deref()?, *offset))
+        });
+        let remedy = "name one that the server has; `kubectl api-resources` lists them";
+        match place {
+            Some((path, text, offset)) => self.document.problem_within(&path, text, offset, what, remedy),
+            None => self.document.problem(&format!("rules[{}]", rule.number), what, remedy),
+        }
+    }
+
     /// A problem with the selectors of a rule, which is found out only when a server is asked.
     pub fn problem_with_selectors(&self, rule: &Compiled, what: impl Into<String>) -> Problem {
         let field = if rule.config.fields.is_some() { "fields" } else { "labels" };

@@ -53,6 +53,26 @@ impl Compiled {
         self.when.as_ref().map_or(&[], |when| &when.paths)
     }
 
+    /// Whether the result for an object may change although the object does not: with the time, or with another object.
+    pub fn is_of_context(&self) -> bool {
+        self.expressions().any(|expression| expression.is_of_time || !expression.lookups.is_empty())
+    }
+
+    /// The resources that the rule looks up, as they are written, each once.
+    pub fn lookups(&self) -> Vec<&str> {
+        let mut lookups: Vec<&str> = Vec::new();
+        for (name, _) in self.expressions().flat_map(|expression| &expression.lookups) {
+            if !lookups.contains(&name.as_str()) {
+                lookups.push(name);
+            }
+        }
+        lookups
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        self.when.iter().chain(&self.send)
+    }
+
     /// What it makes of `change`.
     pub fn judge(&self, change: &Arc<Change>) -> Verdict {
         if !self.config.events.contains(&change.kind) {
@@ -66,6 +86,17 @@ impl Compiled {
 
     /// What it would send if it were for all kinds of events.
     pub(crate) fn project(&self, change: &Arc<Change>) -> Verdict {
+        self.outlook(change).0
+    }
+
+    /// What it would send if it were for all kinds of events, and when that may change although the object does not.
+    pub(crate) fn outlook(&self, change: &Arc<Change>) -> (Verdict, Option<Timestamp>) {
+        let mut bindings = Bindings::of(change, self.config.limits);
+        let verdict = self.verdict(change, &mut bindings);
+        (verdict, bindings.recheck_at)
+    }
+
+    fn verdict(&self, change: &Arc<Change>, bindings: &mut Bindings) -> Verdict {
         if let Some(endpoints) = &self.endpoints {
             let slice = change.object().map_or(&Value::Null, |state| state.shown());
             return match endpoints.explained(&change.subject.cluster, slice) {
@@ -76,15 +107,14 @@ impl Compiled {
         if self.when.is_none() && self.send.is_none() {
             return Verdict::Fires(who(change));
         }
-        let mut bindings = Bindings::of(change, Timestamp::now(), self.config.limits);
         let failed = |expression, why| Verdict::Failed { expression, why };
-        match self.when.as_ref().map(|when| when.evaluate(&mut bindings)) {
+        match self.when.as_ref().map(|when| when.evaluate(bindings)) {
             None | Some(Ok(Value::Bool(true))) => {}
             Some(Ok(Value::Bool(false))) => return Verdict::DoesNotHold,
             Some(Ok(_)) => return failed("when", "it comes to neither true nor false".to_owned()),
             Some(Err(why)) => return failed("when", why),
         }
-        match self.send.as_ref().map(|send| send.evaluate(&mut bindings)) {
+        match self.send.as_ref().map(|send| send.evaluate(bindings)) {
             None => Verdict::Fires(who(change)),
             Some(Ok(value)) => Verdict::Fires(value),
             Some(Err(why)) => failed("send", why),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
 use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Note, Object, Scope};
@@ -21,6 +22,57 @@ pub struct Lookout {
     pub checkpoint: Option<Checkpoint>,
     /// How often they are compared with what the server has.
     pub audit: Duration,
+    /// Wall clock that gives `now` in expressions: [`Timestamp::now`], except in tests.
+    pub clock: fn() -> Timestamp,
+}
+
+impl Lookout {
+    /// The informer of a part of a resource. `tell` receives reports on its checkpoint, under this name.
+    pub(crate) fn informer(
+        &self,
+        resource: &ApiResource,
+        scope: Scope,
+        tell: Option<(String, Arc<Tell>)>,
+    ) -> Result<Informer<Lazy<DynamicObject>>, String> {
+        let informer = self.factory.build_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit);
+        let informer = match self.checkpoint.as_ref().filter(|_| may_be_kept(resource)) {
+            Some(checkpoint) => informer.checkpoint(checkpoint),
+            None => informer,
+        };
+        let informer = match tell {
+            Some((of, tell)) => informer.on_note(move |note| {
+                if let Some(notice) = notice(&of, note) {
+                    tell(notice);
+                }
+            }),
+            None => informer,
+        };
+        informer.start().map_err(|error| error.to_string())
+    }
+}
+
+fn may_be_kept(resource: &ApiResource) -> bool {
+    !(resource.group.is_empty() && resource.plural == "secrets")
+}
+
+/// A resource that a rule looks up, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LookedUp {
+    /// The name of the resource in the expression.
+    pub name: String,
+    /// The resource, as the server describes it.
+    pub resource: ApiResource,
+    /// Whether its objects have namespaces.
+    pub is_namespaced: bool,
+    /// The only namespace whose objects can be looked up. All namespaces if absent.
+    pub namespace: Option<String>,
+}
+
+impl LookedUp {
+    /// The part of the resource that is watched.
+    pub fn scope(&self) -> Scope {
+        self.namespace.as_ref().map_or_else(Scope::all, Scope::namespace)
+    }
 }
 
 /// What a rule looks at in one place.
@@ -34,6 +86,8 @@ pub struct Source {
     pub resource: ApiResource,
     /// Which of its objects.
     pub scope: Scope,
+    /// The resources that the rule's expressions look up.
+    pub lookups: Vec<LookedUp>,
 }
 
 impl Source {
@@ -45,7 +99,7 @@ impl Source {
 
     /// Whether what it looks at may be written to disk: Secrets may not.
     pub fn may_be_kept(&self) -> bool {
-        !(self.resource.group.is_empty() && self.resource.plural == "secrets")
+        may_be_kept(&self.resource)
     }
 
     /// The informer of it, as `lookout` has its informers; `tell` is told what its checkpoint comes to, where that is less than could be.
@@ -58,25 +112,8 @@ impl Source {
         lookout: &Lookout,
         tell: Option<Arc<Tell>>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
-        let Lookout { factory, checkpoint, audit, .. } = lookout;
-        let informer = factory.build_with::<Lazy<DynamicObject>>(&self.resource, self.scope.clone());
-        let informer = informer.audit_every(*audit);
-        let informer = match checkpoint.as_ref().filter(|_| self.may_be_kept()) {
-            Some(checkpoint) => informer.checkpoint(checkpoint),
-            None => informer,
-        };
-        let informer = match tell {
-            Some(tell) => {
-                let of = format!("{} of {}", self.resource_name(), self.cluster);
-                informer.on_note(move |note| {
-                    if let Some(notice) = notice(&of, note) {
-                        tell(notice);
-                    }
-                })
-            }
-            None => informer,
-        };
-        informer.start().map_err(|error| error.to_string())
+        let tell = tell.map(|tell| (format!("{} of {}", self.resource_name(), self.cluster), tell));
+        lookout.informer(&self.resource, self.scope.clone(), tell)
     }
 }
 

@@ -338,7 +338,9 @@ impl Cluster {
         if held.is_closing {
             return true;
         }
-        held.known = watched.iter().chain(&new).map(|one| (one.name.clone(), one.found.clone())).collect();
+        let looked_up = watched.iter().chain(&new).flat_map(|one| one.looked_up.clone());
+        let watched_now = watched.iter().chain(&new).map(|one| (one.name.clone(), one.found.clone()));
+        held.known = looked_up.chain(watched_now).collect();
         let sources = watched.into_iter().chain(new).map(|one| one.source);
         let before = std::mem::take(&mut held.followed);
         let (followed, failed) = follow(plan, &place.lookout, &self.surroundings.engine, before, sources);

@@ -14,9 +14,9 @@ use steadfast_notify::explain::{Overlooked, explain as told};
 use steadfast_notify::rule::Compiled;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Plan, config};
+use steadfast_notify::{Lookups, Plan, Source, config, look_up};
 
-use super::places::{Place, connected};
+use super::places::{PATIENCE, Place, connected, resolve};
 use crate::aside::{self, print};
 use crate::catalog::Found;
 use crate::connect::{Trouble, trouble};
@@ -105,9 +105,27 @@ pub(super) async fn explain(file: &Path, of: Of) -> Result<ExitCode, Failure> {
     for rule in &plan.rules {
         let overlooked = overlooked(&plan, rule, place, &found, &subject).await?;
         let looked_at = overlooked.map_or(Ok(&object), Err);
-        text.push_str(&told(rule, &subject, looked_at));
+        let lookups = lookups(&plan, rule, place, &subject).await?;
+        text.push_str(&told(rule, &subject, looked_at, lookups.as_ref()));
     }
     print(&text)
+}
+
+/// What the rule can look up for the object.
+async fn lookups(
+    plan: &Plan,
+    rule: &Compiled,
+    place: &Place,
+    subject: &Subject,
+) -> Result<Option<Arc<Lookups>>, Failure> {
+    let (resolved, _) = resolve(plan, &subject.cluster, |name| place.catalog.find(name));
+    let is_of_object = |source: &Source| {
+        let namespace = source.scope.in_namespace();
+        source.rule == rule.config.name && namespace.is_none_or(|namespace| namespace == subject.namespace)
+    };
+    let source = resolved.into_iter().map(|resolved| resolved.source).find(is_of_object);
+    let Some(source) = source else { return Ok(None) };
+    look_up(&place.lookout, &subject.cluster, &source.lookups, PATIENCE).await.map_err(Failure::run)
 }
 
 /// Why `rule` does not look at the object, if it does not.

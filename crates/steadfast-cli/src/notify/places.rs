@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use jiff::Timestamp;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_notify::config::{Cluster, Rule};
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::{Lookout, Plan, Source};
+use steadfast_notify::{LookedUp, Lookout, Plan, Source};
 use tokio::time::timeout;
 
 use crate::catalog::{Catalog, Found, NotFound};
@@ -102,6 +103,7 @@ pub(super) fn lookout(connection: &Connection, cluster: &Cluster) -> Lookout {
         factory: InformerFactory::new(connection),
         checkpoint: None,
         audit: cluster.audit_every(),
+        clock: Timestamp::now,
     }
 }
 
@@ -111,6 +113,8 @@ pub(super) struct Resolved {
     pub(super) found: Found,
     /// The name of the resource in the configuration.
     pub(super) name: String,
+    /// What the rule looks up, by its names in the configuration.
+    pub(super) looked_up: Vec<(String, Found)>,
 }
 
 /// What a rule names and the server does not have.
@@ -130,6 +134,18 @@ pub(super) fn resolve(
     let (mut resolved, mut missing) = (Vec::<Resolved>::new(), Vec::new());
     let rules = plan.rules.iter().filter(|rule| plan.clusters_of(&rule.config).contains(&cluster));
     for rule in rules {
+        let (looked_up, unknown): (Vec<_>, Vec<_>) =
+            rule.lookups().into_iter().map(|name| (name.to_owned(), find(name))).partition(|(_, found)| found.is_ok());
+        if !unknown.is_empty() {
+            // Without it no object can be evaluated.
+            missing.extend(unknown.into_iter().filter_map(|(name, found)| {
+                let problem = plan.problem_with_lookup(rule, &name, format!("{cluster}: {}", found.err()?));
+                Some(Missing { rule: rule.config.name.clone(), resource: name, problem })
+            }));
+            continue;
+        }
+        let looked_up: Vec<(String, Found)> =
+            looked_up.into_iter().filter_map(|(name, found)| Some((name, found.ok()?))).collect();
         for (number, name) in rule.config.resources.iter().enumerate() {
             let found = find(name).map_err(|why| format!("{cluster}: {why}"));
             let found = found.and_then(|found| {
@@ -147,10 +163,19 @@ pub(super) fn resolve(
             };
             for scope in scopes(&rule.config) {
                 let (rule, cluster) = (rule.config.name.clone(), cluster.to_owned());
-                let source = Source { rule, cluster, resource: found.described.clone(), scope };
+                let lookups = looked_up.iter().map(|(name, found)| LookedUp {
+                    name: name.clone(),
+                    resource: found.described.clone(),
+                    is_namespaced: found.namespaced,
+                    // No more than the rule itself may see.
+                    namespace: scope.in_namespace().filter(|_| found.namespaced).map(str::to_owned),
+                });
+                let lookups = lookups.collect();
+                let source = Source { rule, cluster, resource: found.described.clone(), scope, lookups };
                 // One resource may have several names.
                 if !resolved.iter().any(|resolved| resolved.source == source) {
-                    resolved.push(Resolved { source, found: found.clone(), name: name.clone() });
+                    let (found, name, looked_up) = (found.clone(), name.clone(), looked_up.clone());
+                    resolved.push(Resolved { source, found, name, looked_up });
                 }
             }
         }

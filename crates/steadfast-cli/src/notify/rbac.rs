@@ -39,9 +39,14 @@ pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result
 
 fn roles<'a>(sources: impl Iterator<Item = &'a Source>) -> Roles {
     let mut roles = Roles::new();
-    for Source { resource, scope, .. } in sources {
-        let role = roles.entry(scope.in_namespace().map(str::to_owned)).or_default();
-        role.entry(resource.group.clone()).or_default().insert(resource.plural.clone());
+    for Source { resource, scope, lookups, .. } in sources {
+        let watched = [(resource, scope.in_namespace().map(str::to_owned))].into_iter();
+        for (resource, namespace) in
+            watched.chain(lookups.iter().map(|lookup| (&lookup.resource, lookup.namespace.clone())))
+        {
+            let role = roles.entry(namespace).or_default();
+            role.entry(resource.group.clone()).or_default().insert(resource.plural.clone());
+        }
     }
     // What is allowed everywhere is allowed in each namespace.
     let everywhere = roles.get(&None).cloned().unwrap_or_default();

@@ -20,11 +20,24 @@ pub(super) struct Checker<'e> {
     pub(super) paths: Vec<String>,
     /// Whether the expression reads `old`.
     pub(super) reads_old: bool,
+    /// Whether the expression reads `now`.
+    pub(super) reads_now: bool,
+    /// Resources that `get(…)` looks up, each once, with the number of characters in front of the first mention.
+    pub(super) lookups: Vec<(String, usize)>,
 }
 
 impl<'e> Checker<'e> {
     pub(super) fn new(text: &'e str) -> Self {
-        Self { text, bound: Vec::new(), names: &NAMES, flaws: Vec::new(), paths: Vec::new(), reads_old: false }
+        Self {
+            text,
+            bound: Vec::new(),
+            names: &NAMES,
+            flaws: Vec::new(),
+            paths: Vec::new(),
+            reads_old: false,
+            reads_now: false,
+            lookups: Vec::new(),
+        }
     }
 
     /// Checks the whole expression.
@@ -204,7 +217,10 @@ impl<'e> Checker<'e> {
             return Kind::Any;
         }
         match name {
-            "now" => return Kind::Time,
+            "now" => {
+                self.reads_now = true;
+                return Kind::Time;
+            }
             "old" => self.reads_old = true,
             _ => {}
         }
@@ -323,15 +339,45 @@ impl<'e> Checker<'e> {
         if name == "changed" && target.is_none() {
             return self.changed(at, arguments);
         }
+        if name == "get" && target.is_none() {
+            return self.get(at, arguments);
+        }
         target.into_iter().chain(arguments).for_each(|argument| {
             self.kind(argument);
         });
         let found = FUNCTIONS.iter().find(|(known, _)| *known == name);
         if found.is_none() {
-            let what = "CEL's own functions are there, those for strings, and `changed`";
+            let what = "CEL's own functions are there, those for strings, `changed` and `get`";
             self.flaw(at, format!("there is no function `{name}`: {what}"));
         }
         found.map_or(Kind::Any, |(_, kind)| *kind)
+    }
+
+    fn get(&mut self, at: &Expr, arguments: &'e [Expr]) -> Kind {
+        // Bodies of requests and groups of entries have no cluster in which to look anything up.
+        if !self.names.contains(&"old") {
+            self.flaw(at, "`get` is for `when` and `send` of a rule".to_owned());
+            return Kind::Any;
+        }
+        let takes = "`get` takes a resource in quotes, a namespace and a name: get('services', object.metadata.namespace, \
+                     'web'); for a resource without namespaces only the name: get('nodes', object.spec.nodeName)";
+        match arguments {
+            [Expr { kind: ExprKind::Literal(Literal::String(resource)), at }, rest @ ..]
+                if matches!(rest.len(), 1 | 2) =>
+            {
+                if !self.lookups.iter().any(|(known, _)| **known == **resource) {
+                    self.lookups.push((resource.to_string(), letters_before(self.text, *at as usize)));
+                }
+                for argument in rest {
+                    let kind = self.kind(argument);
+                    if !kind.may_be(Kind::Text) {
+                        self.flaw(argument, format!("it is {}, and has to be a text", kind.told()));
+                    }
+                }
+            }
+            _ => self.flaw(at, takes.to_owned()),
+        }
+        Kind::Any
     }
 
     fn changed(&mut self, at: &Expr, arguments: &[Expr]) -> Kind {

@@ -59,7 +59,8 @@ impl Kind {
 pub(super) const NAMES: [&str; 5] = ["old", "new", "object", "event", "now"];
 
 /// What `event` has.
-pub(super) const EVENT: [(&str, Kind); 10] = [
+pub(super) const EVENT: [(&str, Kind); 11] = [
+    ("cause", Kind::Text),
     ("id", Kind::Text),
     ("type", Kind::Text),
     ("initial", Kind::Bool),

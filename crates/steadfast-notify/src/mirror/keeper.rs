@@ -209,12 +209,14 @@ impl Work {
     fn watch(&self, news: &Arc<Notify>, mut fed: watch::Receiver<u64>) -> JoinSet<()> {
         let mut watching = JoinSet::new();
         for view in &self.views {
-            let (mut changed, news) = (view.changed(), news.clone());
-            watching.spawn(async move {
-                while changed.changed().await.is_ok() {
-                    news.notify_one();
-                }
-            });
+            for mut changed in view.changed() {
+                let news = news.clone();
+                watching.spawn(async move {
+                    while changed.changed().await.is_ok() {
+                        news.notify_one();
+                    }
+                });
+            }
         }
         let news = news.clone();
         watching.spawn(async move {

@@ -1,6 +1,6 @@
 //! What one rule sends to a mirror of one part of a cluster: of each object that the cache has, kept up with what changes in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,11 @@ use super::claim::Sent;
 use super::entry::{Entry, entries, has_ended};
 use super::grouping::Grouping;
 use super::slices::{Living, SliceSet, claims};
-use crate::change::{Change, State, Subject};
+use crate::change::{Cause, Change, State, Subject};
 use crate::config::EventKind;
 use crate::endpoints::Slice;
+use crate::instants::Instants;
+use crate::lookups::{Dependents, LookupCaches, Lookups, Read};
 use crate::offload::offload;
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
@@ -69,6 +71,8 @@ pub struct View {
     source: Source,
     /// Number of the connection of its cluster.
     connection: u64,
+    /// Wall clock.
+    clock: fn() -> Timestamp,
     rule: Arc<Compiled>,
     informer: Informer<Lazy<DynamicObject>>,
     /// The state of the cache that `sent` is of.
@@ -76,6 +80,13 @@ pub struct View {
     sent: BTreeMap<ObjectKey, Sent>,
     /// The `EndpointSlice`s, if the rule mirrors the endpoints of Services; `sent` is empty then.
     slices: SliceSet,
+    /// What the rule looks up, if it does.
+    caches: Option<Arc<LookupCaches>>,
+    /// The state of these that `sent` is of.
+    looked_up: Option<Arc<Lookups>>,
+    dependents: Dependents<ObjectKey>,
+    /// When objects have to be evaluated again.
+    instants: Instants<ObjectKey>,
     /// Whether there was a moment without doubt: what an earlier life of the program has kept is no ground to put anything in.
     is_confirmed: bool,
 }
@@ -88,9 +99,25 @@ impl View {
     /// Where there is no such informer, in its words.
     pub fn begin(lookout: &Lookout, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
         let informer = source.informer(lookout, None)?;
-        let connection = lookout.connection;
-        let (sent, slices) = (BTreeMap::new(), SliceSet::default());
-        Ok(Self { source, connection, rule, informer, seen: None, sent, slices, is_confirmed: false })
+        let caches = LookupCaches::begin(lookout, &source.cluster, &source.lookups)?;
+        let (connection, clock) = (lookout.connection, lookout.clock);
+        let (sent, slices, seen, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
+        let (dependents, instants, is_confirmed) = (Dependents::default(), Instants::default(), false);
+        Ok(Self {
+            source,
+            connection,
+            clock,
+            rule,
+            informer,
+            seen,
+            sent,
+            slices,
+            caches,
+            looked_up,
+            dependents,
+            instants,
+            is_confirmed,
+        })
     }
 
     /// Returns whether this is the view of `source` for `rule`, which may have been read again without a change.
@@ -99,9 +126,10 @@ impl View {
         is_same_place && self.rule.number == rule.number && self.rule.config == rule.config
     }
 
-    /// Tells of what changes in the cache, or in what it is worth.
-    pub(super) fn changed(&self) -> watch::Receiver<u64> {
-        self.informer.changed()
+    /// Receivers that are notified when a cache changes, or its freshness.
+    pub(super) fn changed(&self) -> Vec<watch::Receiver<u64>> {
+        let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
+        [self.informer.changed()].into_iter().chain(looked_up).collect()
     }
 
     /// From the first moment without doubt on there is something to go by.
@@ -125,19 +153,29 @@ impl View {
 
     /// Waits until there is no doubt, for so long at most.
     pub(super) async fn until_fresh(&self, patience: Duration) {
-        let mut changed = self.changed();
-        let fresh = async { while self.doubt_now().is_some() && changed.changed().await.is_ok() {} };
+        let mut changed = self.informer.changed();
+        let fresh = async {
+            while self.doubt_now().is_some() && changed.changed().await.is_ok() {}
+            if let Some(caches) = &self.caches {
+                caches.until_certain().await;
+            }
+        };
         // What is in doubt then is told so.
         let _ = tokio::time::timeout(patience, fresh).await;
     }
 
-    /// Asks the rule about what has changed since the last time. Whether anything has is the answer.
+    /// Evaluates the rule for the objects whose entries may differ from those of the last time: the objects that changed,
+    /// those that looked up what changed, and those whose instant has come. Returns whether there were any.
     pub(super) async fn catch_up(&mut self, shape: Shape, grouping: &Grouping) -> bool {
         if !self.is_confirmed {
             return false;
         }
+        let at = (self.clock)();
+        let looked_up = self.caches.as_ref().map(|caches| caches.freeze());
         let now = self.informer.snapshot();
-        if self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &now)) {
+        let due = self.due(looked_up.as_deref(), at);
+        self.looked_up.clone_from(&looked_up);
+        if due.is_empty() && self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &now)) {
             return false;
         }
         let (mut gone, mut come) = (Vec::new(), Vec::new());
@@ -152,7 +190,13 @@ impl View {
         for key in gone {
             self.sent.remove(&key);
             self.slices.remove(&key);
+            self.dependents.remove(&key);
+            self.instants.set(&key, None);
         }
+        let known: BTreeSet<&ObjectKey> = come.iter().map(Cached::key).collect();
+        let due = due.iter().filter(|key| !known.contains(key));
+        let due: Vec<_> = due.filter_map(|key| now.entry(key.namespace(), key.name()).cloned()).collect();
+        come.extend(due);
         if self.rule.endpoints.is_some() {
             for (number, entry) in come.iter().enumerate() {
                 if number % AT_ONCE == AT_ONCE - 1 {
@@ -162,23 +206,40 @@ impl View {
             }
             come.clear();
         }
-        let evaluation =
-            Arc::new(Evaluation { source: self.source.clone(), rule: self.rule.clone(), grouping: grouping.clone() });
+        let (source, rule, grouping_of) = (self.source.clone(), self.rule.clone(), grouping.clone());
+        let evaluation = Arc::new(Evaluation { source, rule, grouping: grouping_of, looked_up, at });
         for entries in come.chunks(AT_ONCE) {
             let (asked, evaluated) = (entries.to_vec(), evaluation.clone());
             let sent = offload(move || asked.iter().map(|entry| evaluated.ask(entry, shape)).collect::<Vec<_>>()).await;
             let failed = |why: &str| {
                 let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(why.to_owned())));
-                failed.map(|(object, entries)| Sent { object, entries }).collect()
+                let failed = failed.map(|(object, entries)| Sent { object, entries });
+                failed.map(|sent| Asked { sent, recheck_at: None, reads: Vec::new() }).collect()
             };
             let sent = sent.unwrap_or_else(|why| failed(&why));
-            self.sent.extend(entries.iter().map(|entry| entry.key().clone()).zip(sent));
+            for (entry, Asked { sent, recheck_at, reads }) in entries.iter().zip(sent) {
+                self.instants.set(entry.key(), recheck_at);
+                self.dependents.set(entry.key(), reads);
+                self.sent.insert(entry.key().clone(), sent);
+            }
         }
         self.seen = Some(now);
         if let Some(endpoints) = &self.rule.endpoints {
             self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), shape, grouping);
         }
         true
+    }
+
+    /// Takes out the objects that have to be evaluated although they did not change.
+    fn due(&mut self, looked_up: Option<&Lookups>, at: Timestamp) -> BTreeSet<ObjectKey> {
+        let mut due = BTreeSet::new();
+        while let Some((_, key)) = self.instants.take_due(at) {
+            due.insert(key);
+        }
+        if let (Some(before), Some(now)) = (&self.looked_up, looked_up) {
+            due.extend(self.dependents.of(&now.differences(before)));
+        }
+        due
     }
 
     /// Reads an `EndpointSlice` from the cache.
@@ -215,6 +276,15 @@ struct Evaluation {
     source: Source,
     rule: Arc<Compiled>,
     grouping: Grouping,
+    looked_up: Option<Arc<Lookups>>,
+    at: Timestamp,
+}
+
+/// What the rule sends of an object, and when that may change although the object does not.
+struct Asked {
+    sent: Sent,
+    recheck_at: Option<Timestamp>,
+    reads: Vec<Read>,
 }
 
 impl Evaluation {
@@ -223,23 +293,31 @@ impl Evaluation {
         object_id(&self.source, &self.rule, namespace, name)
     }
 
-    fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> Sent {
+    fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> Asked {
         let object = self.object(entry);
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let why = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
-            return Sent { object, entries: Err(why) };
+            return Asked { sent: Sent { object, entries: Err(why) }, recheck_at: None, reads: Vec::new() };
         };
         let subject = subject(&self.source, &self.source.resource_name(), &decoded);
         let whole = whole(&decoded, &self.source.resource);
-        let entries = self.entries(&whole, &subject, shape);
+        let looked_up = self.looked_up.as_ref().map(|lookups| lookups.afresh());
+        let (entries, recheck_at) = self.entries(&whole, &subject, shape, looked_up.as_ref());
         let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &whole, &object));
-        Sent { object, entries: claims }
+        let reads = looked_up.map(|lookups| lookups.reads()).unwrap_or_default();
+        Asked { sent: Sent { object, entries: claims }, recheck_at, reads }
     }
 
     /// Evaluates the rule for an object.
-    fn entries(&self, object: &Value, subject: &Subject, shape: Shape) -> Result<Vec<Entry>, String> {
+    fn entries(
+        &self,
+        object: &Value,
+        subject: &Subject,
+        shape: Shape,
+        looked_up: Option<&Arc<Lookups>>,
+    ) -> (Result<Vec<Entry>, String>, Option<Timestamp>) {
         if has_ended(object) {
-            return Ok(Vec::new());
+            return (Ok(Vec::new()), None);
         }
         let told = subject.told();
         let state = State::new(object.clone());
@@ -253,10 +331,14 @@ impl Evaluation {
             new: Some(state.clone()),
             certainty: None,
             reason: None,
-            at: Timestamp::UNIX_EPOCH,
+            at: self.at,
+            cause: Cause::Change,
+            lookups: looked_up.cloned(),
+            lookups_before: None,
         });
         let rule = &self.rule.config.name;
-        match self.rule.project(&change) {
+        let (verdict, recheck_at) = self.rule.outlook(&change);
+        let entries = match verdict {
             Verdict::Fires(value) => {
                 let read = entries(&value, shape, state.shown(), &identity(subject));
                 read.map_err(|why| format!("what the rule {rule} sends of {told}: {why}"))
@@ -265,7 +347,8 @@ impl Evaluation {
                 Err(format!("`{expression}` of the rule {rule} failed for {told}: {why}"))
             }
             Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold => Ok(Vec::new()),
-        }
+        };
+        (entries, recheck_at)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::change::{Cause, Change, State, Subject};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::dead::{DeadLetters, Letter};
 use steadfast_notify::message::Message;
@@ -50,6 +50,9 @@ pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
         certainty: None,
         reason: None,
         at: Timestamp::UNIX_EPOCH,
+        cause: Cause::Change,
+        lookups: None,
+        lookups_before: None,
     })
 }
 

@@ -11,6 +11,7 @@ mod outbox;
 mod pauses;
 mod per_sink;
 mod receiver;
+mod rechecks;
 mod recipes;
 mod requests;
 mod rules;

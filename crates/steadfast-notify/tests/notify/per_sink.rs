@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
@@ -114,13 +115,25 @@ impl World {
         let connection = network.connection(&self.server).await.expect("a connection");
         let factory = InformerFactory::new(&connection);
         let checkpoint = Some(Checkpoint::open(self.file()).expect("it can be opened"));
-        Lookout { connection: u64::from(self.files), factory, checkpoint, audit: Duration::from_secs(600) }
+        Lookout {
+            connection: u64::from(self.files),
+            factory,
+            checkpoint,
+            audit: Duration::from_secs(600),
+            clock: Timestamp::now,
+        }
     }
 
     fn source(&self) -> Source {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let cluster = "default".to_owned();
-        Source { rule: self.rule.to_owned(), cluster, resource, scope: Scope::namespace("default") }
+        Source {
+            rule: self.rule.to_owned(),
+            cluster,
+            resource,
+            scope: Scope::namespace("default"),
+            lookups: Vec::new(),
+        }
     }
 
     async fn start(&self, sinks: &[&'static str]) -> Run {

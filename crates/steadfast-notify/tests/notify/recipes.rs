@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::change::{Cause, Change, State, Subject};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
@@ -83,6 +83,9 @@ impl World {
             certainty: None,
             reason: None,
             at: "2026-01-02T03:04:05.5Z".parse().unwrap_or(Timestamp::UNIX_EPOCH),
+            cause: Cause::Change,
+            lookups: None,
+            lookups_before: None,
         };
         self.engine.accept(&self.rule, &self.sink, Arc::new(change), || {}).await;
     }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use steadfast_notify::Plan;
-use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::change::{Cause, Change, State, Subject};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::explain::{Overlooked, explain};
 use steadfast_notify::rule::{Compiled, Verdict};
@@ -30,7 +29,7 @@ fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<Change> {
     let state = |object: Option<&Value>| object.cloned().map(State::new);
     let (old, new) = (state(old), state(new));
     let (certainty, reason) = (None, None);
-    let at = Timestamp::UNIX_EPOCH;
+    let at = "2026-01-02T03:04:05Z".parse().expect("a time");
     Arc::new(Change {
         id: "1".into(),
         kind,
@@ -42,6 +41,9 @@ fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<Change> {
         certainty,
         reason,
         at,
+        cause: Cause::Change,
+        lookups: None,
+        lookups_before: None,
     })
 }
 
@@ -222,7 +224,7 @@ fn a_rule_that_says_nothing_fires_always_and_sends_who_the_object_is() {
 fn what_is_explained_is_what_would_be_done() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"replicas": 3}});
     let rule = rule("when = \"changed('spec.replicas')\"\nsend = \"object.spec.replicas\"\nnamespaces = [\"shop\"]");
-    let told = explain(&rule, &subject(), Ok(&object));
+    let told = explain(&rule, &subject(), Ok(&object), None);
     for line in [
         "at the start: sends nothing, `initial` is not set",
         "Added: fires, sends 3 to s",
@@ -231,6 +233,6 @@ fn what_is_explained_is_what_would_be_done() {
     ] {
         assert!(told.contains(line), "no {line:?} in {told}");
     }
-    let told = explain(&rule, &subject(), Err(Overlooked::Namespace));
+    let told = explain(&rule, &subject(), Err(Overlooked::Namespace), None);
     assert_eq!(told, "rule r\n  does not look: it is for the namespaces shop\n");
 }

@@ -1,0 +1,73 @@
+//! When objects have to be evaluated again because the result depends on the time.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
+use jiff::Timestamp;
+
+/// At most one instant for each object.
+#[derive(Debug)]
+pub(crate) struct Instants<K> {
+    queue: BTreeSet<(Timestamp, K)>,
+    by_object: HashMap<K, Timestamp>,
+}
+
+impl<K> Default for Instants<K> {
+    fn default() -> Self {
+        Self { queue: BTreeSet::new(), by_object: HashMap::new() }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Instants<K> {
+    /// Replaces the instant of the object `key`.
+    pub(crate) fn set(&mut self, key: &K, at: Option<Timestamp>) {
+        if let Some(before) = self.by_object.remove(key) {
+            self.queue.remove(&(before, key.clone()));
+        }
+        if let Some(at) = at {
+            self.by_object.insert(key.clone(), at);
+            self.queue.insert((at, key.clone()));
+        }
+    }
+
+    /// The first instant.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.queue.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out the first object whose instant is not after `now`.
+    pub(crate) fn take_due(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
+        if self.next().is_none_or(|at| at > now) {
+            return None;
+        }
+        let (at, key) = self.queue.pop_first()?;
+        self.by_object.remove(&key);
+        Some((at, key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    #[test]
+    fn due_objects_come_in_order_and_once() {
+        let mut instants = Instants::default();
+        instants.set(&"a", Some(at(3)));
+        instants.set(&"b", Some(at(2)));
+        instants.set(&"a", Some(at(1)));
+        instants.set(&"c", Some(at(9)));
+        instants.set(&"d", Some(at(1)));
+        instants.set(&"d", None);
+        assert_eq!(instants.next(), Some(at(1)));
+        assert_eq!(instants.take_due(at(5)), Some((at(1), "a")));
+        assert_eq!(instants.take_due(at(5)), Some((at(2), "b")));
+        assert_eq!(instants.take_due(at(5)), None);
+        assert_eq!(instants.take_due(at(9)), Some((at(9), "c")));
+        assert!(instants.queue.is_empty() && instants.by_object.is_empty());
+    }
+}

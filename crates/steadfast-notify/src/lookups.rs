@@ -1,0 +1,318 @@
+//! Objects of other resources that expressions look up by `get(RESOURCE, NAMESPACE, NAME)`.
+//!
+//! Each resource that a rule looks up has an informer of its own. An evaluation reads all of them as they are at one instant
+//! ([`Lookups`]), and records which objects it read ([`Read`]). When one of these changes, the object is evaluated again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::Value;
+use steadfast::{Informer, Lazy, Lookup, Snapshot};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::object_state::State;
+use crate::short_hash::short_hash;
+use crate::source::{LookedUp, Lookout, whole};
+
+/// Number of different objects that one evaluation may look up.
+const MAX_READS: usize = 64;
+
+/// Bytes of the hash of all that an evaluation looked up.
+const HASH_BYTES: usize = 8;
+
+/// An object that an expression looked up: the name of the resource, the namespace (empty for a cluster-scoped object), the name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Read {
+    resource: String,
+    namespace: String,
+    name: String,
+}
+
+impl fmt::Display for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, namespace, name } = self;
+        if namespace.is_empty() { write!(f, "{resource} {name}") } else { write!(f, "{resource} {namespace}/{name}") }
+    }
+}
+
+/// The informers of all resources that a rule looks up in one part of a cluster.
+pub(crate) struct LookupCaches {
+    cluster: String,
+    caches: Vec<(LookedUp, Informer<Lazy<DynamicObject>>)>,
+}
+
+impl LookupCaches {
+    /// Starts the informers of `looked_up`, or shares those that run. `None` without any.
+    ///
+    /// # Errors
+    ///
+    /// Returns the informer's error text if one cannot be started.
+    pub(crate) fn begin(lookout: &Lookout, cluster: &str, looked_up: &[LookedUp]) -> Result<Option<Arc<Self>>, String> {
+        let mut caches = Vec::new();
+        for looked_up in looked_up {
+            let informer = lookout.informer(&looked_up.resource, looked_up.scope(), None)?;
+            caches.push((looked_up.clone(), informer));
+        }
+        Ok((!caches.is_empty()).then(|| Arc::new(Self { cluster: cluster.to_owned(), caches })))
+    }
+
+    /// All caches as they are now.
+    pub(crate) fn freeze(&self) -> Arc<Lookups> {
+        let frozen = self.caches.iter().map(|(looked_up, informer)| {
+            // Before the snapshot: what is certain now is at least as certain in a later state.
+            let doubt = self.doubt_of(looked_up, informer);
+            let frozen = Frozen { looked_up: looked_up.clone(), snapshot: informer.snapshot(), doubt };
+            (looked_up.name.clone(), frozen)
+        });
+        Arc::new(Lookups { frozen: frozen.collect(), reads: Mutex::default() })
+    }
+
+    fn doubt_of(&self, looked_up: &LookedUp, informer: &Informer<Lazy<DynamicObject>>) -> Option<Arc<str>> {
+        let freshness = informer.freshness();
+        let why = freshness.doubt().map(|doubt| doubt.why.clone());
+        let why = why.or_else(|| (!informer.has_synced()).then(|| "it was not listed yet".into()))?;
+        Some(format!("{} of {}: {}: {why}", looked_up.name, self.cluster, freshness.name()).into())
+    }
+
+    /// Receivers that are notified of each change of a cache and of its freshness.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
+        self.caches.iter().map(|(_, informer)| informer.changed())
+    }
+
+    /// Waits until no cache is in doubt.
+    pub(crate) async fn until_certain(&self) {
+        for (looked_up, informer) in &self.caches {
+            let mut changed = informer.changed();
+            while self.doubt_of(looked_up, informer).is_some() && changed.changed().await.is_ok() {}
+        }
+    }
+}
+
+/// Objects that an evaluation can look up in `looked_up`, for a command. `None` if nothing is looked up. Waits at most `patience`
+/// for the caches; evaluations fail that look up what is not known then.
+///
+/// # Errors
+///
+/// Returns the informer's error text if one cannot be started.
+pub async fn look_up(
+    lookout: &Lookout,
+    cluster: &str,
+    looked_up: &[LookedUp],
+    patience: Duration,
+) -> Result<Option<Arc<Lookups>>, String> {
+    let Some(caches) = LookupCaches::begin(lookout, cluster, looked_up)? else { return Ok(None) };
+    let _ = timeout(patience, caches.until_certain()).await;
+    Ok(Some(caches.freeze()))
+}
+
+struct Frozen {
+    looked_up: LookedUp,
+    snapshot: Arc<Snapshot<Lazy<DynamicObject>>>,
+    doubt: Option<Arc<str>>,
+}
+
+/// The state of all resources that a rule looks up, at one instant.
+pub struct Lookups {
+    frozen: BTreeMap<String, Frozen>,
+    /// What the evaluations with this state looked up, each with its version.
+    reads: Mutex<BTreeMap<Read, String>>,
+}
+
+impl fmt::Debug for Lookups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The objects may be Secrets.
+        f.debug_struct("Lookups").field("resources", &self.frozen.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Lookups {
+    /// The same state for another evaluation, which has looked up nothing yet.
+    pub(crate) fn afresh(&self) -> Arc<Self> {
+        let copied = |(name, frozen): (&String, &Frozen)| {
+            let Frozen { looked_up, snapshot, doubt } = frozen;
+            let frozen = Frozen { looked_up: looked_up.clone(), snapshot: snapshot.clone(), doubt: doubt.clone() };
+            (name.clone(), frozen)
+        };
+        Arc::new(Self { frozen: self.frozen.iter().map(copied).collect(), reads: Mutex::default() })
+    }
+
+    /// Looks an object up. `None` if there is none. `namespace` is empty for cluster-scoped objects.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the object is not known.
+    pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+        let Some(Frozen { looked_up, snapshot, doubt }) = self.frozen.get(resource) else {
+            return Err(format!("{resource} are not watched"));
+        };
+        if looked_up.is_namespaced && namespace.is_empty() {
+            return Err(format!("{resource} have namespaces: get('{resource}', NAMESPACE, NAME)"));
+        }
+        if !looked_up.is_namespaced && !namespace.is_empty() {
+            return Err(format!("{resource} have no namespaces: get('{resource}', NAME)"));
+        }
+        if looked_up.namespace.as_deref().is_some_and(|only| only != namespace) {
+            return Err(format!("{resource} can be looked up only in the namespace that the rule watches"));
+        }
+        let read = Read { resource: resource.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+        let found = snapshot.get((!namespace.is_empty()).then_some(namespace), name);
+        let version = match &found {
+            Lookup::Found(object) => format!("{}@{}", object.identity().uid, object.version()),
+            Lookup::Unknown { version } => format!("@{version}"),
+            Lookup::Absent => String::new(),
+        };
+        {
+            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+            if reads.len() >= MAX_READS && !reads.contains_key(&read) {
+                return Err(format!("an evaluation may look up {MAX_READS} objects"));
+            }
+            // Recorded also if it fails: it is evaluated again when this changes.
+            reads.insert(read, version);
+        }
+        if let Some(doubt) = doubt {
+            return Err(doubt.to_string());
+        }
+        match found {
+            Lookup::Absent => Ok(None),
+            Lookup::Found(object) => match object.decoded() {
+                Ok(decoded) => Ok(Some(shown(&decoded, &looked_up.resource))),
+                Err(_) => Err(format!("{resource} {name} cannot be decoded")),
+            },
+            Lookup::Unknown { .. } => Err(format!("{resource} {name} cannot be decoded")),
+        }
+    }
+
+    /// The objects that were looked up.
+    pub(crate) fn reads(&self) -> Vec<Read> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Hash of the objects that were looked up and of their versions; the same in every run. `None` if nothing was looked up.
+    pub(crate) fn fingerprint(&self) -> Option<String> {
+        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        if reads.is_empty() {
+            return None;
+        }
+        let lines = reads.iter().map(|(Read { resource, namespace, name }, version)| {
+            // No part of a name contains a slash, and the line ends with the version.
+            format!("{resource}/{namespace}/{name}/{version}\n")
+        });
+        Some(short_hash(&lines.collect::<String>(), HASH_BYTES))
+    }
+
+    /// The objects that differ from those of `before`, and the resources that came into doubt or out of it since.
+    pub(crate) fn differences(&self, before: &Self) -> Differences {
+        let mut differences = Differences::default();
+        for (resource, now) in &self.frozen {
+            let Some(old) = before.frozen.get(resource) else { continue };
+            if old.doubt.is_some() != now.doubt.is_some() {
+                differences.resources.insert(resource.clone());
+            }
+            if Arc::ptr_eq(&old.snapshot, &now.snapshot) {
+                continue;
+            }
+            old.snapshot.differences(&now.snapshot, |old, new| {
+                for key in [old, new].into_iter().flatten().map(steadfast::Entry::key) {
+                    let (namespace, name) = (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
+                    differences.objects.insert(Read { resource: resource.clone(), namespace, name });
+                }
+            });
+        }
+        differences
+    }
+}
+
+fn shown(object: &DynamicObject, resource: &ApiResource) -> Value {
+    State::new(whole(object, resource)).shown().clone()
+}
+
+/// What differs between two states of the resources that a rule looks up.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    objects: BTreeSet<Read>,
+    /// Resources of which all objects may differ.
+    resources: BTreeSet<String>,
+}
+
+/// Which objects of a rule looked up which others.
+#[derive(Debug)]
+pub(crate) struct Dependents<K> {
+    by_read: BTreeMap<Read, BTreeSet<K>>,
+    by_object: HashMap<K, Vec<Read>>,
+}
+
+impl<K> Default for Dependents<K> {
+    fn default() -> Self {
+        Self { by_read: BTreeMap::new(), by_object: HashMap::new() }
+    }
+}
+
+impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
+    /// Replaces what the object `key` looked up.
+    pub(crate) fn set(&mut self, key: &K, reads: Vec<Read>) {
+        self.remove(key);
+        for read in &reads {
+            self.by_read.entry(read.clone()).or_default().insert(key.clone());
+        }
+        if !reads.is_empty() {
+            self.by_object.insert(key.clone(), reads);
+        }
+    }
+
+    /// Forgets an object.
+    pub(crate) fn remove(&mut self, key: &K) {
+        for read in self.by_object.remove(key).into_iter().flatten() {
+            if let Some(keys) = self.by_read.get_mut(&read) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_read.remove(&read);
+                }
+            }
+        }
+    }
+
+    /// The objects that looked up any of what differs.
+    pub(crate) fn of(&self, differences: &Differences) -> BTreeSet<K> {
+        let Differences { objects, resources } = differences;
+        let mut found: BTreeSet<K> =
+            objects.iter().filter_map(|read| self.by_read.get(read)).flatten().cloned().collect();
+        if !resources.is_empty() {
+            let of_resources = self.by_read.iter().filter(|(read, _)| resources.contains(&read.resource));
+            found.extend(of_resources.flat_map(|(_, keys)| keys.iter().cloned()));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str) -> Read {
+        Read { resource: "services".to_owned(), namespace: "shop".to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn dependents_follow_what_objects_looked_up_last() {
+        let mut dependents = Dependents::default();
+        dependents.set(&"a", vec![read("x"), read("y")]);
+        dependents.set(&"b", vec![read("y")]);
+        let of = |dependents: &Dependents<&'static str>, name: &str| {
+            let differences = Differences { objects: [read(name)].into(), ..Differences::default() };
+            dependents.of(&differences).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(of(&dependents, "y"), ["a", "b"]);
+        dependents.set(&"a", vec![read("x")]);
+        assert_eq!(of(&dependents, "y"), ["b"]);
+        dependents.remove(&"b");
+        assert!(of(&dependents, "y").is_empty());
+        let all = Differences { resources: ["services".to_owned()].into(), ..Differences::default() };
+        assert_eq!(dependents.of(&all).into_iter().collect::<Vec<_>>(), ["a"]);
+        dependents.remove(&"a");
+        assert!(dependents.by_read.is_empty() && dependents.by_object.is_empty(), "nothing is left behind");
+    }
+}

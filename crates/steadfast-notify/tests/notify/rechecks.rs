@@ -1,0 +1,295 @@
+//! Messages that time or another object causes: random histories of objects, looked-up objects and time, with restarts, told
+//! by two runs of the program next to each other. Issue 31, item 18.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use steadfast::{InformerFactory, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_notify::message::Message;
+use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink::{Delivering, Stream};
+use steadfast_notify::{Engine, Following, LookedUp, Lookout, Plan, Source, Streams};
+use steadfast_testing::InMemory;
+use tokio::time::{Instant, sleep};
+
+/// Age at which an object is reported.
+const AGE: i64 = 30;
+
+thread_local! {
+    /// The instant at which the wall clock of the test has the value [`start`].
+    static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+fn start() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().expect("a time")
+}
+
+/// A wall clock that follows the clock of the runtime, which is virtual.
+fn clock() -> Timestamp {
+    let begun = BEGUN.get().unwrap_or_else(|| {
+        let now = Instant::now();
+        BEGUN.set(Some(now));
+        now
+    });
+    start() + SignedDuration::try_from(begun.elapsed()).expect("a short time")
+}
+
+/// SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// Keeps what it is sent.
+#[derive(Default)]
+struct Receiver(Mutex<Vec<Message>>);
+
+impl Stream for Receiver {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+        let messages = messages.iter().map(|message| Message::clone(message));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(messages);
+        Box::pin(async { Outcome::Delivered })
+    }
+}
+
+impl Receiver {
+    fn messages(&self) -> Vec<Message> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Run {
+    receiver: Arc<Receiver>,
+    factory: InformerFactory,
+    _engine: Engine,
+    _following: BTreeMap<String, Following>,
+}
+
+fn resource(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
+}
+
+impl Run {
+    async fn start(server: &ApiServer, seed: u64, when: &str, receiver: Arc<Receiver>) -> Self {
+        let network = InMemory { seed, ..InMemory::default() };
+        let factory = InformerFactory::new(&network.connection(server).await.expect("a connection"));
+        let lookout = Lookout {
+            connection: seed,
+            factory: factory.clone(),
+            checkpoint: None,
+            audit: Duration::from_secs(600),
+            clock,
+        };
+        let text = format!(
+            "[[rules]]\nname = \"aged\"\nresources = [\"cm\"]\nwhen = \"{when}\"\nto = [\"log\"]\nevents = [\"Added\", \"Updated\"]\n\
+             initial = true\nsend = \"\"\"{{'value': object.data.value, 'of': get('services', 'default', object.data.ref)\
+             .?metadata.?annotations[?'v'].orValue('none')}}\"\"\"\n[sinks.log]\nexec = {{command = [\"none\"]}}\n"
+        );
+        let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+        let streams: Streams = [("log".to_owned(), receiver.clone() as Arc<dyn Stream>)].into();
+        let engine = Engine::start(&plan, streams, seed, |_| {});
+        let lookups = plan.rules[0].lookups().into_iter().map(|name| LookedUp {
+            name: name.to_owned(),
+            resource: resource("Service"),
+            is_namespaced: true,
+            namespace: Some("default".to_owned()),
+        });
+        let source = Source {
+            rule: "aged".to_owned(),
+            cluster: "default".to_owned(),
+            resource: resource("ConfigMap"),
+            scope: Scope::namespace("default"),
+            lookups: lookups.collect(),
+        };
+        let following = Following::begin(&lookout, &source, &["log"], BTreeMap::new(), &engine).expect("it begins");
+        Self { receiver, factory, _engine: engine, _following: following }
+    }
+}
+
+/// What exists.
+#[derive(Default)]
+struct Model {
+    /// The value, the time from which the age counts, and the Service that is looked up.
+    objects: BTreeMap<String, (u64, Timestamp, String)>,
+    services: BTreeMap<String, u64>,
+}
+
+impl Model {
+    /// What is reported of an object at present, if it is old enough.
+    fn expected(&self, name: &str) -> Option<Value> {
+        let (value, since, of) = self.objects.get(name)?;
+        if clock().duration_since(*since) < SignedDuration::from_secs(AGE) {
+            return None;
+        }
+        let of = self.services.get(of).map_or("none".to_owned(), u64::to_string);
+        Some(json!({"value": value.to_string(), "of": of}))
+    }
+}
+
+struct World {
+    server: ApiServer,
+    model: Model,
+}
+
+impl World {
+    async fn new() -> Self {
+        BEGUN.set(None);
+        clock();
+        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        Self { server, model: Model::default() }
+    }
+
+    fn set(&mut self, name: &str, value: u64, since: Timestamp, of: &str) {
+        let data = json!({"value": value.to_string(), "since": since.to_string(), "ref": of});
+        let metadata = json!({"namespace": "default", "name": name});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("it is a config map");
+        self.model.objects.insert(name.to_owned(), (value, since, of.to_owned()));
+    }
+
+    fn set_service(&mut self, name: &str, value: u64) {
+        let metadata = json!({"namespace": "default", "name": name, "annotations": {"v": value.to_string()}});
+        let spec = json!({"ports": [{"port": 80}]});
+        let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+        self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("it is a service");
+        self.model.services.insert(name.to_owned(), value);
+    }
+
+    fn step(&mut self, chance: &mut Chance) {
+        let (object, service) = (format!("o-{}", chance.below(4)), format!("s-{}", chance.below(3)));
+        match chance.below(8) {
+            0..4 => {
+                let ago = i64::try_from(chance.below(40)).expect("a small number");
+                let since = clock() - SignedDuration::from_secs(ago);
+                self.set(&object, chance.below(100), since, &service);
+            }
+            4 if self.model.objects.remove(&object).is_some() => {
+                self.server.delete_named("configmaps", "default", &object).expect("it exists");
+            }
+            5 if self.model.services.remove(&service).is_some() => {
+                self.server.delete_named("services", "default", &service).expect("it exists");
+            }
+            _ => self.set_service(&service, chance.below(100)),
+        }
+    }
+}
+
+fn last_of<'m>(messages: &'m [Message], name: &str) -> Option<&'m Message> {
+    messages.iter().rev().find(|message| message.name == name)
+}
+
+const OLD_ENOUGH: &str = "now - timestamp(object.data.since) >= duration('30s')";
+
+async fn history(seed: u64) {
+    let (mut world, mut chance) = (World::new().await, Chance(seed));
+    let receivers = [Arc::<Receiver>::default(), Arc::default()];
+    let mut runs = Vec::new();
+    for (number, receiver) in receivers.iter().enumerate() {
+        runs.push(Run::start(&world.server, seed * 2 + number as u64, OLD_ENOUGH, receiver.clone()).await);
+    }
+    sleep(Duration::from_secs(5)).await;
+    for round in 0..12 {
+        for _ in 0..1 + chance.below(6) {
+            world.step(&mut chance);
+            sleep(Duration::from_millis(chance.below(3000))).await;
+        }
+        sleep(Duration::from_secs(15 + chance.below(40))).await;
+        let at = format!("seed {seed}, round {round}, {}", clock());
+        for (name, (_, since, _)) in &world.model.objects {
+            let told = runs.iter().map(|run| run.receiver.messages()).collect::<Vec<_>>();
+            let last: Vec<_> = told.iter().map(|messages| last_of(messages, name)).collect();
+            let Some(expected) = world.model.expected(name) else {
+                // The last message, if there is one, is of a state before this one.
+                for message in last.into_iter().flatten() {
+                    assert!(message.time < *since + SignedDuration::from_secs(AGE), "{at}: {message:?}");
+                }
+                continue;
+            };
+            for message in &last {
+                let message = message.unwrap_or_else(|| panic!("{at}: nothing was sent of {name}: {expected}"));
+                assert_eq!(message.data, expected, "{at}: {message:?}");
+                if let Some((_, instant)) = message.id.split('/').next().and_then(|id| id.split_once('~')) {
+                    let due = *since + SignedDuration::from_secs(AGE);
+                    assert_eq!(instant.split('+').next(), Some(due.to_string().as_str()), "{at}: {message:?}");
+                    assert_eq!(message.time, due, "{at}: {message:?}");
+                }
+            }
+        }
+    }
+    let told = runs.iter().map(|run| run.receiver.messages()).collect::<Vec<_>>();
+    // One run may skip a state that the other one has seen, but what both send of one cause has one ID and one content.
+    let mut contents = BTreeMap::new();
+    for message in told.iter().flatten() {
+        let known = contents.entry(message.id.clone()).or_insert_with(|| message.data.clone());
+        assert_eq!(*known, message.data, "seed {seed}: {} has two contents", message.id);
+    }
+    for messages in &told {
+        let timed = messages.iter().filter(|message| message.id.contains('~')).count();
+        assert!(timed > 0, "seed {seed}: no message was caused by time");
+    }
+    for run in &runs {
+        run.factory.shutdown();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_and_lookups_cause_the_same_messages_in_every_run() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let seeds = match number("STEADFAST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..1 + number("STEADFAST_SEEDS").unwrap_or(8),
+    };
+    for seed in seeds {
+        history(seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_that_gets_old_is_reported_at_that_instant_once() {
+    let mut world = World::new().await;
+    let receiver = Arc::<Receiver>::default();
+    let run = Run::start(&world.server, 1, OLD_ENOUGH, receiver.clone()).await;
+    sleep(Duration::from_secs(5)).await;
+    let since = clock();
+    world.set("a", 1, since, "s");
+    sleep(Duration::from_secs(29)).await;
+    assert!(receiver.messages().is_empty(), "it is too young");
+    sleep(Duration::from_secs(100)).await;
+    let messages = receiver.messages();
+    let [message] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!((message.time, &*message.kind), (since + SignedDuration::from_secs(AGE), "Updated"));
+    assert!(message.id.contains(&format!("~{}", message.time)), "{}", message.id);
+    run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_of_a_looked_up_object_is_reported_for_each_that_looked_it_up() {
+    let mut world = World::new().await;
+    let receiver = Arc::<Receiver>::default();
+    let run = Run::start(&world.server, 1, "true", receiver.clone()).await;
+    let since = clock();
+    world.set("a", 1, since, "s");
+    world.set("b", 2, since, "s");
+    world.set("c", 3, since, "other");
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(receiver.messages().len(), 3, "one of each object");
+    world.set_service("s", 7);
+    sleep(Duration::from_secs(5)).await;
+    let messages = receiver.messages();
+    let news: Vec<_> = messages[3..].iter().map(|message| (&*message.name, message.data["of"].clone())).collect();
+    assert_eq!(news, [("a", json!("7")), ("b", json!("7"))]);
+    assert_ne!(messages[3].id, messages[0].id, "it is another message");
+    run.factory.shutdown();
+}
