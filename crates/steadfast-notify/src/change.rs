@@ -143,6 +143,7 @@ impl Subject {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object_state::LAST_APPLIED;
 
     #[test]
     fn rules_see_nothing_of_what_a_secret_keeps_and_yet_that_it_changed() {

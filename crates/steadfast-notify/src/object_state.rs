@@ -24,7 +24,7 @@ impl std::fmt::Debug for State {
 const WITHHELD: &str = "<withheld>";
 
 /// Where kubectl keeps all of an object as it was applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl State {
     /// A state of an object, as the server has it.

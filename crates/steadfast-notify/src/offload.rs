@@ -4,17 +4,27 @@
 //! so that evaluations run on the runtime's threads for blocking work. A small number of evaluations at a time bounds their
 //! memory; the queue is fair, so that a rule waits for at most one evaluation of each other rule.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use tokio::runtime::{Handle, Id};
 use tokio::sync::Semaphore;
 
 /// Maximum number of concurrent evaluations.
 const MAX_CONCURRENT: usize = 2;
 
-static PERMITS: Semaphore = Semaphore::const_new(MAX_CONCURRENT);
+/// By runtime, of which a program has one: a runtime with virtual time must never wait for another one.
+static PERMITS: LazyLock<Mutex<HashMap<Id, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
+
+fn permits() -> Arc<Semaphore> {
+    let mut permits = PERMITS.lock().unwrap_or_else(PoisonError::into_inner);
+    permits.entry(Handle::current().id()).or_insert_with(|| Arc::new(Semaphore::new(MAX_CONCURRENT))).clone()
+}
 
 /// Runs `work` on a thread for blocking work. The error states why `work` has no result.
 pub(crate) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     // The semaphore is never closed; without a permit the evaluation would only run earlier.
-    let permit = PERMITS.acquire().await.ok();
+    let permit = permits().acquire_owned().await.ok();
     let task = tokio::task::spawn_blocking(move || {
         // The permit returns when the evaluation has ended, even if the caller was cancelled.
         let _permit = permit;

@@ -190,10 +190,8 @@ impl Recheck {
         let object = entry.object().map(Object::decoded)?.ok()?;
         let subject = subject(&self.source, &self.source.resource_name(), &object);
         let state = State::new(whole(&object, &self.source.resource));
-        let mut id = format!("{}@{}", subject.identity(), object.version());
-        if cause == Cause::Time {
-            id.push_str(&format!("~{at}"));
-        }
+        let instant = if cause == Cause::Time { format!("~{at}") } else { String::new() };
+        let id = format!("{}@{}{instant}", subject.identity(), object.version());
         Some(Arc::new(Change {
             id,
             kind: EventKind::Updated,

@@ -352,3 +352,55 @@ fn nodes_recipe_balances_ready_nodes() {
         weights(&haproxy, &["node-1", "node-2"]) == Some(vec![1, 0])
     });
 }
+
+#[test]
+fn pending_recipe_reports_a_pod_when_its_time_has_come() {
+    let folder = Folder::new("pending");
+    let file = folder.0.join("lines");
+    let sink = format!("exec = {{ command = [\"sh\", \"-c\", \"cat >> '{}'\"] }}", file.display());
+    let mut pending = pod("shop", "web-0", "10.0.0.1", false);
+    pending["status"] = json!({"phase": "Pending"});
+    let running = pod("shop", "web-1", "10.0.0.2", true);
+    let places = [("stdout = {}", sink.as_str()), ("duration('10m')", "duration('3s')")];
+    run("pending", &folder.0, &places, &[pending, running], |_| {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        assert!(lines.len() <= 1, "{text}");
+        let Some(line) = lines.first() else { return false };
+        let id = line["id"].as_str().unwrap_or_default();
+        assert!(
+            line["name"] == "web-0" && line["data"].as_str().is_some_and(|data| data.starts_with("pending")),
+            "{line}"
+        );
+        // A slow start finds the pod old enough.
+        assert!(
+            id.ends_with(&format!("~{}/pending", line["time"].as_str().unwrap_or_default())) || !id.contains('~'),
+            "{id}"
+        );
+        true
+    });
+}
+
+#[test]
+fn tiers_recipe_follows_the_label_of_the_namespace() {
+    let folder = Folder::new("tiers");
+    let Some(etcd) = Etcd::start(&folder.0) else { return };
+    let label = |server: &ApiServer, tier: Value| {
+        let patch = json!({"metadata": {"labels": {"tier": tier}}});
+        server.merge_patch("namespaces", "", "shop", patch).expect("it exists");
+    };
+    let objects = [pod("shop", "web-0", "10.0.0.1", true), pod("other", "web-0", "10.0.0.3", true)];
+    // The pod itself never changes.
+    let expected = ["standard", "gold", "silver", "standard"];
+    let mut reached = 0;
+    let rights = run("tiers", &folder.0, &[("http://127.0.0.1:2379", &etcd.url)], &objects, |server| {
+        if etcd.pairs("/tiers/") == Some(vec![("/tiers/shop/web-0".to_owned(), expected[reached].to_owned())]) {
+            reached += 1;
+            if reached < expected.len() {
+                label(server, if reached == 3 { Value::Null } else { expected[reached].into() });
+            }
+        }
+        reached == expected.len()
+    });
+    assert!(rights.contains("resources: [namespaces]") && rights.contains("resources: [pods]"), "{rights}");
+}

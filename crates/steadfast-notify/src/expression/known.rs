@@ -60,7 +60,6 @@ pub(super) const NAMES: [&str; 5] = ["old", "new", "object", "event", "now"];
 
 /// What `event` has.
 pub(super) const EVENT: [(&str, Kind); 11] = [
-    ("cause", Kind::Text),
     ("id", Kind::Text),
     ("type", Kind::Text),
     ("initial", Kind::Bool),
@@ -71,6 +70,7 @@ pub(super) const EVENT: [(&str, Kind); 11] = [
     ("uid", Kind::Text),
     ("certainty", Kind::Text),
     ("reason", Kind::Text),
+    ("cause", Kind::Text),
 ];
 
 /// Functions, and the kinds of their results.

@@ -24,7 +24,7 @@ to = ["web"]
     ..DOCUMENTED
 };
 
-/// An endpoint as the EndpointSlice controller writes it.
+/// An endpoint as the `EndpointSlice` controller writes it.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) pod: String,

@@ -48,7 +48,7 @@ pub(crate) struct Setup {
     pub(crate) backends: &'static [&'static str],
     /// Starts a DNS server and etcd, too.
     pub(crate) has_records: bool,
-    /// Publishes the pods of [`SHOP`] in the first cluster as EndpointSlices of the Service `web`.
+    /// Publishes the pods of [`SHOP`] in the first cluster as `EndpointSlices` of the Service `web`.
     pub(crate) has_slices: bool,
     /// Sinks and rules of the configuration, in which `PORT` is the port of all pods, and `DNS_SERVER` and `ETCD_URL` are the systems.
     pub(crate) rules: &'static str,
@@ -217,7 +217,7 @@ impl World {
         id
     }
 
-    /// Does what the EndpointSlice controller does after each change of a pod.
+    /// Does what the `EndpointSlice` controller does after each change of a pod.
     fn publish(&self) {
         if !self.setup.has_slices {
             return;
