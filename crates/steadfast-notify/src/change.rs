@@ -9,6 +9,7 @@ use crate::config::EventKind;
 use crate::lookups::Lookups;
 pub use crate::object_state::State;
 use crate::path::FieldOf;
+pub use crate::subject::Subject;
 
 /// A change of one object.
 ///
@@ -67,21 +68,6 @@ impl Cause {
     }
 }
 
-/// Which object something is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Subject {
-    /// The cluster, as the configuration calls it.
-    pub cluster: String,
-    /// The resource, with its group: `pods`, `deployments.apps`.
-    pub resource: String,
-    /// The namespace; empty for what is in none.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-    /// Who it is, whatever its name.
-    pub uid: String,
-}
-
 impl Change {
     /// Values of a field in both states, before and after; none where the state or the field is absent.
     pub(crate) fn at(&self, path: &FieldOf) -> (Option<&Value>, Option<&Value>) {
@@ -121,22 +107,6 @@ impl Change {
             "certainty": self.certainty.as_deref().unwrap_or_default(),
             "reason": self.reason.as_deref().unwrap_or_default(), "cause": self.cause.name(),
         })
-    }
-}
-
-impl Subject {
-    /// What identifies the object in IDs of messages: its UID, or its name if it has none.
-    pub(crate) fn identity(&self) -> String {
-        if self.uid.is_empty() {
-            return format!("{}/{}/{}", self.resource, self.namespace, self.name);
-        }
-        self.uid.clone()
-    }
-
-    /// `pods web/shop`, with the cluster where that is not the only one there is by default.
-    pub(crate) fn told(&self) -> String {
-        let place = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
-        format!("{} {place}{} of {}", self.resource, self.name, self.cluster)
     }
 }
 

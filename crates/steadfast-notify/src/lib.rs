@@ -31,6 +31,9 @@
 //! | `server` | a web server as a configuration says it: headers, certificates, proxy |
 //! | `source` | what a rule looks at in one place, and the informer of it |
 //! | `follow` | the handlers of informers that changes come from: what is not settled when the program dies, they tell its next life |
+//! | `object_state`, `subject` | a state of an object as rules see it, and which object it is |
+//! | `lookups` | objects of other resources that expressions look up, and which objects depend on them |
+//! | `instants`, `recheck` | when objects are evaluated again although they do not change, and the messages of streams that this causes |
 
 mod ack;
 mod chance;
@@ -70,6 +73,7 @@ mod short_hash;
 pub mod sink;
 mod source;
 pub mod state;
+mod subject;
 mod supervise;
 mod template;
 mod trouble;

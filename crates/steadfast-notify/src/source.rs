@@ -8,8 +8,8 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
 use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Note, Object, Scope};
 
-use crate::change::Subject;
 use crate::notice::{Notice, Tell};
+use crate::subject::Subject;
 
 /// How a cluster is looked at: rules that look at the same thing share one informer.
 #[derive(Clone, Debug)]
