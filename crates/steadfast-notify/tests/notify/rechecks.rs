@@ -24,20 +24,27 @@ const AGE: i64 = 30;
 thread_local! {
     /// The instant at which the wall clock of the test has the value [`start`].
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+
+    /// How often the wall clock was read.
+    static READS: Cell<u32> = const { Cell::new(0) };
 }
 
 fn start() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().expect("a time")
 }
 
+/// Time that passes from one reading of the wall clock to the next one. Otherwise handler and task always read the same time.
+const TICK: Duration = Duration::from_micros(20);
+
 /// A wall clock that follows the clock of the runtime, which is virtual.
 fn clock() -> Timestamp {
+    READS.set(READS.get() + 1);
     let begun = BEGUN.get().unwrap_or_else(|| {
         let now = Instant::now();
         BEGUN.set(Some(now));
         now
     });
-    start() + SignedDuration::try_from(begun.elapsed()).expect("a short time")
+    start() + SignedDuration::try_from(begun.elapsed() + TICK * READS.get()).expect("a short time")
 }
 
 /// `SplitMix64`.
@@ -137,15 +144,23 @@ impl Run {
 /// What exists.
 #[derive(Default)]
 struct Model {
-    /// The value, the time from which the age counts, and the Service that is looked up.
-    objects: BTreeMap<String, (u64, Timestamp, String)>,
+    objects: BTreeMap<String, Known>,
     services: BTreeMap<String, u64>,
+}
+
+struct Known {
+    value: u64,
+    /// The time from which the age counts.
+    since: Timestamp,
+    /// The Service that is looked up.
+    of: String,
+    version: String,
 }
 
 impl Model {
     /// What is reported of an object at present, if it is old enough.
     fn expected(&self, name: &str) -> Option<Value> {
-        let (value, since, of) = self.objects.get(name)?;
+        let Known { value, since, of, .. } = self.objects.get(name)?;
         if clock().duration_since(*since) < SignedDuration::from_secs(AGE) {
             return None;
         }
@@ -157,8 +172,11 @@ impl Model {
 impl Model {
     /// Compares the last message of each object that both receivers have with what exists at present.
     fn check(&self, receivers: &[Arc<Receiver>]) -> Result<(), String> {
-        for (name, (_, since, _)) in &self.objects {
+        for (name, Known { since, version, .. }) in &self.objects {
             let due = *since + SignedDuration::from_secs(AGE);
+            if clock().duration_since(due).abs() < SignedDuration::from_secs(1) {
+                continue;
+            }
             for receiver in receivers {
                 let messages = receiver.messages();
                 let last = last_of(&messages, name);
@@ -173,8 +191,9 @@ impl Model {
                 if message.data != expected {
                     return Err(format!("not {expected}: {message:?}"));
                 }
-                let cause = message.id.split('/').next().and_then(|id| id.split_once('~'));
-                let instant = cause.and_then(|(_, instant)| instant.split('+').next());
+                // A message of an earlier version may be the last one, if its data are the same.
+                let of_version = message.id.split_once(&format!("@{version}~"));
+                let instant = of_version.and_then(|(_, instant)| instant.split(['+', '/']).next());
                 if instant.is_some_and(|instant| message.time != due || instant != due.to_string()) {
                     return Err(format!("not due at {due}: {message:?}"));
                 }
@@ -192,6 +211,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         BEGUN.set(None);
+        READS.set(0);
         clock();
         let server = ApiServer::builder().in_memory().start().await.expect("it starts");
         Self { server, model: Model::default() }
@@ -201,8 +221,10 @@ impl World {
         let data = json!({"value": value.to_string(), "since": since.to_string(), "ref": of});
         let metadata = json!({"namespace": "default", "name": name});
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-        self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("it is a config map");
-        self.model.objects.insert(name.to_owned(), (value, since, of.to_owned()));
+        let written = self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("a config map");
+        let version = written["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+        let of = of.to_owned();
+        self.model.objects.insert(name.to_owned(), Known { value, since, of, version });
     }
 
     fn set_service(&mut self, name: &str, value: u64) {
@@ -218,7 +240,12 @@ impl World {
         match chance.below(8) {
             0..4 => {
                 let ago = i64::try_from(chance.below(40)).expect("a small number");
-                let since = clock() - SignedDuration::from_secs(ago);
+                let mut since = clock() - SignedDuration::from_secs(ago);
+                if chance.below(2) == 0 {
+                    // Old enough at about the instant at which the change is evaluated.
+                    let soon = i64::try_from(chance.below(5000)).expect("a small number");
+                    since = clock() - SignedDuration::from_secs(AGE) + SignedDuration::from_micros(soon);
+                }
                 self.set(&object, chance.below(100), since, &service);
             }
             4 if self.model.objects.remove(&object).is_some() => {
