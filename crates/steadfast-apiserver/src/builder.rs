@@ -14,6 +14,7 @@ use crate::cluster::{Cluster, Replica, Settings};
 use crate::documents::DocumentCache;
 use crate::error::StartError;
 use crate::faults::{Conditions, FaultLog, Interception, Rules};
+use crate::issued::IssuedTokens;
 use crate::namespaces;
 use crate::net::{Port, ServerTls, TaskGroup, accept};
 use crate::random::Random;
@@ -231,10 +232,12 @@ impl ApiServerBuilder {
         let timeouts = Random::seeded(random.next());
         let endings = Endings::with_grace(self.settings.namespace_grace);
         let mut state = State::new(clock, random, Registry::with_declared(&self.declared), endings);
+        // Before the first namespace: a watch from the very first version sees them come.
+        state.caches = vec![Cache::starting_at(state.revision()); self.replicas];
         for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             create_namespace(&mut state, namespace)?;
         }
-        state.caches = vec![Cache::starting_at(state.revision()); self.replicas];
+        state.advance_caches();
         let replicas = (0..self.replicas).map(|index| self.replica(index)).collect::<io::Result<Vec<_>>>()?;
         let changed = Signal::new();
         let cluster = Arc::new(Cluster {
@@ -251,6 +254,7 @@ impl ApiServerBuilder {
             interception: Interception::default(),
             tokens: Mutex::new(self.tokens),
             closed: self.closed,
+            issued: IssuedTokens::default(),
             users: self.users,
             random: Mutex::new(timeouts),
             links: Mutex::new(Vec::new()),

@@ -41,6 +41,16 @@ impl Clock {
         }
     }
 
+    /// Seconds since 1970.
+    pub(crate) fn seconds(&self) -> i64 {
+        self.now().as_second()
+    }
+
+    /// Timestamp of a second since 1970; the last one there is if it is beyond.
+    pub(crate) fn timestamp_of(seconds: i64) -> String {
+        Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
     fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::MAX);
         self.wall.checked_add(elapsed).unwrap_or(Timestamp::MAX)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::documents::DocumentCache;
 use crate::faults::{Condition, Conditions, FaultLog, Interception, Rules};
+use crate::issued::IssuedTokens;
 use crate::net::{Link, Port, ServerTls};
 use crate::random::Random;
 use crate::records::RequestLog;
@@ -81,6 +82,8 @@ pub(crate) struct Cluster {
     pub(crate) interception: Interception,
     /// The tokens accepted; everybody is, where there are neither tokens nor users.
     pub(crate) tokens: Mutex<Vec<String>>,
+    /// Tokens of service accounts, which are accepted besides.
+    pub(crate) issued: IssuedTokens,
     /// Users who are known by their passwords.
     pub(crate) users: Vec<(String, String)>,
     /// Nobody is accepted without having said who it is.

@@ -55,6 +55,7 @@
 //! | `faults` | the conditions of the replicas, the rules for false answers, the handle that switches them |
 //! | `records` | requests and their counts |
 //! | `documents` | encoded documents, kept by path and tag |
+//! | `issued` | tokens of service accounts |
 //! | `cluster` | what the replicas share |
 //! | `namespaces` | takes away the contents of namespaces that end |
 //!
@@ -70,6 +71,7 @@ mod documents;
 mod error;
 mod faults;
 mod http;
+mod issued;
 mod jsonpath;
 mod kubeconfig;
 mod namespaces;

@@ -139,3 +139,15 @@ async fn both_protocols_are_served_over_sockets() {
     let connections: Vec<u64> = server.requests().iter().map(|request| request.connection).collect();
     assert_eq!(connections, [0, 1]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn watch_from_first_version_of_a_fresh_server_sees_everything() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;
+    assert_eq!(watch.told().await, ("ADDED".into(), "default".into(), 2));
+    server.faults().restart();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;
+    assert_eq!(watch.event().await["object"]["code"], 410, "the window of a restarted replica begins later");
+}

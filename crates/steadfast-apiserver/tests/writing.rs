@@ -4,6 +4,7 @@ mod support;
 
 use http::Method;
 use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
 use support::{CONFIG_MAPS, Client, config_map, in_memory, names, version_of};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -439,4 +440,101 @@ async fn discovery_tells_what_is_served() {
     assert_eq!(client.get("/nowhere").await, (404, json!("404 page not found\n")));
     let (code, _) = client.call(Method::PUT, CONFIG_MAPS, &json!({})).await.unwrap();
     assert_eq!(code, 405);
+}
+
+/// A pod with a label, in a phase, ready or not.
+fn pod(name: &str, ready: bool) -> Value {
+    let status = if ready { "True" } else { "False" };
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": {"app": "shop"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]},
+    })
+}
+
+async fn evict(client: &mut Client, name: &str) -> (u16, Value) {
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let path = format!("/api/v1/namespaces/default/pods/{name}/eviction");
+    client.call(Method::POST, &path, &eviction).await.expect("a response")
+}
+
+#[tokio::test]
+async fn eviction_deletes_a_pod_unless_a_budget_forbids_it() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    for (name, ready) in [("a", true), ("b", true), ("c", false)] {
+        server.create(&pod(name, ready)).unwrap();
+    }
+    server
+        .create(&json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": "shop", "namespace": "default"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "shop"}}},
+        }))
+        .unwrap();
+    assert_eq!(evict(&mut client, "c").await.0, 201, "a pod that is not ready");
+    assert_eq!(evict(&mut client, "a").await.0, 201);
+    let (code, status) = evict(&mut client, "b").await;
+    assert_eq!((code, status["reason"].as_str()), (429, Some("TooManyRequests")), "{status}");
+    let why = "The disruption budget shop needs 1 healthy pods and has 1 currently";
+    assert_eq!(status["details"]["causes"][0]["message"], why);
+    assert_eq!(evict(&mut client, "missing").await.0, 404);
+    // A budget whose status somebody keeps is taken at its word.
+    let status =
+        json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}});
+    server.merge_patch("poddisruptionbudgets", "default", "shop", status).unwrap();
+    assert_eq!(evict(&mut client, "b").await.0, 201);
+    let budget = server.get("poddisruptionbudgets", "default", "shop").unwrap();
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+    assert!(server.get("pods", "default", "b").is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn issued_token_is_accepted_until_it_expires() {
+    let server = ApiServer::builder().in_memory().token("secret").start().await.unwrap();
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "namespace": "default"}});
+    server.create(&account).unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = "/api/v1/namespaces/default/serviceaccounts/a/token";
+    let headers = [("authorization", "Bearer secret"), ("content-type", "application/json")];
+    let request = |seconds: i64| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}});
+    let (code, _) = client.call_with(Method::POST, path, &headers, &request(60)).await.unwrap();
+    assert_eq!(code, 422, "less than ten minutes");
+    let (code, issued) = client.call_with(Method::POST, path, &headers, &request(600)).await.unwrap();
+    assert_eq!(code, 201, "{issued}");
+    let bearer = format!("Bearer {}", issued["status"]["token"].as_str().expect("a token"));
+    let with = [("authorization", bearer.as_str())];
+    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &with, &Value::Null).await.unwrap().0, 200);
+    tokio::time::advance(std::time::Duration::from_secs(601)).await;
+    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &with, &Value::Null).await.unwrap().0, 401);
+}
+
+#[tokio::test]
+async fn missing_subresource_is_404_and_logs_say_why_there_are_none() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&pod("a", true)).unwrap();
+    let pod = "/api/v1/namespaces/default/pods/a";
+    for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
+        let (code, _) = client.call(method.clone(), &format!("{pod}/odd"), &json!({})).await.unwrap();
+        assert_eq!(code, 404, "{method}");
+    }
+    assert_eq!(client.call(Method::PUT, &format!("{pod}/eviction"), &json!({})).await.unwrap().0, 405);
+    let (code, status) = client.get(&format!("{pod}/log")).await;
+    assert_eq!(code, 400);
+    assert!(status["message"].as_str().unwrap_or_default().starts_with("pod a runs nowhere"), "{status}");
+}
+
+#[tokio::test]
+async fn pod_is_assigned_once() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&pod("a", true)).unwrap();
+    let path = "/api/v1/namespaces/default/pods/a/binding";
+    let binding =
+        json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"name": "node-1"}});
+    assert_eq!(client.call(Method::POST, path, &binding).await.unwrap().0, 201);
+    assert_eq!(server.get("pods", "default", "a").unwrap()["spec"]["nodeName"], "node-1");
+    assert_eq!(client.call(Method::POST, path, &binding).await.unwrap().0, 409);
 }

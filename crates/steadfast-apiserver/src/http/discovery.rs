@@ -16,6 +16,7 @@ use super::options::Query;
 use super::read;
 use super::reviews::{self, Review};
 use super::route::Route;
+use super::subresources;
 use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
 
@@ -230,7 +231,18 @@ fn entries(served: &ServedResource, version: &str) -> Vec<Value> {
         })
     });
     let (second, third) = if served.custom { (status, scale) } else { (scale, status) };
-    [Some(entry), second, third].into_iter().flatten().collect()
+    let others = subresources::ALL.iter().filter(|_| !served.custom && served.name.group().is_empty());
+    let others = others.filter(|(resource, ..)| *resource == plural).map(|(_, name, group, version, kind, verb)| {
+        let mut entry = json!({
+            "name": format!("{plural}/{name}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": [verb],
+        });
+        if !version.is_empty() {
+            entry["group"] = (*group).into();
+            entry["version"] = (*version).into();
+        }
+        entry
+    });
+    [Some(entry), second, third].into_iter().flatten().chain(others).collect()
 }
 
 fn version() -> Value {

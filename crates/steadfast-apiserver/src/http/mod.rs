@@ -6,6 +6,7 @@
 //! | `discovery`, `openapi`, `reviews` | what is answered without an object |
 //! | `streaming` | what goes on as WebSocket |
 //! | `write`, `scale` | writes |
+//! | `subresources` | evictions, bindings and logs of pods, tokens of service accounts |
 //! | `list`, `watch`, `read` | reads |
 //! | `route`, `target`, `options`, `token`, `payload` | what a request says |
 //! | `exchange`, `answer`, `body`, `corruption` | a request under way, and its answer |
@@ -32,6 +33,7 @@ mod route;
 mod scale;
 mod serve;
 mod streaming;
+mod subresources;
 mod tables;
 mod target;
 mod token;

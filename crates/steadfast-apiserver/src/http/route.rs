@@ -49,6 +49,17 @@ impl ResourcePath {
     }
 }
 
+impl ResourcePath {
+    /// Whether the path is of a subresource that objects are posted to.
+    pub(super) fn is_posted(&self) -> bool {
+        self.group.is_empty()
+            && matches!(
+                (self.plural.as_str(), self.subresource.as_deref()),
+                ("pods", Some("binding" | "eviction")) | ("serviceaccounts", Some("token"))
+            )
+    }
+}
+
 impl Route {
     pub(super) fn of(path: &str) -> Self {
         let segments: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(percent_decode).collect();
@@ -76,7 +87,7 @@ impl Route {
         match self {
             Self::Resource(path) => match *method {
                 Method::GET | Method::DELETE => true,
-                Method::POST => path.name.is_none() || path.is_streaming(),
+                Method::POST => path.name.is_none() || path.is_streaming() || path.is_posted(),
                 Method::PUT | Method::PATCH => path.name.is_some(),
                 _ => false,
             },

@@ -20,7 +20,7 @@ use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
 use super::route::{ResourcePath, Route};
 use super::target::Target;
-use super::{discovery, list, payload, read, reviews, scale, streaming, watch, write};
+use super::{discovery, list, payload, read, reviews, scale, streaming, subresources, watch, write};
 use crate::cluster::Cluster;
 use crate::faults::{self, Fate, Moment, Ruling};
 use crate::net::Link;
@@ -110,6 +110,12 @@ async fn answer(
         read_as_custom(exchange, path, &mut request);
     }
     if !route.allows(request.method()) {
+        if let Route::Resource(path) = &route
+            && let Some(subresource) = path.subresource.as_deref()
+            && Target::of(&exchange.cluster, path).is_none_or(|target| !has_subresource(&target, subresource))
+        {
+            return Err(Status::of_code(404).with_details(json!({})));
+        }
         return Err(not_allowed(exchange, &route, request.method()));
     }
     match route {
@@ -147,6 +153,15 @@ fn read_as_custom(exchange: &Exchange, path: &mut ResourcePath, request: &mut Re
     }
 }
 
+/// Whether a resource has a subresource that methods could be called on.
+fn has_subresource(target: &Target, name: &str) -> bool {
+    match name {
+        "status" => target.resource.has_status(&target.version),
+        "scale" => target.resource.scale(&target.version).is_some(),
+        _ => subresources::of(target, name).is_some(),
+    }
+}
+
 /// What a method that a path does not have is answered: by the handler of custom resources in its own words.
 fn not_allowed(exchange: &Exchange, route: &Route, method: &Method) -> Status {
     let Route::Resource(path) = route else { return Status::method_not_allowed() };
@@ -181,7 +196,8 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&
     let open = tokens.is_empty() && exchange.cluster.users.is_empty() && !exchange.cluster.closed;
     let headers = request.headers();
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let known = |token: &str| tokens.iter().any(|known| known == token);
+    let issued = |token: &str| exchange.cluster.issued.user(token, exchange.cluster.clock.seconds()).is_some();
+    let known = |token: &str| tokens.iter().any(|known| known == token) || issued(token);
     let in_protocol = streaming::offered_token(headers);
     let decoded = in_protocol.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
     let is_known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))
@@ -240,6 +256,9 @@ async fn of_target(
 ) -> Result<Answer, Status> {
     if path.is_streaming() {
         return streaming::answer(exchange, &target, &path, request);
+    }
+    if let Some(found) = path.subresource.as_deref().and_then(|name| subresources::of(&target, name)) {
+        return subresources::answer(exchange, found, &target, &path, request).await;
     }
     let part = match path.subresource.as_deref() {
         None => Part::Main,

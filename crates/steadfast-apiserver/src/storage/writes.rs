@@ -13,6 +13,7 @@ mod defaults;
 mod definitions;
 mod deletion;
 mod dependents;
+mod disruption;
 mod fields;
 mod kinds;
 mod request;

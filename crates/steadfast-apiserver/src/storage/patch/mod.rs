@@ -102,8 +102,48 @@ fn merge(object: &mut Value, patch: &Value) {
     for (key, value) in patch {
         if value.is_null() {
             fields.remove(key);
-        } else {
-            merge(fields.entry(key.clone()).or_insert(Value::Null), value);
+            continue;
         }
+        match fields.get_mut(key) {
+            Some(known @ Value::Object(_)) => merge(known, value),
+            // As the library of a real server: what replaces no object loses its nulls, also within lists.
+            _ => drop(fields.insert(key.clone(), without_nulls(value))),
+        }
+    }
+}
+
+/// The value without fields that are null, at every depth; items of lists that are null stay.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(fields.map(|(key, value)| (key.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::merge;
+
+    #[test]
+    fn merge_patch_drops_nulls_within_new_values() {
+        let mut object = json!({"list": [1], "map": {"a": 1, "b": 2}, "text": "x"});
+        let patch = json!({
+            "list": [{"a": null, "b": [{"c": null, "d": 1}, null]}], "map": {"a": null, "new": {"x": null, "y": 1}},
+            "text": {"z": null}, "map2": {"b": null},
+        });
+        merge(&mut object, &patch);
+        assert_eq!(
+            object,
+            json!({"list": [{"b": [{"d": 1}, null]}], "map": {"b": 2, "new": {"y": 1}}, "text": {}, "map2": {}})
+        );
+        let mut object = json!({"map": {"a": 1}});
+        merge(&mut object, &json!({"map": [{"a": null}]}));
+        assert_eq!(object, json!({"map": [{"a": null}]}), "what replaces an object is kept as sent");
     }
 }

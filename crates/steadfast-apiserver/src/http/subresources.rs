@@ -1,0 +1,209 @@
+//! Subresources of core kinds that are no part of their objects: evictions, bindings and logs of pods, tokens of service
+//! accounts.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{Method, Request, header};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::exchange::Exchange;
+use super::options::Query;
+use super::payload;
+use super::route::ResourcePath;
+use super::target::Target;
+use crate::clock::Clock;
+use crate::status::Status;
+use crate::storage::{Asked, Deletion, ObjectKey, Part, Patch, Update, WriteTarget};
+
+/// Lifetime of a token without `expirationSeconds`, as on a real server.
+const TOKEN_SECONDS: i64 = 3600;
+/// Shortest lifetime that may be requested.
+const MIN_TOKEN_SECONDS: i64 = 600;
+/// Longest lifetime that may be requested: 2^32 seconds.
+const MAX_TOKEN_SECONDS: i64 = 1 << 32;
+
+/// Subresources for discovery: resource, name, group and version if they differ from those of the resource, kind and verb.
+pub(super) const ALL: &[(&str, &str, &str, &str, &str, &str)] = &[
+    ("pods", "binding", "", "", "Binding", "create"),
+    ("pods", "eviction", "policy", "v1", "Eviction", "create"),
+    ("pods", "log", "", "", "Pod", "get"),
+    ("serviceaccounts", "token", "authentication.k8s.io", "v1", "TokenRequest", "create"),
+];
+
+/// Subresource of a core kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subresource {
+    Binding,
+    Eviction,
+    Log,
+    Token,
+}
+
+/// Subresource of a name that a resource has.
+pub(super) fn of(target: &Target, name: &str) -> Option<Subresource> {
+    if !target.resource.name.group().is_empty() {
+        return None;
+    }
+    match (target.resource.name.resource(), name) {
+        ("pods", "binding") => Some(Subresource::Binding),
+        ("pods", "eviction") => Some(Subresource::Eviction),
+        ("pods", "log") => Some(Subresource::Log),
+        ("serviceaccounts", "token") => Some(Subresource::Token),
+        _ => None,
+    }
+}
+
+/// Responds to a request for a subresource.
+pub(super) async fn answer(
+    exchange: &Exchange,
+    subresource: Subresource,
+    target: &Target,
+    path: &ResourcePath,
+    request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    let name = path.name.as_deref().unwrap_or_default();
+    let wanted = if subresource == Subresource::Log { Method::GET } else { Method::POST };
+    if *request.method() != wanted {
+        return Err(Status::method_not_allowed());
+    }
+    let aim = WriteTarget {
+        resource: std::sync::Arc::clone(&target.resource),
+        namespace: target.namespace.clone().unwrap_or_default(),
+        name: name.to_owned(),
+        part: Part::Main,
+        dry_run: Query::parse(request.uri().query().unwrap_or_default()).text("dryRun") == "All",
+        asked: Asked::default(),
+    };
+    let key = ObjectKey::new(&aim.namespace, name);
+    let found = exchange.cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
+    let object = found.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
+    if subresource == Subresource::Log {
+        return Err(no_logs(&object, name));
+    }
+    let (head, body) = request.into_parts();
+    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = match subresource {
+        Subresource::Binding => "Binding",
+        Subresource::Eviction => "Eviction",
+        Subresource::Log | Subresource::Token => "TokenRequest",
+    };
+    let given = payload::object(payload::media_type(content_type), &payload::read(body).await?, kind)?;
+    match subresource {
+        Subresource::Binding => bind(exchange, &aim, &given),
+        Subresource::Eviction => evict(exchange, &aim, &given),
+        Subresource::Log | Subresource::Token => token(exchange, &aim, &given, &object),
+    }
+}
+
+/// Rejects a request for logs: no kubelet exists that could have them.
+fn no_logs(pod: &Value, name: &str) -> Status {
+    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    let why = if node.is_empty() {
+        format!("pod {name} runs nowhere: no scheduler assigns pods to nodes on this server, so that pods have no logs")
+    } else {
+        format!("pod {name} is assigned to node {node}, which has no kubelet on this server, so that pods have no logs")
+    };
+    Status::bad_request(why)
+}
+
+/// Assigns a pod to a node.
+fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<Answer, Status> {
+    let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
+    if node.is_empty() {
+        return Err(Status::invalid("", "Binding", &aim.name, &[("target.name", "Required value".to_owned())]));
+    }
+    // Past the checks of an update: pods cannot be assigned by one.
+    let aim = &WriteTarget { part: Part::Whole, ..aim.clone() };
+    exchange.write(|state| {
+        let pod = state.latest(&aim.resource.name, &aim.key()).and_then(|change| change.object.clone());
+        let assigned = pod.as_deref().and_then(|pod| pod.pointer("/spec/nodeName")).and_then(Value::as_str);
+        if let Some(known) = assigned.filter(|known| !known.is_empty()) {
+            let why = format!("pod {} is already assigned to node \"{known}\"", aim.name);
+            return Err(Status::conflict(&aim.resource.name, &aim.name, &why));
+        }
+        state.update(aim, &Update::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)
+    })?;
+    Ok(Answer::said(201, &success()))
+}
+
+fn success() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+}
+
+/// Deletes a pod unless a disruption budget forbids the eviction.
+fn evict(exchange: &Exchange, aim: &WriteTarget, eviction: &Value) -> Result<Answer, Status> {
+    let uid = eviction.pointer("/deleteOptions/preconditions/uid").and_then(Value::as_str).unwrap_or_default();
+    let asks_dry_run = eviction.pointer("/deleteOptions/dryRun/0").is_some();
+    let aim = WriteTarget { dry_run: aim.dry_run || asks_dry_run, ..aim.clone() };
+    exchange.write(|state| {
+        let budget = state.disruption(&aim)?;
+        let deletion = Deletion { uid: uid.to_owned(), ..Deletion::default() };
+        state.delete(&aim, &deletion)?;
+        if let Some(budget) = budget.filter(|_| !aim.dry_run) {
+            state.spend_disruption(&aim.namespace, &budget)?;
+        }
+        Ok::<_, Status>(())
+    })?;
+    Ok(Answer::said(201, &success()))
+}
+
+/// Random bytes of the system: a token must not follow from the seed of the server.
+fn random_bytes() -> Result<[u8; 32], Status> {
+    let mut bytes = [0; 32];
+    let provider = rustls::crypto::ring::default_provider();
+    provider
+        .secure_random
+        .fill(&mut bytes)
+        .map_err(|_| Status::new(500, "InternalError", "the system has no random numbers for a token; try again"))?;
+    Ok(bytes)
+}
+
+/// Issues a token that the server accepts until the token expires.
+fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Value) -> Result<Answer, Status> {
+    let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(TOKEN_SECONDS);
+    let refused = |why: &str| {
+        let why = format!("Invalid value: {seconds}: {why}");
+        Status::invalid("authentication.k8s.io", "TokenRequest", "", &[("spec.expirationSeconds", why)])
+    };
+    if seconds < MIN_TOKEN_SECONDS {
+        return Err(refused("may not specify a duration less than 10 minutes"));
+    }
+    if seconds > MAX_TOKEN_SECONDS {
+        return Err(refused("may not specify a duration larger than 2^32 seconds"));
+    }
+    let clock = &exchange.cluster.clock;
+    let (issued, expires) = (clock.seconds(), clock.seconds().saturating_add(seconds));
+    let given = request.pointer("/spec/audiences").and_then(Value::as_array).filter(|given| !given.is_empty());
+    let audiences =
+        given.cloned().map_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]), Value::Array);
+    let user = format!("system:serviceaccount:{}:{}", aim.namespace, aim.name);
+    let claims = json!({
+        "aud": audiences, "exp": expires, "iat": issued, "nbf": issued, "sub": user,
+        "iss": "https://kubernetes.default.svc.cluster.local",
+        "kubernetes.io": {
+            "namespace": aim.namespace,
+            "serviceaccount": {"name": aim.name, "uid": account.pointer("/metadata/uid")},
+        },
+    });
+    let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
+    // Random instead of a signature: the server knows the tokens that it has issued.
+    let signature = URL_SAFE_NO_PAD.encode(random_bytes()?);
+    let header = encode(&json!({"alg": "none", "typ": "JWT"}));
+    let token = format!("{header}.{}.{signature}", encode(&claims));
+    if !aim.dry_run {
+        exchange.cluster.issued.add(&token, &user, expires);
+    }
+    let mut spec = request.get("spec").filter(|spec| spec.is_object()).cloned().unwrap_or_else(|| json!({}));
+    spec["audiences"] = audiences;
+    spec["expirationSeconds"] = seconds.into();
+    Ok(Answer::said(
+        201,
+        &json!({
+            "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {"name": aim.name, "namespace": aim.namespace, "creationTimestamp": clock.timestamp()},
+            "spec": spec, "status": {"token": token, "expirationTimestamp": Clock::timestamp_of(expires)},
+        }),
+    ))
+}

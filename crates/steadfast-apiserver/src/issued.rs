@@ -1,0 +1,29 @@
+//! Tokens of service accounts that the server has issued.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Number of tokens that are kept. The ones that expire first are dropped beyond.
+const MAX_TOKENS: usize = 10_000;
+
+/// Issued tokens, each with its user and its expiry.
+#[derive(Debug, Default)]
+pub(crate) struct IssuedTokens(Mutex<BTreeMap<String, (String, i64)>>);
+
+impl IssuedTokens {
+    /// Adds a token of a user that expires at this second since 1970.
+    pub(crate) fn add(&self, token: &str, user: &str, expires: i64) {
+        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if tokens.len() >= MAX_TOKENS {
+            let first = tokens.iter().min_by_key(|(_, (_, expires))| *expires).map(|(token, _)| token.clone());
+            first.map(|token| tokens.remove(&token));
+        }
+        tokens.insert(token.to_owned(), (user.to_owned(), expires));
+    }
+
+    /// User of a token that has not expired at `now`, in seconds since 1970.
+    pub(crate) fn user(&self, token: &str, now: i64) -> Option<String> {
+        let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(token).filter(|(_, expires)| now < *expires).map(|(user, _)| user.clone())
+    }
+}

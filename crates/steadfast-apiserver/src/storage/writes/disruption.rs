@@ -1,0 +1,130 @@
+//! Disruption budgets: whether a pod may be evicted.
+//!
+//! No controller counts healthy pods on this server. A budget whose status is up to date is taken at its word and spent;
+//! otherwise healthy pods are counted at each eviction.
+
+use serde_json::{Value, json};
+
+use super::super::{ObjectKey, Patch, State, metadata};
+use super::request::{Asked, Part, Update, WriteTarget};
+use crate::resources::GroupResource;
+use crate::status::Status;
+
+/// Message of the real server for an eviction that a budget forbids.
+const VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+impl State {
+    /// Checks that the eviction of a pod violates no budget. Returns the name of the budget that allows for it, if the
+    /// budget's status has to be spent.
+    pub(crate) fn disruption(&self, target: &WriteTarget) -> Result<Option<String>, Status> {
+        let not_found = || Status::not_found(target.group_resource(), &target.name);
+        let found = self.latest(target.store(), &target.key()).and_then(|change| change.object.as_ref());
+        let pod = found.ok_or_else(not_found)?;
+        let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+        if metadata::is_terminating(pod) || matches!(phase, "Failed" | "Pending" | "Succeeded") {
+            return Ok(None);
+        }
+        let resource = budgets();
+        let budgets = self.live(&resource, Some(&target.namespace)).filter_map(|(_, change)| change.object.as_ref());
+        let mut budgets = budgets.filter(|budget| selects(budget.pointer("/spec/selector"), pod));
+        let Some(budget) = budgets.next() else { return Ok(None) };
+        if budgets.next().is_some() {
+            let why =
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            return Err(Status::new(500, "InternalError", why));
+        }
+        let number = |place: &str| budget.pointer(place).and_then(Value::as_i64);
+        let is_counted = number("/status/observedGeneration")
+            .is_some_and(|observed| observed >= number("/metadata/generation").unwrap_or_default());
+        let (healthy, desired, allowed) = if is_counted {
+            let status = |field: &str| number(&format!("/status/{field}")).unwrap_or_default();
+            (status("currentHealthy"), status("desiredHealthy"), status("disruptionsAllowed"))
+        } else {
+            self.count(target, budget)
+        };
+        let policy = budget.pointer("/spec/unhealthyPodEvictionPolicy").and_then(Value::as_str).unwrap_or_default();
+        if !is_ready(pod) && (policy == "AlwaysAllow" || healthy >= desired && desired > 0) {
+            return Ok(None);
+        }
+        let name = metadata::text(budget, "name");
+        if allowed > 0 {
+            return Ok(is_counted.then(|| name.to_owned()));
+        }
+        let why = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
+        let causes = json!({"causes": [{"reason": "DisruptionBudget", "message": why}]});
+        Err(Status::new(429, "TooManyRequests", VIOLATED).with_details(causes))
+    }
+
+    /// Healthy pods of a budget, how many it needs, and how many may be evicted.
+    fn count(&self, target: &WriteTarget, budget: &Value) -> (i64, i64, i64) {
+        let pods = self.live(target.store(), Some(&target.namespace)).filter_map(|(_, change)| change.object.as_ref());
+        let pods: Vec<_> = pods.filter(|pod| selects(budget.pointer("/spec/selector"), pod)).collect();
+        let all = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+        let healthy = pods.iter().filter(|pod| is_ready(pod) && !metadata::is_terminating(pod)).count();
+        let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
+        let share = |field: &str| budget.pointer(&format!("/spec/{field}")).and_then(|value| part_of(value, all));
+        let desired = match (share("minAvailable"), share("maxUnavailable")) {
+            (Some(least), _) => least,
+            (None, Some(most)) => all.saturating_sub(most).max(0),
+            (None, None) => 0,
+        };
+        (healthy, desired, healthy.saturating_sub(desired))
+    }
+
+    /// Counts an eviction in the status of a budget.
+    pub(crate) fn spend_disruption(&mut self, namespace: &str, name: &str) -> Result<(), Status> {
+        let Some(resource) = self.registry.get(&budgets()).cloned() else { return Ok(()) };
+        let key = ObjectKey::new(namespace, name);
+        let found = self.latest(&resource.name, &key).and_then(|change| change.object.clone());
+        let allowed = found.as_deref().and_then(|budget| budget.pointer("/status/disruptionsAllowed"));
+        let left = allowed.and_then(Value::as_i64).unwrap_or_default().saturating_sub(1);
+        let target = WriteTarget {
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            part: Part::Whole,
+            dry_run: false,
+            asked: Asked::default(),
+        };
+        let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": left}}));
+        self.update(&target, &Update::Patch(patch)).map(drop)
+    }
+}
+
+fn budgets() -> GroupResource {
+    GroupResource::new("policy", "poddisruptionbudgets")
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// A number, or a share of all that is rounded up.
+fn part_of(value: &Value, all: i64) -> Option<i64> {
+    if let Some(number) = value.as_i64() {
+        return Some(number);
+    }
+    let percent: i64 = value.as_str()?.strip_suffix('%')?.parse().ok()?;
+    Some(all.saturating_mul(percent).saturating_add(99) / 100)
+}
+
+/// Whether a label selector selects an object; none selects nothing.
+fn selects(selector: Option<&Value>, object: &Value) -> bool {
+    let Some(selector) = selector.filter(|selector| selector.is_object()) else { return false };
+    let label = |name: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(name));
+    let mut fixed = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let mut expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    fixed.all(|(name, value)| label(name) == Some(value))
+        && expressions.all(|expression| {
+            let value = label(expression["key"].as_str().unwrap_or_default());
+            let values = expression["values"].as_array().map(Vec::as_slice).unwrap_or_default();
+            match expression["operator"].as_str().unwrap_or_default() {
+                "In" => value.is_some_and(|value| values.contains(value)),
+                "NotIn" => value.is_none_or(|value| !values.contains(value)),
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
