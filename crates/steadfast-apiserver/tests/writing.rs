@@ -538,3 +538,30 @@ async fn pod_is_assigned_once() {
     assert_eq!(server.get("pods", "default", "a").unwrap()["spec"]["nodeName"], "node-1");
     assert_eq!(client.call(Method::POST, path, &binding).await.unwrap().0, 409);
 }
+
+#[tokio::test]
+async fn service_gets_addresses_and_keeps_them() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = "/api/v1/namespaces/default/services";
+    let service = |name: &str, kind: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"type": kind, "ports": [{"port": 80}, {"port": 81, "nodePort": 30000}]}})
+    };
+    let (code, first) = post(&mut client, path, &service("a", "NodePort")).await;
+    assert_eq!(code, 201, "{first}");
+    assert_eq!(first["spec"]["clusterIP"], "10.96.0.1");
+    assert_eq!(first["spec"]["clusterIPs"], json!(["10.96.0.1"]));
+    assert_eq!(first["spec"]["ports"][0]["nodePort"], 30001);
+    let mut plain = service("b", "ClusterIP");
+    plain["spec"]["ports"] = json!([{"port": 80}]);
+    let (_, second) = post(&mut client, path, &plain).await;
+    assert_eq!((&second["spec"]["clusterIP"], second["spec"]["ports"][0].get("nodePort")), (&json!("10.96.0.2"), None));
+    let mut headless = plain.clone();
+    headless["metadata"]["name"] = "c".into();
+    headless["spec"]["clusterIP"] = "None".into();
+    assert_eq!(post(&mut client, path, &headless).await.1["spec"]["clusterIP"], "None");
+    let (code, replaced) = put(&mut client, &format!("{path}/a"), &service("a", "NodePort")).await;
+    assert_eq!(code, 200, "{replaced}");
+    assert_eq!(replaced["spec"], first["spec"]);
+}

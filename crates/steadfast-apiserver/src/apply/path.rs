@@ -29,9 +29,9 @@ impl Step {
             Self::Field(name) => format!("f:{name}"),
             Self::Key(keys) => {
                 let keys: Map<String, Value> = keys.iter().cloned().collect();
-                format!("k:{}", Value::Object(keys))
+                format!("k:{}", escaped(&Value::Object(keys)))
             }
-            Self::Value(value) => format!("v:{value}"),
+            Self::Value(value) => format!("v:{}", escaped(value)),
             Self::Index(index) => format!("i:{index}"),
         }
     }
@@ -110,6 +110,18 @@ impl PartialEq for Step {
 
 impl Eq for Step {}
 
+/// Compact JSON with the letters escaped that HTML gives a meaning, as the library of a real server writes keys.
+fn escaped(value: &Value) -> String {
+    let mut escaped = String::new();
+    for letter in value.to_string().chars() {
+        match letter {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => escaped.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
 /// Numbers before texts before booleans before the rest; numbers by their size.
 fn compare_values(one: &Value, other: &Value) -> Ordering {
     let rank = |value: &Value| match value {
@@ -137,4 +149,19 @@ fn compare_values(one: &Value, other: &Value) -> Ordering {
 /// A path as errors show it: `.spec.containers[name="main"].image`.
 pub(super) fn path_text(path: &[Step]) -> String {
     path.iter().map(Step::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Step;
+
+    #[test]
+    fn keys_are_escaped_like_html_and_read_again() {
+        let step = Step::Key(vec![("name".to_owned(), json!("A<B&C"))]);
+        assert_eq!(step.encode(), r#"k:{"name":"A\u003cB\u0026C"}"#);
+        assert_eq!(Step::decode(&step.encode()), Some(step));
+        assert_eq!(Step::Value(json!(">")).encode(), r#"v:"\u003e""#);
+    }
 }

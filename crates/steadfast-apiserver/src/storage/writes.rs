@@ -19,6 +19,7 @@ mod kinds;
 mod request;
 mod rules;
 mod scale;
+mod services;
 mod typed;
 mod uncalled;
 mod unknown;
@@ -100,6 +101,7 @@ impl State {
             metadata::set(&mut object, "generation", Some(1.into()));
         }
         defaults::on_create(target.group_resource(), &mut object);
+        self.assign_addresses(target.group_resource(), &mut object, None)?;
         let object = target.resource.to_store(object);
         if target.dry_run {
             return Ok(Arc::new(object));
@@ -243,6 +245,7 @@ impl State {
         for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
             metadata::copy(&mut object, &existing, field);
         }
+        self.assign_addresses(&resource, &mut object, Some(&existing))?;
         if fields::counts_generation(target, &existing, &object) {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }

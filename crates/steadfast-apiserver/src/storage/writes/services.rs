@@ -1,0 +1,94 @@
+//! Addresses of Services: the cluster IP and the node ports that a real server assigns.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+use super::super::State;
+use crate::resources::GroupResource;
+use crate::status::Status;
+
+/// First and last address of Services, those of a cluster made by kubeadm without the network's own and the broadcast
+/// address.
+const ADDRESSES: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 96, 0, 1), Ipv4Addr::new(10, 111, 255, 254));
+/// Node ports that a real server assigns.
+const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
+
+fn text<'a>(object: &'a Value, place: &str) -> &'a str {
+    object.pointer(place).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Ports of a Service.
+fn ports(service: &Value) -> impl Iterator<Item = &Value> {
+    service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn node_port(port: &Value) -> Option<i64> {
+    port.get("nodePort").and_then(Value::as_i64).filter(|port| *port > 0)
+}
+
+impl State {
+    /// Assigns the addresses that a Service needs and does not have; those of its state before an update stay.
+    pub(super) fn assign_addresses(
+        &self,
+        resource: &GroupResource,
+        service: &mut Value,
+        before: Option<&Value>,
+    ) -> Result<(), Status> {
+        let is_service = resource.group().is_empty() && resource.resource() == "services";
+        let kind = text(service, "/spec/type").to_owned();
+        if !is_service || kind == "ExternalName" || !service.get("spec").is_some_and(Value::is_object) {
+            return Ok(());
+        }
+        if text(service, "/spec/clusterIP").is_empty() {
+            let known = before.map(|before| text(before, "/spec/clusterIP")).filter(|known| !known.is_empty());
+            let address = known.map_or_else(|| self.free_address(resource), |known| Ok(known.to_owned()))?;
+            service["spec"]["clusterIP"] = address.into();
+        }
+        let address = service["spec"]["clusterIP"].clone();
+        if address != "None" && service["spec"].get("clusterIPs").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            service["spec"]["clusterIPs"] = json!([address]);
+        }
+        let without_ports = service.pointer("/spec/allocateLoadBalancerNodePorts") == Some(&Value::Bool(false));
+        if kind == "NodePort" || kind == "LoadBalancer" && !without_ports {
+            self.assign_node_ports(resource, service, before)?;
+        }
+        Ok(())
+    }
+
+    fn services<'a>(&'a self, resource: &GroupResource) -> impl Iterator<Item = &'a Value> + use<'a> {
+        self.live(resource, None).filter_map(|(_, change)| change.object.as_deref()).collect::<Vec<_>>().into_iter()
+    }
+
+    fn free_address(&self, resource: &GroupResource) -> Result<String, Status> {
+        let used: BTreeSet<Ipv4Addr> =
+            self.services(resource).filter_map(|service| text(service, "/spec/clusterIP").parse().ok()).collect();
+        let (first, last) = (u32::from(ADDRESSES.0), u32::from(ADDRESSES.1));
+        let free = (first..=last).map(Ipv4Addr::from).find(|address| !used.contains(address));
+        let full = || Status::new(500, "InternalError", "failed to allocate a serviceIP: range is full");
+        free.map(|address| address.to_string()).ok_or_else(full)
+    }
+
+    fn assign_node_ports(
+        &self,
+        resource: &GroupResource,
+        service: &mut Value,
+        before: Option<&Value>,
+    ) -> Result<(), Status> {
+        let given = ports(service).filter_map(node_port);
+        let mut used: BTreeSet<i64> =
+            self.services(resource).flat_map(ports).filter_map(node_port).chain(given).collect();
+        let protocol = |port: &Value| port.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned();
+        let list = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten();
+        for port in list.filter(|port| port.is_object() && node_port(port).is_none()) {
+            let is_same = |old: &&Value| old.get("port") == port.get("port") && protocol(old) == protocol(port);
+            let known = before.and_then(|before| ports(before).find(is_same)).and_then(node_port);
+            let full = || Status::new(500, "InternalError", "failed to allocate a nodePort: range is full");
+            let free = known.or_else(|| NODE_PORTS.into_iter().find(|port| !used.contains(port))).ok_or_else(full)?;
+            used.insert(free);
+            port["nodePort"] = free.into();
+        }
+        Ok(())
+    }
+}
