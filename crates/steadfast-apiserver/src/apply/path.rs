@@ -1,7 +1,7 @@
 //! Paths to fields: names, the keys of list items, the values of sets.
 
 use std::cmp::Ordering;
-use std::fmt;
+use std::fmt::{self, Write};
 
 use serde_json::{Map, Value};
 
@@ -115,7 +115,10 @@ fn escaped(value: &Value) -> String {
     let mut escaped = String::new();
     for letter in value.to_string().chars() {
         match letter {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => escaped.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                // A String takes all that is written to it.
+                let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
+            }
             letter => escaped.push(letter),
         }
     }
