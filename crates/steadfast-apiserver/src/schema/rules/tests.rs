@@ -11,13 +11,13 @@ fn judged(schema: &Value, object: &Value, before: Option<&Value>) -> (Vec<String
     (causes.collect(), verdict.warnings)
 }
 
-fn spec(schema: Value) -> Value {
+fn spec(schema: &Value) -> Value {
     json!({"type": "object", "properties": {"spec": schema}})
 }
 
 #[test]
 fn failed_rule_has_message_reason_and_path() {
-    let schema = spec(json!({
+    let schema = spec(&json!({
         "type": "object",
         "x-kubernetes-validations": [
             {"rule": "self.min <= self.max", "messageExpression": "string(self.min) + ' is above the maximum'"},
@@ -41,7 +41,7 @@ fn failed_rule_has_message_reason_and_path() {
 
 #[test]
 fn transition_rules_need_a_value_before() {
-    let schema = spec(json!({"type": "object", "properties": {
+    let schema = spec(&json!({"type": "object", "properties": {
         "fixed": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]},
         "once": {"type": "integer", "x-kubernetes-validations": [
             {"rule": "!oldSelf.hasValue() || self >= oldSelf.value()", "optionalOldSelf": true},
@@ -63,7 +63,7 @@ fn transition_rules_need_a_value_before() {
 
 #[test]
 fn complaint_about_an_unchanged_value_is_a_warning() {
-    let schema = spec(json!({"type": "object", "properties": {
+    let schema = spec(&json!({"type": "object", "properties": {
         "n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 10"}]}, "other": {"type": "string"},
     }}));
     let old = json!({"spec": {"n": 20}});
@@ -76,7 +76,7 @@ fn complaint_about_an_unchanged_value_is_a_warning() {
 
 #[test]
 fn values_have_the_types_of_their_schema() {
-    let schema = spec(json!({
+    let schema = spec(&json!({
         "type": "object",
         "x-kubernetes-validations": [
             {"rule": "self.ratio / 2.0 == 1.5"},
@@ -110,7 +110,7 @@ fn values_have_the_types_of_their_schema() {
 
 #[test]
 fn rules_see_the_name_of_the_object_only() {
-    let mut schema = spec(json!({"type": "object"}));
+    let mut schema = spec(&json!({"type": "object"}));
     schema["x-kubernetes-validations"] = json!([
         {"rule": "self.metadata.name == 'a' && self.kind == 'K'"}, {"rule": "!has(self.metadata.labels)", "message": "l"},
     ]);
@@ -126,7 +126,7 @@ fn rules_see_the_name_of_the_object_only() {
 
 #[test]
 fn lists_that_are_maps_match_old_items_by_key() {
-    let schema = spec(json!({"type": "object", "properties": {"list": {
+    let schema = spec(&json!({"type": "object", "properties": {"list": {
         "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
         "items": {"type": "object", "properties": {
             "k": {"type": "string"},
@@ -140,7 +140,7 @@ fn lists_that_are_maps_match_old_items_by_key() {
 
 #[test]
 fn failed_evaluation_is_a_refusal_within_a_budget() {
-    let schema = spec(json!({
+    let schema = spec(&json!({
         "type": "object", "properties": {
             "n": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}},
         },
@@ -165,7 +165,7 @@ fn failed_evaluation_is_a_refusal_within_a_budget() {
 
 #[test]
 fn rules_with_unsupported_functions_are_skipped_and_named() {
-    let schema = spec(json!({"type": "object", "x-kubernetes-validations": [{"rule": "odd(self) && self.even(1)"}]}));
+    let schema = spec(&json!({"type": "object", "x-kubernetes-validations": [{"rule": "odd(self) && self.even(1)"}]}));
     assert!(judged(&schema, &json!({"spec": {}}), None).0.is_empty());
     let found = super::unsupported(&schema, "s");
     assert_eq!(found, [("s.properties[spec].x-kubernetes-validations[0].rule".to_owned(), "odd, even".to_owned())]);
