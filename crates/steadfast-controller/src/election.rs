@@ -280,6 +280,15 @@ impl LeaderElection {
         }
     }
 
+    /// Checks the lease duration, the renew deadline and the retry period of an election, in this order.
+    ///
+    /// # Errors
+    ///
+    /// If no election can be built with them.
+    pub fn check_durations([lease, renew, retry]: [Duration; 3]) -> Result<(), ElectionError> {
+        Timing { lease, renew, retry }.check()
+    }
+
     /// Who this is, as the lease has it when it is the leader.
     pub fn identity(&self) -> &str {
         &self.handle.office.identity
@@ -372,6 +381,15 @@ impl Leader {
     /// How long the term lasts if the lease is not renewed.
     pub fn remaining(&self) -> Duration {
         self.term.fence.remaining()
+    }
+
+    /// Returns the fencing token of the term: a number that is higher in each later term of any candidate for the lease, so that
+    /// a system which compares it can reject the writes of an earlier leader.
+    ///
+    /// It is the version of the write that acquired the lease. After a restore of the API server from a backup, it can be lower
+    /// than before.
+    pub fn fencing_token(&self) -> u64 {
+        self.term.token
     }
 
     /// Waits until the term is over.

@@ -18,6 +18,8 @@ pub struct Debts<K> {
     unwritten: BTreeSet<ObjectKey>,
     /// Those of them that are being written.
     going: BTreeSet<ObjectKey>,
+    /// Whether the end of a stay is owed of which the handler was not told.
+    owes_unseen_ends: bool,
 }
 
 /// What is owed of one name, in states of its objects.
@@ -121,6 +123,10 @@ impl<K> Debt<Object<K>> {
         begun && self.ended.is_none()
     }
 
+    fn is_end_due(&self) -> bool {
+        matches!(self.due, Some(Due::End(_)))
+    }
+
     /// Makes due what comes next, unless something is; whether anything is due then.
     fn fall_due(&mut self) -> bool {
         if self.due.is_some() {
@@ -135,6 +141,18 @@ impl<K> Debt<Object<K>> {
             _ => None,
         };
         self.due.is_some()
+    }
+
+    /// Returns the version of the first change that is not acknowledged, or a lower one.
+    fn first_pending(&self) -> Option<&ResourceVersion> {
+        match (&self.due, &self.ended, &self.latest) {
+            (Some(Due::State(state)), ..) => Some(state.version()),
+            (Some(Due::End(end)), ..) | (None, Some(end), _) => end.version.as_ref().or(Some(end.last.version())),
+            (None, None, Some(latest)) if !self.base.as_ref().is_some_and(|base| base.is(latest)) => {
+                Some(latest.version())
+            }
+            _ => None,
+        }
     }
 
     /// What is due, as the handler sees it.
@@ -152,6 +170,11 @@ impl<K> Debt<Object<K>> {
 }
 
 impl<K> Debts<K> {
+    /// Sets whether the end of a stay is owed of which the handler was not told, because it began and ended in quick succession.
+    pub fn owe_unseen_ends(&mut self, owes: bool) {
+        self.owes_unseen_ends = owes;
+    }
+
     /// How many objects there are of which something is owed.
     pub fn len(&self) -> usize {
         self.of.len()
@@ -175,6 +198,13 @@ impl<K> Debts<K> {
     /// What may be told now: what is due, and written down.
     pub fn told(&self, key: &ObjectKey) -> Option<&Debt<Object<K>>> {
         self.of.get(key).filter(|debt| debt.due.is_some() && debt.is_written)
+    }
+
+    /// Returns the lowest version of a change that is not acknowledged. A deletion whose own version is unknown counts as the
+    /// last version of its object, which is lower. Versions that are in no order come first.
+    pub fn first_pending(&self) -> Option<&ResourceVersion> {
+        let pending = self.of.values().filter_map(Debt::first_pending);
+        pending.min_by(|one, other| one.order(other).unwrap_or(std::cmp::Ordering::Less))
     }
 
     /// The names of which something may be told.
@@ -218,8 +248,9 @@ impl<K> Debts<K> {
             Event::Updated { new, .. } => debt.latest = Some(new.clone()),
             Event::Deleted { last, version, certainty, reason } => {
                 debt.latest = None;
-                // A stay of which the handler has not been told is over before it could be.
-                if debt.is_in_stay() {
+                // A stay of which the handler has not been told is over before it could be; another replica may have been told.
+                let is_unseen = self.owes_unseen_ends && debt.ended.is_none() && !debt.is_end_due();
+                if debt.is_in_stay() || is_unseen {
                     let end =
                         End { last: last.clone(), version: version.clone(), certainty: *certainty, reason: *reason };
                     debt.ended = Some(end);
@@ -302,7 +333,7 @@ impl<K> Debts<K> {
 
     /// The names of which something may be written.
     pub fn into_names(self) -> BTreeSet<ObjectKey> {
-        let Self { of, unwritten, going } = self;
+        let Self { of, unwritten, going, owes_unseen_ends: _ } = self;
         of.into_keys().chain(unwritten).chain(going).collect()
     }
 
@@ -315,7 +346,7 @@ impl<K> Debts<K> {
 // By hand: a derive would ask for objects with a default.
 impl<K> Default for Debts<K> {
     fn default() -> Self {
-        Self { of: BTreeMap::new(), unwritten: BTreeSet::new(), going: BTreeSet::new() }
+        Self { of: BTreeMap::new(), unwritten: BTreeSet::new(), going: BTreeSet::new(), owes_unseen_ends: false }
     }
 }
 
@@ -323,5 +354,44 @@ impl<K> Default for Debts<K> {
 impl<S> Default for Debt<S> {
     fn default() -> Self {
         Self { base: None, due: None, ended: None, latest: None, initial: false, is_written: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Identity;
+    use std::sync::Arc;
+
+    fn object(version: &str) -> Object<()> {
+        let key = ObjectKey::namespaced("default", "a");
+        Object::new(Identity { key, uid: "u".into(), version: version.into() }, Arc::new(()))
+    }
+
+    fn created_and_deleted(owes_unseen_ends: bool) -> Debts<()> {
+        let mut debts = Debts::default();
+        debts.owe_unseen_ends(owes_unseen_ends);
+        let added = Event::Added { object: object("5"), initial: false };
+        let (last, version) = (object("5"), Some(ResourceVersion::new("6")));
+        let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
+        for event in [added, Event::Deleted { last, version, certainty, reason }] {
+            debts.record(&Change::of_list(event));
+        }
+        debts
+    }
+
+    #[test]
+    fn unseen_stay_has_its_end_owed_to_replicas_only() {
+        let mut debts = created_and_deleted(true);
+        assert_eq!(debts.first_pending(), Some(&ResourceVersion::new("6")));
+        debts.cut(false);
+        debts.settle(true);
+        let due = debts.get(&ObjectKey::namespaced("default", "a")).and_then(|debt| debt.due.clone()).expect("an end");
+        assert_eq!(due.id(), "u@5-gone");
+        assert!(debts.acknowledge(&ObjectKey::namespaced("default", "a"), &due));
+        assert_eq!(debts.first_pending(), None);
+        let mut debts = created_and_deleted(false);
+        debts.cut(false);
+        assert_eq!((debts.len(), debts.first_pending()), (0, None));
     }
 }

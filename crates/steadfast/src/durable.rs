@@ -17,4 +17,4 @@ mod told;
 pub(crate) use all::{Durables, Owed, Refused};
 pub(crate) use calls::{Calls, Durable};
 pub use registration::{DurableBuilder, DurableRegistration};
-pub use told::{DurableCounts, Told};
+pub use told::{DurableCounts, DurablePosition, Told};

@@ -91,7 +91,7 @@ pub use kube;
 pub use checkpoint::{Checkpoint, CheckpointCounts, CheckpointError};
 pub use connection::Connection;
 #[cfg(feature = "checkpoint")]
-pub use durable::{DurableBuilder, DurableCounts, DurableRegistration, Told};
+pub use durable::{DurableBuilder, DurableCounts, DurablePosition, DurableRegistration, Told};
 pub use error::{Difference, HandlerError, InformerError, NotSynced, SyncTimeout, Unkept, Unknown, WaitError};
 pub use factory::{InformerBuilder, InformerFactory};
 pub use handler::{AsyncHandler, Call, Handler};

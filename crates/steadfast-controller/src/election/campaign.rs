@@ -198,9 +198,9 @@ impl Campaign {
         }
         let begins =
             self.candidacy.term(now).filter(|_| self.term.is_none() && self.unsettled.until(self.now()).is_none());
-        if let Some((number, until)) = begins.map(|held| (held.number, held.until)) {
+        if let Some((numbers, until)) = begins.map(|held| ([held.number, held.token], held.until)) {
             tracing::info!(%namespace, %name, %identity, "the leader");
-            self.term = Some(Arc::new(Term::new(&self.connection, number, until, &self.timing)));
+            self.term = Some(Arc::new(Term::new(&self.connection, numbers, until, &self.timing)));
         }
         let (term, holder) = (self.term.clone(), self.candidacy.holder());
         self.office.standing.send_if_modified(|standing| {

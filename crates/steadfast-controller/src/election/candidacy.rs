@@ -62,6 +62,8 @@ pub(super) struct Term {
     pub(super) number: u64,
     /// When acting ends, unless the lease is renewed.
     pub(super) until: Instant,
+    /// Rises from each holder to the next: the version of the write by which the lease was acquired.
+    pub(super) token: u64,
     /// The lease that is held: another one of its name is not.
     uid: String,
 }
@@ -257,14 +259,14 @@ impl Candidacy {
         self.lapse(now);
         match answer {
             Answer::Lease(lease) if self.is_held_by_us(&lease) => {
-                let uid = record::uid(&lease).to_owned();
+                let (uid, token) = (record::uid(&lease).to_owned(), record::token(&lease));
                 self.observe(lease, now, true);
                 self.hurried = false;
                 self.next = now.max(sent + self.timing.retry);
                 match self.succession.as_ref().and_then(|succession| succession.goes_on(now)) {
                     // It is ours, and somebody before us may act still.
                     Some(over) => self.next = self.next.min(over),
-                    None => self.hold(uid, sent + self.timing.acting(), now),
+                    None => self.hold(uid, token, sent + self.timing.acting(), now),
                 }
             }
             // Something at the server has changed what we wrote.
@@ -324,7 +326,7 @@ impl Candidacy {
     }
 
     /// The lease is ours until then, if it is not too late already.
-    fn hold(&mut self, uid: String, until: Instant, now: Instant) {
+    fn hold(&mut self, uid: String, token: u64, until: Instant, now: Instant) {
         if now >= until {
             return;
         }
@@ -332,7 +334,7 @@ impl Candidacy {
             Some(term) if term.uid == uid => term.until = term.until.max(until),
             other => {
                 self.terms += 1;
-                *other = Some(Term { number: self.terms, until, uid });
+                *other = Some(Term { number: self.terms, until, token, uid });
             }
         }
     }

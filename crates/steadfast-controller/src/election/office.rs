@@ -14,18 +14,20 @@ use super::timing::Timing;
 /// One term as a leader, in which requests may be sent.
 pub(super) struct Term {
     pub(super) number: u64,
+    /// Rises from each holder of the lease to the next.
+    pub(super) token: u64,
     pub(super) fence: Fence,
     /// Its requests are sent within the term or not at all.
     pub(super) client: kube::Client,
 }
 
 impl Term {
-    /// One that is open until `until`.
-    pub(super) fn new(connection: &Connection, number: u64, until: Instant, timing: &Timing) -> Self {
+    /// One with this number and token that is open until `until`.
+    pub(super) fn new(connection: &Connection, [number, token]: [u64; 2], until: Instant, timing: &Timing) -> Self {
         // Half of what is left of the lease is for what was sent to arrive, the other half for the server to act on it.
         let fence = Fence::new(connection.environment().clone(), until, timing.margin() / 2);
         let client = connection.behind(fence.clone()).client();
-        Self { number, fence, client }
+        Self { number, token, fence, client }
     }
 }
 

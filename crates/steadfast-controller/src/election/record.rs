@@ -51,6 +51,13 @@ pub(super) fn version(lease: &Lease) -> &str {
     lease.metadata.resource_version.as_deref().unwrap_or_default()
 }
 
+/// A number that is higher for each later write of the lease, also of one that was created again. Versions are revisions of the
+/// server's database; where they are not numbers, the transitions count.
+pub(super) fn token(lease: &Lease) -> u64 {
+    let transitions = || lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    version(lease).parse().unwrap_or_else(|_| u64::try_from(transitions()).unwrap_or_default())
+}
+
 /// Since when it is held, as its holder has written.
 pub(super) fn acquired(lease: &Lease) -> Option<&MicroTime> {
     lease.spec.as_ref()?.acquire_time.as_ref()

@@ -11,7 +11,7 @@ use steadfast_core::backoff::{Backoff, BackoffSettings};
 use steadfast_core::debts::{Debt, Debts, Due, Rows};
 use steadfast_core::event::Change;
 use steadfast_core::random::Random;
-use steadfast_core::{Object, ObjectKey};
+use steadfast_core::{Object, ObjectKey, ResourceVersion};
 use tokio::runtime::Handle;
 
 use super::told::{DurableCounts, Told};
@@ -29,6 +29,8 @@ pub(crate) struct Calls<K> {
     pub(crate) deadline: Duration,
     /// How long is waited after one that failed.
     pub(crate) patience: BackoffSettings,
+    /// Whether the end of a stay is owed of which the handler was not told.
+    pub(crate) unseen_ends: bool,
 }
 
 /// The user's function.
@@ -136,6 +138,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         let mut state = self.lock();
         let is_free = state.calls.is_none() && !state.is_closed;
         if is_free {
+            state.debts.owe_unseen_ends(calls.unseen_ends);
             state.calls = Some(Arc::new(calls));
         }
         is_free
@@ -311,6 +314,13 @@ impl<K: Send + Sync + 'static> Durable<K> {
     pub(super) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.busy.is_empty() && (state.calls.is_none() || state.debts.is_settled())
+    }
+
+    /// Returns the lowest version that is not acknowledged, if there is one, and whether the handler has had its first view.
+    pub(crate) fn first_pending(&self) -> (Option<ResourceVersion>, bool) {
+        let state = self.lock();
+        let is_viewed = state.is_viewed && state.telling != Telling::Nothing;
+        (state.debts.first_pending().cloned(), is_viewed)
     }
 
     pub(crate) fn counts(&self) -> DurableCounts {

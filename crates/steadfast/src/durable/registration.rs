@@ -12,7 +12,7 @@ use steadfast_core::backoff::BackoffSettings;
 use tokio::runtime::Handle;
 
 use super::calls::{Calls, Durable};
-use super::told::{DurableCounts, Told};
+use super::told::{DurableCounts, DurablePosition, Told};
 use crate::error::HandlerError;
 use crate::informer::Informer;
 use crate::shared::Shared;
@@ -59,6 +59,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
             concurrency: CONCURRENCY,
             deadline: DEADLINE,
             patience: PATIENCE,
+            unseen_ends: false,
         }
     }
 
@@ -106,6 +107,7 @@ pub struct DurableBuilder<'a, T: Send + Sync + 'static> {
     concurrency: usize,
     deadline: Duration,
     patience: BackoffSettings,
+    unseen_ends: bool,
 }
 
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, T> {
@@ -129,6 +131,15 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
         self
     }
 
+    /// Also delivers the deletion of an object that was created and deleted before its creation could be delivered. By default such
+    /// an object is not reported at all.
+    ///
+    /// For one of several replicas: another one may have delivered the creation.
+    pub fn unseen_deletions(mut self, deliver: bool) -> Self {
+        self.unseen_ends = deliver;
+        self
+    }
+
     /// Calls `handle` with each event on the async runtime that is current now, until it returns `Ok`, which acknowledges the
     /// event. After an error, a panic or the deadline it is called with the same event again, after a while.
     ///
@@ -146,7 +157,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display,
     {
-        let Self { informer, name, concurrency, deadline, patience } = self;
+        let Self { informer, name, concurrency, deadline, patience, unseen_ends } = self;
         if name.is_empty() || name.len() > LONGEST_NAME {
             return Err(HandlerError::Name { name });
         }
@@ -155,7 +166,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
             let made = handle(told);
             Box::pin(async move { made.await.map_err(|error| error.to_string()) }) as _
         });
-        let calls = Calls { handle, runtime, concurrency, deadline, patience };
+        let calls = Calls { handle, runtime, concurrency, deadline, patience, unseen_ends };
         let durable = informer.shared().add_durable(&name, calls)?;
         Ok(DurableRegistration { durable, shared: informer.shared().clone() })
     }
@@ -177,6 +188,23 @@ impl<T: Send + Sync + 'static> DurableRegistration<T> {
     /// What the handler has done and has before it.
     pub fn counts(&self) -> DurableCounts {
         self.durable.counts()
+    }
+
+    /// Returns which changes the handler has acknowledged, by their versions; `None` before the informer has synced.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # fn example(registration: &steadfast::DurableRegistration<Pod>) {
+    /// if let Some(position) = registration.position() {
+    ///     println!("seen: {:?}, acknowledged below: {:?}", position.reached, position.first_pending);
+    /// }
+    /// # }
+    /// ```
+    pub fn position(&self) -> Option<DurablePosition> {
+        // One lock: a change that the snapshot has is pending, or acknowledged.
+        let (snapshot, _, (first_pending, is_viewed)) = self.shared.published(|_, _| self.durable.first_pending());
+        let reached = snapshot.version().filter(|_| is_viewed)?.clone();
+        Some(DurablePosition { reached, first_pending })
     }
 
     /// Ends the handler: no call begins any more. What it is owed is kept for whoever comes next under its name, in this life

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use steadfast_core::Event;
+use steadfast_core::{Event, ResourceVersion};
 
 /// An event that is told until it is acknowledged.
 pub struct Told<K> {
@@ -46,4 +46,13 @@ pub struct DurableCounts {
     pub running: usize,
     /// Whether it is there; else an earlier life of the program had it, and what it is owed is kept for it.
     pub is_here: bool,
+}
+
+/// Which changes a durable handler has acknowledged, by their versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DurablePosition {
+    /// The version that the informer's cache has reached. The handler has every change up to it, acknowledged or pending.
+    pub reached: ResourceVersion,
+    /// The lowest version that is not acknowledged, or a lower one. `None` if every change up to `reached` is acknowledged.
+    pub first_pending: Option<ResourceVersion>,
 }

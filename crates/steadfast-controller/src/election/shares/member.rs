@@ -265,7 +265,7 @@ impl Member {
 
     fn begin(&mut self, number: u64, until: Instant) {
         self.terms += 1;
-        self.term = Some((number, Arc::new(Term::new(&self.connection, self.terms, until, &self.timing))));
+        self.term = Some((number, Arc::new(Term::new(&self.connection, [self.terms; 2], until, &self.timing))));
     }
 
     /// Ends all terms.
