@@ -20,6 +20,7 @@ mod owner;
 mod question;
 mod record;
 mod settle;
+mod term;
 mod update;
 mod wire;
 mod zones;
@@ -81,6 +82,8 @@ struct State {
     is_unreachable: bool,
     /// Whether the mirror has changed the zone since the last look, and will look.
     has_written: bool,
+    /// The record of the leader's term, which each update requires: its strings. `None` without replicas.
+    term: Option<Vec<Vec<u8>>>,
 }
 
 impl Zone {
@@ -267,7 +270,8 @@ impl BatchSender for Conversation<'_> {
 
     async fn send(&mut self, updates: &[&Update]) -> Result<(), DnsError> {
         let Zone { wire, key, mark, .. } = self.zone;
-        let sent = self.connection.update(wire, key, |builder| update::write(updates, mark, builder)).await;
+        let term = self.zone.term_condition()?;
+        let sent = self.connection.update(wire, key, |builder| update::write(updates, mark, term, builder)).await;
         let sent = sent.map_err(|trouble| self.zone.told(Asked::Update, updates, trouble));
         let is_of_server = |error: &DnsError| {
             error.is_of_server() || matches!(error, DnsError::Refused { rcode, .. } if *rcode == Rcode::SERVFAIL)
@@ -363,6 +367,10 @@ impl Target for Zone {
 
     async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
         self.claim_names(instance, now).await
+    }
+
+    async fn fence(&self, term: u64, now: u64) -> Result<bool, DnsError> {
+        self.record_term(term, now).await
     }
 }
 

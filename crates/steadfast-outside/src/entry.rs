@@ -214,4 +214,18 @@ pub trait Target: Send + Sync + 'static {
         let _ = (instance, now);
         std::future::ready(Ok(Claim::Ours))
     }
+
+    /// Makes the target reject what an earlier leader writes: from now on, every write requires that no term after `term` has
+    /// been recorded at the target. Returns whether that is so.
+    ///
+    /// Replicas call this at the start of each [term](crate::Term), before the first write, and about once a minute. Targets that
+    /// cannot compare return true, as this does by default.
+    ///
+    /// # Errors
+    ///
+    /// If the target does not confirm the record.
+    fn fence(&self, term: u64, now: u64) -> impl Future<Output = Result<bool, Self::Error>> + Send {
+        let _ = (term, now);
+        std::future::ready(Ok(true))
+    }
 }

@@ -18,9 +18,11 @@ mod gateway;
 mod numbers;
 mod owner;
 mod plain;
+mod term;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +66,8 @@ pub struct Etcd<R = Plain> {
     written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
     refusals: Refusals,
+    /// The term that each write requires; 0 without replicas.
+    term: Arc<AtomicU64>,
 }
 
 impl Etcd {
@@ -104,6 +108,7 @@ impl<R: Requests> Etcd<R> {
             written,
             suspects: Suspects::default(),
             refusals: Refusals::default(),
+            term: Arc::default(),
         })
     }
 
@@ -234,8 +239,10 @@ impl<R: Requests> BatchSender for &Etcd<R> {
                 self.check(step.name(), value)?;
             }
         }
-        let (compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
-        let transaction = json!({ "compare": compared, "success": done });
+        let (mut compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
+        let (condition, otherwise) = self.term_condition();
+        compared.extend(condition);
+        let transaction = json!({ "compare": compared, "success": done, "failure": otherwise });
         let mut written = self.written.lock().await;
         let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await;
         if let (
@@ -252,12 +259,18 @@ impl<R: Requests> BatchSender for &Etcd<R> {
             self.refusals.accepted();
             return Ok(());
         }
+        self.check_term(&response)?;
         Err(EtcdError::Taken { keys: steps.iter().map(|step| error::shown(&self.key(step.name()))).collect() })
     }
 
     fn ends_attempt(&self, error: &EtcdError) -> bool {
         let is_of_lease = matches!(error, EtcdError::Refused { answer, .. } if answer.contains("lease not found"));
-        is_of_lease || error.is_of_endpoint() || error.is_of_token() || matches!(error, EtcdError::Password { .. })
+        let is_superseded = matches!(error, EtcdError::Superseded { .. });
+        is_of_lease
+            || is_superseded
+            || error.is_of_endpoint()
+            || error.is_of_token()
+            || matches!(error, EtcdError::Password { .. })
     }
 }
 
@@ -336,6 +349,10 @@ impl<R: Requests> Target for Etcd<R> {
 
     async fn claim(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
         self.claim_keys(instance, now).await
+    }
+
+    async fn fence(&self, term: u64, _now: u64) -> Result<bool, EtcdError> {
+        self.record_term(term).await
     }
 
     async fn renew(&self) -> Result<(), EtcdError> {

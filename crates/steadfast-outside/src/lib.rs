@@ -28,6 +28,7 @@
 //! | `attempts` | backoff of single entries |
 //! | `record`, `memory` | what no restart may forget, in a file |
 //! | `mirror`, `settings`, `status` | one mirror: what is wanted goes in, its status comes out |
+//! | `term` | permission to write: of several replicas only the leader has it, until the end of its term |
 //! | `work` | a mirror at work: looks, plans, acts, looks again |
 //! | `preview` | what a mirror would do, for who only wants to see it |
 //! | `rehearsal` | a target that is only played |
@@ -63,6 +64,7 @@ mod rehearsal;
 mod rotation;
 mod settings;
 mod status;
+mod term;
 mod work;
 
 pub mod dns;
@@ -85,3 +87,4 @@ pub use preview::{Preview, preview};
 pub use rehearsal::Rehearsal;
 pub use settings::Settings;
 pub use status::{Loss, State, Status};
+pub use term::{Permit, Term, TermEnded, TermGate, TermKeeper};

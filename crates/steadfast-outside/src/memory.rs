@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::guard::{Ask, Guard, NoSuchAsk};
-use crate::record::Record;
+use crate::record::{Held, Record};
 use journal::{Journal, Line};
 
 /// Memory of several mirrors, each under its name. Clones share one memory.
@@ -30,7 +33,12 @@ struct Remembered {
     record: Record,
     /// The guard as the file has it.
     written: Guard,
+    /// Entries that this process would have added as the leader, and when they were wanted last.
+    recent: BTreeMap<String, (Held, Instant)>,
 }
+
+/// How long a standby remembers an entry that is no longer wanted and that the leader has not recorded.
+const RECENT_PERIOD: Duration = Duration::from_secs(120);
 
 impl Memory {
     /// Opens the memory in the file at `path`. The file is created with the first thing to remember, readable by its owner only.
@@ -158,6 +166,83 @@ impl Memory {
             lines.push(Line::Guard { mirror: mirror.clone(), guard });
         }
         lines
+    }
+
+    /// Returns all that is remembered, for other replicas: the guards, and the origins of the entries unless the text would be longer
+    /// than `max_bytes`.
+    pub fn export(&self, max_bytes: usize) -> String {
+        let records = self.records();
+        let text = |lines: Vec<Line>| {
+            let lines = lines.iter().filter_map(|line| serde_json::to_string(line).ok());
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let guards = records.iter().map(|(mirror, remembered)| Line::Guard {
+            mirror: mirror.clone(),
+            guard: remembered.record.guard.lasting(),
+        });
+        let guards = text(guards.collect());
+        let entries = records.iter().flat_map(|(mirror, remembered)| {
+            remembered.record.entries().map(move |(name, held)| Line::Entry {
+                mirror: mirror.clone(),
+                name: name.clone(),
+                held: Some(held.clone()),
+            })
+        });
+        let entries = text(entries.collect());
+        if entries.is_empty() || guards.len().saturating_add(entries.len()) >= max_bytes {
+            return guards;
+        }
+        format!("{guards}\n{entries}")
+    }
+
+    /// Replaces what is remembered by what another replica has [exported](Self::export), and writes it to the file. Entries that this
+    /// process has wanted shortly before are remembered in addition: the leader may have added them, and died. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the text is damaged: then nothing is changed. If the file cannot be written: then the process has it, and the next call
+    /// tries again.
+    pub fn adopt(&self, text: &str) -> io::Result<()> {
+        let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str::<Line>);
+        let lines = lines.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
+        let mut adopted: BTreeMap<String, (Guard, BTreeMap<String, Held>)> = BTreeMap::new();
+        for line in lines {
+            match line {
+                Line::Guard { mirror, guard } => adopted.entry(mirror).or_default().0 = guard,
+                Line::Entry { mirror, name, held: Some(held) } => {
+                    adopted.entry(mirror).or_default().1.insert(name, held);
+                }
+                Line::Entry { held: None, .. } | Line::Instance { .. } => {}
+            }
+        }
+        for (mirror, (guard, entries)) in &adopted {
+            let mut records = self.records();
+            let Remembered { record, recent, .. } = records.entry(mirror.clone()).or_default();
+            recent.retain(|_, (_, wanted)| wanted.elapsed() < RECENT_PERIOD);
+            record.guard = guard.clone();
+            // Without entries the text was too long for them, and what is known here is all there is.
+            if !entries.is_empty() {
+                record.retain(|name, _| entries.contains_key(name));
+            }
+            for (name, (held, _)) in recent.iter().filter(|(name, _)| !entries.contains_key(*name)) {
+                record.hold(name, held.clone());
+            }
+            for (name, held) in entries {
+                record.hold(name, held.clone());
+            }
+        }
+        adopted.keys().try_for_each(|mirror| self.flush(mirror))
+    }
+
+    /// Remembers for a while that a standby wants these entries of `mirror`.
+    pub(crate) fn note_wanted(&self, mirror: &str, wanted: impl IntoIterator<Item = (String, Held)>) {
+        let now = Instant::now();
+        let mut records = self.records();
+        let Remembered { record, recent, .. } = records.entry(mirror.to_owned()).or_default();
+        for (name, held) in wanted {
+            record.hold(&name, held.clone());
+            recent.insert(name, (held, now));
+        }
     }
 
     fn records(&self) -> MutexGuard<'_, BTreeMap<String, Remembered>> {

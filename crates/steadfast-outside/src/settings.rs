@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::guard::{Limits, Rules};
 use crate::plan::{Shared, Terms};
+use crate::term::TermGate;
 
 /// How a mirror works.
 #[derive(Clone, Debug)]
@@ -25,6 +26,10 @@ pub struct Settings {
     pub allow_empty: bool,
     /// Whether the mirror only adds and changes entries, and never removes any. Defaults to false.
     pub upsert_only: bool,
+    /// Permission to write to the target. Always open by default: the process has no replicas.
+    pub gate: TermGate,
+    /// Name under which the mark is claimed, for replicas, which share one. By default each process has its own.
+    pub instance: Option<String>,
 }
 
 impl Settings {
@@ -45,6 +50,8 @@ impl Default for Settings {
             seed: fastrand::u64(..),
             allow_empty: false,
             upsert_only: false,
+            gate: TermGate::always(),
+            instance: None,
         }
     }
 }

@@ -41,6 +41,8 @@ pub struct Status<V> {
     pub loss: Option<Loss>,
     /// ID of another process that has the same mark, if there is one: this one adds entries, and removes none.
     pub other_process: Option<Arc<str>>,
+    /// Whether another replica is the leader.
+    pub is_standby: bool,
 }
 
 /// Entries that were missing after the target was restarted or changed by another hand.
@@ -57,6 +59,8 @@ pub struct Loss {
 /// State of a mirror, in the order in which one hides another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
+    /// Another replica is the leader: this one neither looks at the target nor writes to it.
+    Standby,
     /// The target cannot be seen, or refuses a change, and why.
     Blocked(Arc<str>),
     /// Removals need approval: their IDs.
@@ -72,6 +76,7 @@ pub enum State {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Standby => f.write_str("standby"),
             Self::Blocked(why) => write!(f, "blocked ({why})"),
             Self::NeedsApproval(ids) => write!(f, "needs approval ({})", ids.join(", ")),
             Self::Uncertain(why) => write!(f, "uncertain ({why})"),
@@ -98,6 +103,7 @@ impl<V> Default for Status<V> {
             restarts: 0,
             loss: None,
             other_process: None,
+            is_standby: false,
         }
     }
 }
@@ -105,7 +111,9 @@ impl<V> Default for Status<V> {
 impl<V> Status<V> {
     /// Returns the state of the mirror when it was last looked at.
     pub fn state(&self) -> State {
-        if let Some(why) = &self.failing {
+        if self.is_standby {
+            State::Standby
+        } else if let Some(why) = &self.failing {
             State::Blocked(why.clone())
         } else if self.seen.is_none() {
             State::Converging

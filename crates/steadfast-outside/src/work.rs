@@ -12,12 +12,14 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::attempts::Attempts;
-use crate::entry::{Found, Step, Target, Wanted};
+use crate::entry::{Found, Step, Target, Value, Wanted};
 use crate::memory::Memory;
 use crate::owner::Claim;
 use crate::plan::{Draining, Kept, Now, Plan, Shared, Terms, plan};
+use crate::record::Held;
 use crate::settings::Settings;
 use crate::status::{Loss, Status};
+use crate::term::{Permit, TermEnded};
 
 /// Delay before a mirror that panicked is started again; it doubles each time.
 const RESTART_DELAY: Duration = Duration::from_millis(100);
@@ -127,10 +129,70 @@ impl<T: Target> Work<T> {
         }
     }
 
+    /// Works during each term of this process, and waits in between. Without replicas there is one term.
     async fn run(self: Arc<Self>, mut orders: watch::Receiver<Orders<T::Value>>) {
+        loop {
+            let permit = if let Some(permit) = self.settings.gate.permit() {
+                permit
+            } else {
+                self.stand_by();
+                let Some(permit) = self.until_leader(&mut orders).await else { return };
+                permit
+            };
+            self.has_claimed.store(false, Ordering::Release);
+            self.told.send_if_modified(|status| std::mem::take(&mut status.is_standby));
+            // The renewals and the watch of the target end with the term, and so does what is in flight.
+            tokio::select! {
+                biased;
+                () = permit.ended() => {}
+                () = self.clone().serve(permit.clone(), &mut orders) => {
+                    if permit.is_valid() {
+                        return;
+                    }
+                    // The keeper of the gate has not noticed the end yet.
+                    permit.ended().await;
+                }
+            }
+        }
+    }
+
+    /// Reports that another replica is the leader. What was seen in an earlier term is of no worth.
+    fn stand_by(&self) {
+        self.told.send_modify(|status| {
+            let (looks, restarts) = (status.looks, status.restarts);
+            *status = Status { looks, restarts, is_standby: true, ..Status::default() };
+        });
+    }
+
+    /// Waits for a term, and remembers the origins of all entries that are wanted in the meantime; `None` if the mirror is stopped.
+    async fn until_leader(&self, orders: &mut watch::Receiver<Orders<T::Value>>) -> Option<Permit> {
+        loop {
+            let Orders { wanted, is_over, .. } = orders.borrow_and_update().clone();
+            if is_over {
+                return None;
+            }
+            if let Some(wanted) = wanted {
+                let held = wanted.entries.iter().filter_map(|(name, value)| {
+                    let (origin, places) = (wanted.origins.get(name)?.clone(), value.places(name));
+                    Some((name.clone(), Held { origin, places, state: format!("{value:?}") }))
+                });
+                self.memory.note_wanted(&self.name, held);
+            }
+            tokio::select! {
+                biased;
+                changed = orders.changed() => changed.ok()?,
+                permit = self.settings.gate.opened() => return Some(permit),
+            }
+        }
+    }
+
+    /// Works until the mirror is stopped or the term ends.
+    async fn serve(self: Arc<Self>, permit: Permit, orders: &mut watch::Receiver<Orders<T::Value>>) {
+        // Before the first write.
+        self.fence(&permit).await;
         // They end with this run.
         let mut aside = JoinSet::new();
-        aside.spawn(self.clone().renewals());
+        aside.spawn(self.clone().renewals(permit.clone()));
         let (sender, mut changed) = watch::channel(());
         aside.spawn(self.clone().changes(sender));
         let mut course = Course {
@@ -145,14 +207,14 @@ impl<T: Target> Work<T> {
         };
         loop {
             let Orders { wanted, is_over, .. } = orders.borrow_and_update().clone();
-            if is_over {
+            if is_over || !permit.is_valid() {
                 return;
             }
             let until = match wanted {
                 None => None,
                 Some(wanted) => {
                     changed.mark_unchanged();
-                    let (longest, until) = match self.pass(&wanted, &mut course).await {
+                    let (longest, until) = match self.pass(&wanted, &mut course, &permit).await {
                         Ok(passed) => {
                             course.failures = 0;
                             let soon = self.settings.again.min(self.settings.compare);
@@ -197,12 +259,15 @@ impl<T: Target> Work<T> {
     }
 
     /// Keeps alive what would expire at the target, from the start on, whatever else the mirror waits for.
-    async fn renewals(self: Arc<Self>) {
+    async fn renewals(self: Arc<Self>, permit: Permit) {
         let mut failures = 0_u32;
         loop {
-            let renewed = timeout(self.settings.deadline, self.target.renew()).await;
-            if T::HAS_OWNER_RECORD {
-                self.claim().await;
+            let Ok(renewed) = permit.run(timeout(self.settings.deadline, self.target.renew())).await else { return };
+            if permit.run(self.fence(&permit)).await.is_err() {
+                return;
+            }
+            if T::HAS_OWNER_RECORD && permit.run(self.claim()).await.is_err() {
+                return;
             }
             let why = match renewed {
                 Ok(Ok(())) => None,
@@ -236,7 +301,7 @@ impl<T: Target> Work<T> {
     }
 
     /// Looks at the target, and takes the steps that are due.
-    async fn pass(&self, wanted: &Wanted<T::Value>, course: &mut Course) -> Result<Passed, Arc<str>> {
+    async fn pass(&self, wanted: &Wanted<T::Value>, course: &mut Course, permit: &Permit) -> Result<Passed, Arc<str>> {
         let looked = timeout(self.settings.deadline, self.target.look()).await;
         let found = looked.map_err(|_| self.late())?.map_err(|error| told(&error))?;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -302,7 +367,8 @@ impl<T: Target> Work<T> {
         let has_acted = !steps.is_empty();
         if has_acted {
             // Each attempt within has its own deadline, and one that fails must not cut off the others.
-            let acted = timeout(self.settings.deadline.saturating_mul(3), self.target.act(&steps)).await;
+            let acting = timeout(self.settings.deadline.saturating_mul(3), self.target.act(&steps));
+            let acted = permit.run(acting).await.map_err(|TermEnded| Arc::from("the term as the leader has ended"))?;
             self.told.send_modify(|status| status.done = steps);
             match acted {
                 Ok(Ok(())) => course.refusal = None,
@@ -359,10 +425,27 @@ impl<T: Target> Work<T> {
         Shared::Perhaps(adopted.clone())
     }
 
+    /// Has the target reject what earlier leaders write. A key that may not write the record leaves the window that targets have
+    /// which cannot compare.
+    async fn fence(&self, permit: &Permit) {
+        if permit.token() == 0 {
+            return;
+        }
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let why: Arc<str> = match timeout(self.settings.deadline, self.target.fence(permit.token(), unix)).await {
+            Ok(Ok(true)) => return,
+            Ok(Ok(false)) => "the target has the record of a later term".into(),
+            Ok(Err(error)) => told(&error),
+            Err(_) => self.late(),
+        };
+        tracing::warn!(mirror = self.name, term = permit.token(), %why, "the term was not recorded at the target; it is retried");
+    }
+
     /// Claims the mark for this process, and reports another one that holds it.
     async fn claim(&self) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let claimed = timeout(self.settings.deadline, self.target.claim(self.memory.instance(), unix)).await;
+        let instance = self.settings.instance.as_deref().unwrap_or_else(|| self.memory.instance());
+        let claimed = timeout(self.settings.deadline, self.target.claim(instance, unix)).await;
         let other = match claimed {
             Ok(Ok(Claim::Ours)) => None,
             Ok(Ok(Claim::Other { instance, .. })) => Some(Arc::from(instance)),

@@ -585,3 +585,26 @@ async fn second_process_with_one_mark_is_reported() -> Result {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn server_rejects_updates_of_an_earlier_term() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "term").await?;
+        let (earlier, later) = (running.target("m")?, running.target("m")?);
+        assert!(earlier.fence(5, 1000).await?, "{kind:?}");
+        earlier.look().await?;
+        add(&earlier, &["a 30 A 10.0.0.1"]).await?;
+        assert!(later.fence(6, 1010).await?);
+        // Sent late, as by a process that was suspended between its check and the write.
+        assert!(add(&earlier, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");
+        assert!(!earlier.fence(5, 1020).await?, "an earlier term cannot return");
+        assert!(add(&earlier, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");
+        later.look().await?;
+        add(&later, &["c 30 A 10.0.0.1"]).await?;
+        assert!(later.fence(6, 1100).await?);
+        let found = later.look().await?;
+        assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a.example.org. A 10.0.0.1", "c.example.org. A 10.0.0.1"]);
+        assert!(found.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
+    }
+    Ok(())
+}

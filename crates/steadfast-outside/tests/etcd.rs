@@ -536,3 +536,31 @@ async fn second_process_with_one_mark_is_reported() -> Result {
     assert_eq!(one.claim("one", 1401).await?, Claim::Other { instance: "other".to_owned(), renewed: 1400 });
     Ok(())
 }
+
+#[tokio::test]
+async fn etcd_rejects_writes_of_an_earlier_term() -> Result {
+    if !is_there()? {
+        return Ok(());
+    }
+    let running = Running::start("term").await?;
+    let (earlier, later) = (running.target("m")?, running.target("m")?);
+    assert!(earlier.fence(5, 1000).await?);
+    earlier.act(&adds(&["a", "b"])).await?;
+    assert!(later.fence(6, 1000).await?);
+    // Sent late, as by a process that was suspended between its check and the write.
+    let error = earlier.act(&adds(&["c", "d"])).await.expect_err("another term is recorded").to_string();
+    assert!(
+        error.contains("a later leader writes these keys") && error.contains("the term 5") && error.contains('6'),
+        "{error}"
+    );
+    assert!(!earlier.fence(5, 1000).await?, "an earlier term cannot return");
+    assert!(earlier.act(&adds(&["c"])).await.is_err());
+    later.act(&adds(&["e"])).await?;
+    assert!(later.fence(6, 1100).await?, "renewed");
+    let found = later.look().await?;
+    assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a", "b", "e"]);
+    assert!(found.others.is_empty(), "the record lies outside of the prefix");
+    // Without replicas there is no term.
+    running.target("m")?.act(&adds(&["f"])).await?;
+    Ok(())
+}

@@ -53,16 +53,21 @@ impl Zone {
     }
 
     /// Returns the name of the record. Each mark has a name of its own, so that claims of different marks do not meet.
-    fn owner_name(&self) -> String {
+    pub(super) fn owner_name(&self) -> String {
         let hash = short_hash(&Sha256::digest(self.mark.as_bytes()));
         if self.name == "." { format!("{hash}.{OWNER}") } else { format!("{hash}.{OWNER}{}", self.name) }
     }
 
     /// Replaces the record, if it is as it was read.
     async fn write_owner(&self, name: &str, found: &[Data], instance: &str, now: u64) -> Result<(), DnsError> {
+        let strings = [self.mark.clone(), instance.to_owned(), now.to_string()].map(String::into_bytes);
+        self.replace_text(name, found, &strings).await
+    }
+
+    /// Replaces the TXT record of `name`, if the records there are as they were `found`.
+    pub(super) async fn replace_text(&self, name: &str, found: &[Data], strings: &[Vec<u8>]) -> Result<(), DnsError> {
         let (address, mut connection) = self.connect().await?;
         let before = connection.query(&self.wire, Rtype::SOA, &self.key).await;
-        let strings = [self.mark.clone(), instance.to_owned(), now.to_string()].map(String::into_bytes);
         let wire = parsed(name)?;
         let much = |_| TooMuch;
         let fill = |mut prerequisites: domain::base::message_builder::AnswerBuilder<Vec<u8>>| {
@@ -77,7 +82,7 @@ impl Zone {
             }
             let mut changes = prerequisites.authority();
             changes.push((&wire, Class::ANY, zero, data(Rtype::TXT, Vec::new())?)).map_err(much)?;
-            let text = data(Rtype::TXT, text_octets(&strings))?;
+            let text = data(Rtype::TXT, text_octets(strings))?;
             changes.push((&wire, Class::IN, Ttl::from_secs(OWNER_TTL), text)).map_err(much)?;
             Ok(changes.additional())
         };

@@ -9,6 +9,7 @@ use domain::base::{Ttl, UnknownRecordData};
 use super::contents::Seen;
 use super::error::DnsError;
 use super::record::{Data, MARK, Record, hash, parsed, record_mark, text_octets, within};
+use super::term::TermRecord;
 use crate::entry::Step;
 
 /// TTL of a mark, in seconds. Only mirrors read marks, and they never cache.
@@ -200,6 +201,7 @@ pub(super) struct TooMuch;
 pub(super) fn write(
     updates: &[&Update],
     mark: &str,
+    term: Option<TermRecord>,
     mut prerequisites: AnswerBuilder<Vec<u8>>,
 ) -> Result<AdditionalBuilder<Vec<u8>>, TooMuch> {
     // Names and data were read as such before, and a mark is short.
@@ -212,6 +214,9 @@ pub(super) fn write(
     let name_of = |name: &str| parsed(name).map_err(much);
     let mark_of = |update: &Update| parsed(&format!("{MARK}{}", update.name)).map_err(much);
     let now = Ttl::from_secs(0);
+    if let Some(TermRecord { name, text }) = term {
+        prerequisites.push((name, Class::IN, now, data(Rtype::TXT, text)?)).map_err(much)?;
+    }
     for update in updates {
         match update.owner {
             Owner::Mirror { .. } => {

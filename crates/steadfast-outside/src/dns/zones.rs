@@ -205,6 +205,18 @@ impl Target for Zones {
     async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
         self.claim_names(instance, now).await
     }
+
+    /// Records the term in all zones. One that fails stops no other.
+    async fn fence(&self, term: u64, now: u64) -> Result<bool, DnsError> {
+        let mut fenced = Ok(true);
+        for zone in &self.zones {
+            match zone.record_term(term, now).await {
+                Ok(is_newest) => fenced = fenced.map(|fenced| fenced && is_newest),
+                Err(error) => fenced = fenced.and(Err(error)),
+            }
+        }
+        fenced
+    }
 }
 
 /// Runs one future for each of `count` zones at the same time, and returns all results in order.

@@ -27,6 +27,14 @@ pub enum EtcdError {
         /// The keys, escaped.
         keys: Vec<String>,
     },
+    /// A later leader has recorded its term. None of the keys was changed.
+    #[error("a later leader writes these keys: this process had the term {term}, and etcd has the record of {found}")]
+    Superseded {
+        /// The term of this process.
+        term: u64,
+        /// The term that etcd has, escaped.
+        found: String,
+    },
     /// A value that etcd cannot hold.
     #[error("{key} has {bytes} bytes: a value may have up to 1.5 MiB together with its key")]
     TooLarge {

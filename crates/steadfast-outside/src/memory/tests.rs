@@ -127,3 +127,25 @@ fn failed_flush_is_repeated_whole() {
     memory.flush("m").expect("written");
     assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 2);
 }
+
+#[test]
+fn replica_adopts_guard_and_origins_of_the_leader() {
+    let held = |group: &str| Held {
+        origin: std::sync::Arc::new(crate::origin::Origin { group: group.to_owned(), ..Default::default() }),
+        places: Vec::new(),
+        state: "v".to_owned(),
+    };
+    let (leader, standby) = (Memory::volatile(), Memory::volatile());
+    leader.update("web", |record| record.hold("a", held("shop")));
+    standby.update("web", |record| record.hold("old", held("shop")));
+    // The leader may have added it, and died before it could say so.
+    standby.note_wanted("web", [("recent".to_owned(), held("ops"))]);
+    standby.adopt(&leader.export(1 << 20)).expect("it is whole");
+    let names = |memory: &Memory| memory.record("web").entries().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&standby), ["a", "recent"]);
+    assert_eq!(standby.record("web").origin("a").map(|origin| origin.group.clone()).as_deref(), Some("shop"));
+    // Too much to share: what the replica has seen itself stays.
+    standby.adopt(&leader.export(10)).expect("it is whole");
+    assert_eq!(names(&standby), ["a", "recent"]);
+    assert!(standby.adopt("{").is_err() && names(&standby).len() == 2);
+}

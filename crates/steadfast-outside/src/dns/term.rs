@@ -1,0 +1,84 @@
+//! The record of the leader's term: each update of a replica requires that the record names its own term, so that the server
+//! rejects what an earlier leader sends late.
+
+use domain::base::Name;
+use domain::base::iana::{Rcode, Rtype};
+
+use super::Zone;
+use super::error::DnsError;
+use super::question::Question;
+use super::record::{Data, parsed, text_octets};
+use crate::owner::OWNER_EXPIRES_SECS;
+
+/// The record as a condition of an update.
+pub(super) struct TermRecord {
+    pub(super) name: Name<Vec<u8>>,
+    pub(super) text: Vec<u8>,
+}
+
+impl Zone {
+    /// Returns the name of the record, which lies next to the ownership record.
+    fn term_name(&self) -> String {
+        format!("term-{}", self.owner_name())
+    }
+
+    /// Records `term` at `now`, in seconds since 1970, and has each later update require it. Returns false if a later term is recorded.
+    ///
+    /// A record of a later term that is older than five minutes is replaced: terms start over after the API server was restored
+    /// from a backup.
+    ///
+    /// A key that may not write the record writes without it.
+    pub(super) async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
+        let recorded = self.try_to_record(term, now).await;
+        if matches!(recorded, Err(DnsError::Refused { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
+            self.state().term = None;
+        }
+        recorded
+    }
+
+    async fn try_to_record(&self, term: u64, now: u64) -> Result<bool, DnsError> {
+        let name = self.term_name();
+        let wire = parsed(&name)?;
+        let (records, _) = self.ask(Question::Records(&wire, Rtype::TXT)).await?.records();
+        let text = |term: u64, since: u64| {
+            [self.mark.clone(), term.to_string(), since.to_string()].map(String::into_bytes).to_vec()
+        };
+        let found = records.iter().find_map(read_term);
+        match found {
+            Some((found, since)) if found == term => {
+                self.state().term = Some(text(term, since));
+                return Ok(true);
+            }
+            Some((found, since)) if found > term && now.saturating_sub(since) < OWNER_EXPIRES_SECS => {
+                // Updates that require this term fail, as they must.
+                self.state().term = Some(text(term, now));
+                return Ok(false);
+            }
+            _ => {}
+        }
+        let strings = text(term, now);
+        self.state().term = Some(strings.clone());
+        match self.replace_text(&name, &records, &strings).await {
+            Ok(()) => Ok(true),
+            // Another replica was faster. The next call reads its record.
+            Err(DnsError::Taken { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the condition that each update adds; none without replicas.
+    pub(super) fn term_condition(&self) -> Result<Option<TermRecord>, DnsError> {
+        let strings = self.state().term.clone();
+        let condition =
+            |strings: Vec<Vec<u8>>| Ok(TermRecord { name: parsed(&self.term_name())?, text: text_octets(&strings) });
+        strings.map(condition).transpose()
+    }
+}
+
+/// Returns the term, and since when it is recorded.
+fn read_term(data: &Data) -> Option<(u64, u64)> {
+    let Data::Txt(strings) = data else { return None };
+    let [_, term, since] = &strings[..] else { return None };
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
+    Some((number(term)?, number(since)?))
+}

@@ -1,0 +1,89 @@
+//! The record of the leader's term: every transaction of a replica requires that the record names its own term, so that etcd
+//! rejects what an earlier leader sends late.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value as Json, json};
+
+use super::Etcd;
+use super::answers::{self, bytes};
+use super::error::EtcdError;
+use super::gateway::Repeat;
+use super::numbers::fnv;
+use super::plain::Requests;
+use crate::owner::OWNER_EXPIRES_SECS;
+
+/// How often recording a term is retried if the record changes in between.
+const MAX_RECORD_ATTEMPTS: usize = 3;
+
+impl<R: Requests> Etcd<R> {
+    /// Returns the key of the record. It is the key of the ownership record with an ending.
+    fn term_key(&self) -> String {
+        format!("{}/term", self.owner_key())
+    }
+
+    /// Records `term`, and has each later transaction of this target require it. Returns false if a later term is recorded.
+    ///
+    /// The record has a lease of its own, and expires five minutes after its last renewal: terms start over after the API server
+    /// was restored from a backup.
+    ///
+    /// A user who may not write the record writes without it.
+    pub(super) async fn record_term(&self, term: u64) -> Result<bool, EtcdError> {
+        let recorded = self.try_to_record(term).await;
+        if matches!(&recorded, Err(EtcdError::Refused { answer, .. }) if answer.contains("permission denied")) {
+            self.term.store(0, Ordering::Release);
+        }
+        recorded
+    }
+
+    async fn try_to_record(&self, term: u64) -> Result<bool, EtcdError> {
+        let (key, lease) = (bytes(self.term_key().as_bytes()), fnv(&["term", &self.mark, &self.prefix]));
+        self.term.store(term, Ordering::Release);
+        for _ in 0..MAX_RECORD_ATTEMPTS {
+            self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
+            let response = self.gateway.ask(Repeat::Allowed, "kv/range", &json!({ "key": key })).await?;
+            let kvs = answers::kvs(&response).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
+            let mut revision = 0;
+            if let Some(record) = kvs.into_iter().next() {
+                let found: u64 = String::from_utf8_lossy(&record.value).parse().unwrap_or_default();
+                if found >= term {
+                    return Ok(found == term);
+                }
+                revision = record.revision;
+            }
+            let (value, lease) = (bytes(term.to_string().as_bytes()), lease.to_string());
+            let transaction = json!({
+                "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],
+                "success": [{ "request_put": { "key": key, "value": value, "lease": lease } }],
+            });
+            let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await?;
+            if response["succeeded"] == true {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the condition that a transaction adds, and what etcd does if a condition fails: it returns the record.
+    pub(super) fn term_condition(&self) -> (Option<Json>, Vec<Json>) {
+        let term = self.term.load(Ordering::Acquire);
+        if term == 0 {
+            return (None, Vec::new());
+        }
+        let (key, value) = (bytes(self.term_key().as_bytes()), bytes(term.to_string().as_bytes()));
+        let condition = json!({ "key": key, "target": "VALUE", "result": "EQUAL", "value": value });
+        (Some(condition), vec![json!({ "request_range": { "key": key } })])
+    }
+
+    /// Returns an error if a transaction failed because another term is recorded.
+    pub(super) fn check_term(&self, response: &Json) -> Result<(), EtcdError> {
+        let term = self.term.load(Ordering::Acquire);
+        if term == 0 {
+            return Ok(());
+        }
+        let found = &response["responses"][0]["response_range"]["kvs"][0]["value"];
+        let found = answers::decoded(found).unwrap_or_default();
+        let found = String::from_utf8_lossy(&found).escape_debug().to_string();
+        if found == term.to_string() { Ok(()) } else { Err(EtcdError::Superseded { term, found }) }
+    }
+}
