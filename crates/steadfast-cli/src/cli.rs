@@ -165,6 +165,10 @@ pub(crate) struct NotifyArgs {
     /// How long to go on delivering what waits when requested to stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) drain: u64,
+
+    /// Name of this process in the lease of its replicas. Defaults to the host name, which is the name of the pod in a cluster.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) identity: Option<String>,
 }
 
 /// What `steadfast notify` can do beside acting on changes.

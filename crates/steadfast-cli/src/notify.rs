@@ -13,6 +13,7 @@
 //! | `standing`, `figures` | how things stand, for a monitor |
 //! | `page` | the status as one HTML page |
 //! | `status` | the same for who asks |
+//! | `replicas`, `shared` | several processes by one configuration: the election, and the state that they share |
 //! | `rbac` | what the program has to be allowed |
 //! | `check` | all mistakes of a configuration at once |
 //! | `commands` | `explain`, `schema`, `redrive` |
@@ -27,7 +28,9 @@ mod mirrors;
 mod page;
 mod places;
 mod rbac;
+mod replicas;
 mod run;
+mod shared;
 mod standing;
 mod status;
 

@@ -35,7 +35,61 @@ pub struct Config {
     /// What no restart may forget.
     #[serde(default)]
     pub state: StateFolder,
+    /// Several processes that act by this configuration together: one is the leader, the others stand by. By default there is
+    /// one process.
+    pub replicas: Option<Replicas>,
 }
+
+/// Several processes that act by one configuration, of which the holder of a lease is the leader.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Replicas {
+    /// The `Lease`, as `NAMESPACE/NAME`. The state that replicas share lies in Secrets next to it, whose names begin with
+    /// `NAME-`.
+    pub lease: String,
+    /// The cluster that has the lease. Optional if one cluster is configured.
+    pub cluster: Option<String>,
+    /// How long the others wait for a leader that does not renew the lease, in whole seconds. Defaults to `15s`.
+    #[serde(default = "lease_duration")]
+    pub lease_duration: Span,
+    /// How long a leader acts that cannot renew the lease. At most four fifths of `lease_duration`. Defaults to `10s`.
+    #[serde(default = "renew_deadline")]
+    pub renew_deadline: Span,
+    /// Interval between two attempts to acquire or renew the lease. Defaults to `2s`.
+    #[serde(default = "retry_period")]
+    pub retry_period: Span,
+}
+
+fn lease_duration() -> Span {
+    Span(Duration::from_secs(15))
+}
+
+fn renew_deadline() -> Span {
+    Span(Duration::from_secs(10))
+}
+
+fn retry_period() -> Span {
+    Span(Duration::from_secs(2))
+}
+
+impl Replicas {
+    /// Returns namespace and name of the lease; `None` if they are not valid.
+    pub fn place(&self) -> Option<(&str, &str)> {
+        let is_name = |name: &str, dots: bool| {
+            let fits = |letter: u8| {
+                letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-' || dots && letter == b'.'
+            };
+            (1..=MAX_LEASE_NAME).contains(&name.len())
+                && name.bytes().all(fits)
+                && !name.starts_with(['-', '.'])
+                && !name.ends_with(['-', '.'])
+        };
+        self.lease.split_once('/').filter(|(namespace, name)| is_name(namespace, false) && is_name(name, true))
+    }
+}
+
+/// Longest name of a lease: names of Secrets, of up to 253 characters, begin with it.
+const MAX_LEASE_NAME: usize = 200;
 
 /// A cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]

@@ -13,6 +13,7 @@ use crate::notice::{Notice, Tell};
 use crate::offload::offload;
 use crate::plan::Plan;
 use crate::projections::{News, Projections};
+use crate::replication::Replication;
 use crate::rule::{Compiled, Verdict};
 use crate::sink::Stream;
 use crate::supervise::{Supervised, Supervisor};
@@ -33,6 +34,7 @@ struct Shared {
     dead: Arc<DeadLetters>,
     tell: Arc<Tell>,
     supervisor: Supervisor,
+    replication: Replication,
     seed: u64,
     counts: Mutex<Counts>,
 }
@@ -83,6 +85,18 @@ impl Engine {
 
     /// Starts to act by `plan`, with the tasks of its sinks under `supervisor`.
     pub fn supervised(plan: &Plan, streams: Streams, seed: u64, supervisor: Supervisor, tell: Arc<Tell>) -> Self {
+        Self::replicated(plan, streams, seed, supervisor, tell, Replication::none())
+    }
+
+    /// Starts to act by `plan` as one of several replicas, which sends nothing while another one is the leader.
+    pub fn replicated(
+        plan: &Plan,
+        streams: Streams,
+        seed: u64,
+        supervisor: Supervisor,
+        tell: Arc<Tell>,
+        replication: Replication,
+    ) -> Self {
         let dead = Arc::new(DeadLetters::at(plan.dead_letters.clone(), plan.most_dead_letters));
         let shared = Shared {
             rules: Mutex::default(),
@@ -90,6 +104,7 @@ impl Engine {
             dead,
             tell,
             supervisor,
+            replication,
             seed,
             counts: Mutex::default(),
         };
@@ -113,6 +128,7 @@ impl Engine {
                 let chance = Chance::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
                 let (dead, tell) = (self.shared.dead.clone(), self.shared.tell.clone());
                 let worker = SinkWorker::new(&name, delivery(sink), stream, chance, dead, tell);
+                let worker = worker.behind(self.shared.replication.gate().clone());
                 let task = worker.clone().start(&self.shared.supervisor);
                 workers.insert(name, Running { worker, _task: task });
             }
@@ -161,6 +177,20 @@ impl Engine {
             Some(message) => worker.put(message, Ack::new(settled)).await,
             None => settled(),
         }
+    }
+
+    /// Evaluates a rule for a change that another replica has settled, so that what the rule has sent is known here too.
+    pub(crate) async fn observe(&self, rule: &str, sink: &str, change: Arc<Change>) {
+        let acting = lock(&self.shared.rules).get(rule).cloned();
+        if let Some(acting) = acting {
+            lock(&self.shared.counts).changes += 1;
+            let _ = self.judge(&acting, sink, &change).await;
+        }
+    }
+
+    /// Returns what is known of other replicas.
+    pub fn replication(&self) -> &Replication {
+        &self.shared.replication
     }
 
     /// Returns the message that the rule sends to `sink`, unless it has sent the same before.

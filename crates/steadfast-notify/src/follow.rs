@@ -11,7 +11,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use steadfast::{
-    AsyncHandler, Call, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, Registration, Told,
+    AsyncHandler, Call, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, Registration,
+    ResourceVersion, Told,
 };
 use tokio::sync::oneshot;
 
@@ -20,6 +21,7 @@ use crate::config::{EventKind, MAX_SPAN};
 use crate::engine::Engine;
 use crate::lookups::LookupCaches;
 use crate::recheck::Recheck;
+use crate::replication::{Turn, position_name};
 use crate::short_hash::short_hash;
 use crate::source::{Lookout, Source, subject, whole};
 use crate::supervise::Supervised;
@@ -82,6 +84,7 @@ impl Following {
             }
             let hand_over = HandOver {
                 resource: source.resource_name(),
+                position: position_name(source, sink),
                 source: source.clone(),
                 sink: sink.to_owned(),
                 engine: engine.clone(),
@@ -95,6 +98,22 @@ impl Following {
         }
         Ok(following)
     }
+
+    /// Returns the version up to which everything is settled: delivered, or a dead letter. `None` if that is not known, or if the
+    /// server's versions are no numbers.
+    pub fn settled(&self) -> Option<u64> {
+        let Registered::Durable(registration) = &self.registered else { return None };
+        let position = registration.position()?;
+        match position.first_pending {
+            Some(first) => number(&first)?.checked_sub(1),
+            None => number(&position.reached),
+        }
+    }
+}
+
+/// Returns a version as a number, if it is one.
+fn number(version: &ResourceVersion) -> Option<u64> {
+    version.is_ordered().then(|| version.as_str().parse().ok()).flatten()
 }
 
 impl Drop for Following {
@@ -148,6 +167,8 @@ fn bounded(name: &str) -> String {
 struct HandOver {
     source: Source,
     resource: String,
+    /// Name of the position among replicas.
+    position: String,
     sink: String,
     engine: Engine,
     /// What the rule looks up, if it does.
@@ -186,23 +207,61 @@ impl HandOver {
     fn durably(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         let (name, hand_over) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
         let durable = informer.durable(&name).concurrency(MAX_UNSETTLED).deadline(SETTLE_TIMEOUT);
+        let durable = durable.unseen_deletions(hand_over.engine.replication().gate().is_replicated());
+        let of = informer.clone();
         let registered = durable.on_event(move |told: Told<Lazy<DynamicObject>>| {
-            let hand_over = hand_over.clone();
-            async move {
-                let (settled, settlement) = oneshot::channel();
-                hand_over.until_certain().await;
-                let change = || hand_over.change(&told.event, told.failures > 0);
-                hand_over
-                    .engine
-                    .accept_current(&hand_over.source.rule, &hand_over.sink, change, move || {
-                        // Nobody waits for it where the program ends.
-                        let _ = settled.send(());
-                    })
-                    .await;
-                settlement.await.map_err(|_| "what it was to send was dropped before it was delivered")
-            }
+            let (hand_over, reached) = (hand_over.clone(), of.clone());
+            async move { hand_over.deliver(told, || reached.snapshot().version().and_then(number)).await }
         });
         registered.map(Registered::Durable)
+    }
+
+    /// Delivers a change as the leader, or waits until a leader has settled it. `reached` returns the version of the cache.
+    async fn deliver(
+        &self,
+        told: Told<Lazy<DynamicObject>>,
+        reached: impl Fn() -> Option<u64>,
+    ) -> Result<(), &'static str> {
+        let replication = self.engine.replication();
+        let version = match &told.event {
+            // The deletion is known by a list, and happened before it.
+            Event::Deleted { version, .. } => version.as_ref().map_or_else(reached, number),
+            event => number(event.object().version()),
+        };
+        let mut again = told.failures > 0;
+        loop {
+            let (rule, sink) = (&self.source.rule, &self.sink);
+            self.until_certain().await;
+            let is_missed = match replication.turn(&self.position, version).await {
+                Turn::Settled => {
+                    if let Some(change) = self.change(&told.event, again) {
+                        self.engine.observe(rule, sink, change).await;
+                    }
+                    return Ok(());
+                }
+                Turn::Deliver { is_missed } => is_missed,
+            };
+            let (settled, settlement) = oneshot::channel();
+            let change = || {
+                let mut change = self.change(&told.event, again)?;
+                if is_missed {
+                    Arc::make_mut(&mut change).initial = false;
+                }
+                Some(change)
+            };
+            self.engine
+                .accept_current(rule, sink, change, move || {
+                    // Nobody waits for it where the program ends.
+                    let _ = settled.send(());
+                })
+                .await;
+            match settlement.await {
+                Ok(()) => return Ok(()),
+                // The term has ended before the delivery had.
+                Err(_) if replication.gate().is_replicated() => again = true,
+                Err(_) => return Err("what it was to send was dropped before it was delivered"),
+            }
+        }
     }
 
     /// The change that an event is, if it is one; `again` says that it was handed over before, and not settled.
@@ -225,6 +284,13 @@ impl HandOver {
 impl AsyncHandler<Lazy<DynamicObject>> for HandOver {
     async fn handle(&self, event: Event<Lazy<DynamicObject>>, _: Call) {
         self.until_certain().await;
+        if self.engine.replication().gate().permit().is_none() {
+            // Nothing is pending without a record, as after a restart.
+            if let Some(change) = self.change(&event, false) {
+                self.engine.observe(&self.source.rule, &self.sink, change).await;
+            }
+            return;
+        }
         self.engine.accept_current(&self.source.rule, &self.sink, || self.change(&event, false), || {}).await;
     }
 }

@@ -28,6 +28,7 @@
 //! | `state`, `short_hash` | the folder of what no restart may forget, and its lock; names in it |
 //! | `private_file` | files that only their owner may read |
 //! | `supervise` | long-lived tasks, restarted when they end unexpectedly |
+//! | `replication` | what replicas know of each other: up to which version everything is settled |
 //! | `server` | a web server as a configuration says it: headers, certificates, proxy |
 //! | `source` | what a rule looks at in one place, and the informer of it |
 //! | `follow` | the handlers of informers that changes come from: what is not settled when the program dies, they tell its next life |
@@ -65,6 +66,7 @@ mod projections;
 mod reach;
 mod recheck;
 mod redrive;
+mod replication;
 pub mod rule;
 mod secret;
 mod server;
@@ -90,8 +92,9 @@ pub use mirror::{
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
 pub use redrive::{Redriven, redrive};
+pub use replication::{Replication, SettledVersions, position_name};
 pub use source::{LookedUp, Lookout, Source};
 pub use state::State;
-pub use steadfast_outside::{Ask, Memory, State as MirrorState};
+pub use steadfast_outside::{Ask, Memory, State as MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};
 pub use worker::SinkCounts;

@@ -119,6 +119,16 @@ impl<T> Outbox<T> {
         self.pause.until(now)
     }
 
+    /// Removes all messages, those in flight too, and returns their acknowledgements.
+    pub fn clear(&mut self) -> Vec<T> {
+        let queued = std::mem::take(&mut self.queues).into_values().flatten();
+        let in_flight = std::mem::take(&mut self.in_flight).into_values().flat_map(|batch| batch.items);
+        let tokens = queued.chain(in_flight.map(|(_, pending)| pending)).flat_map(|pending| pending.tokens).collect();
+        (self.tenants, self.len) = (Tenants::default(), 0);
+        self.by_age.clear();
+        tokens
+    }
+
     /// Adds a message behind those of the same object.
     pub fn put(&mut self, now: Duration, message: Arc<Message>, token: T) {
         let key = message.ordering_key();

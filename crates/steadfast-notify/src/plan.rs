@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::config::sinks::Sink;
-use crate::config::{Cluster, Config, Rule};
+use crate::config::{Cluster, Config, Replicas, Rule};
 use crate::document::{Document, Parsed};
 use crate::expression::Expression;
 use crate::problem::{Place, Problem, Problems};
@@ -37,6 +37,8 @@ pub struct Plan {
     pub state: PathBuf,
     /// Whether caches, and what rules have still to send, are kept there.
     pub keeps: bool,
+    /// The replicas; none where one process acts alone.
+    pub replicas: Option<Replicas>,
     /// The folder of the configuration, from which relative paths begin.
     pub folder: PathBuf,
     document: Document,
@@ -109,6 +111,7 @@ impl Plan {
             most_dead_letters: config.dead_letters.most,
             state: folder.join(config.state.folder),
             keeps: config.state.checkpoint,
+            replicas: config.replicas,
             folder,
             document,
         };
@@ -197,6 +200,17 @@ impl Plan {
     /// A problem with a cluster, which is found out only when it is connected to.
     pub fn problem_with_cluster(&self, name: &str, what: impl Into<String>) -> Problem {
         self.document.problem(&format!("clusters.{name}"), what, "correct the kubeconfig, or what is said of it here")
+    }
+
+    /// Returns the name of the cluster that has the lease of the replicas, if there are any.
+    pub fn replicas_cluster(&self) -> Option<&str> {
+        let replicas = self.replicas.as_ref()?;
+        replicas.cluster.as_deref().or_else(|| self.clusters.keys().next().map(String::as_str))
+    }
+
+    /// A problem with the replicas, which is found out only when the election begins.
+    pub fn problem_with_replicas(&self, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        self.document.problem("replicas", what, remedy)
     }
 
     /// A problem with a sink, which is found out only when it is made.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use steadfast_outside::{TermEnded, TermGate};
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -33,6 +34,8 @@ pub(crate) struct SinkWorker {
     started: Instant,
     dead: Arc<DeadLetters>,
     tell: Arc<Tell>,
+    /// Permission to send.
+    gate: TermGate,
 }
 
 struct State {
@@ -77,7 +80,7 @@ impl SinkWorker {
         chance: Chance,
         dead: Arc<DeadLetters>,
         tell: Arc<Tell>,
-    ) -> Arc<Self> {
+    ) -> Self {
         let state = State {
             outbox: Outbox::new(delivery),
             stream,
@@ -89,7 +92,7 @@ impl SinkWorker {
             failed_attempts: 0,
             starts: 0,
         };
-        Arc::new(Self {
+        Self {
             name: name.to_owned(),
             state: Mutex::new(state),
             changed: Notify::new(),
@@ -97,7 +100,13 @@ impl SinkWorker {
             started: Instant::now(),
             dead,
             tell,
-        })
+            gate: TermGate::always(),
+        }
+    }
+
+    /// Has the worker send only while `gate` is open.
+    pub(crate) fn behind(self, gate: TermGate) -> Arc<Self> {
+        Arc::new(Self { gate, ..self })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -180,6 +189,12 @@ impl SinkWorker {
         let mut attempts = JoinSet::new();
         let mut numbers: HashMap<Id, u64> = HashMap::new();
         loop {
+            let Some(permit) = self.gate.permit() else {
+                attempts.shutdown().await;
+                numbers.clear();
+                self.stand_by().await;
+                continue;
+            };
             let (batches, stream, next) = {
                 let (now, state) = (self.started.elapsed(), &mut *self.state());
                 let batches = state.outbox.take(now);
@@ -188,7 +203,8 @@ impl SinkWorker {
             };
             for Batch { number, messages } in batches {
                 let stream = stream.clone();
-                let attempt = attempts.spawn(async move { stream.deliver(&messages).await });
+                let permit = permit.clone();
+                let attempt = attempts.spawn(async move { permit.run(stream.deliver(&messages)).await });
                 numbers.insert(attempt.id(), number);
             }
             let due = async {
@@ -201,7 +217,9 @@ impl SinkWorker {
                 biased;
                 Some(ended) = attempts.join_next_with_id() => {
                     let (id, outcome) = match ended {
-                        Ok((id, outcome)) => (id, outcome),
+                        Ok((id, Ok(outcome))) => (id, outcome),
+                        // No permit is left either.
+                        Ok((_, Err(TermEnded))) => continue,
                         Err(error) => {
                             (error.id(), Outcome::Retry { after: None, why: "the attempt panicked".to_owned() })
                         }
@@ -211,7 +229,22 @@ impl SinkWorker {
                     }
                 }
                 () = self.changed.notified() => {}
+                () = permit.ended() => {}
                 () = due => self.report_recovery(),
+            }
+        }
+    }
+
+    /// Waits until this process is the leader. In the meantime the handlers of the informers keep what is pending, as the leader
+    /// settles most of it: messages are dropped without their acknowledgement.
+    async fn stand_by(&self) {
+        loop {
+            drop(self.state().outbox.clear());
+            self.settled.notify_waiters();
+            tokio::select! {
+                biased;
+                _ = self.gate.opened() => return,
+                () = self.changed.notified() => {}
             }
         }
     }

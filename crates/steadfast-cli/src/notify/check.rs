@@ -18,6 +18,7 @@ use steadfast_notify::{Findings, Openings, Plan, Schemas, Typed, reach};
 use tokio::time::timeout;
 
 use super::places::{Place, Places, attempted, sources};
+use super::replicas;
 use crate::aside::{self, print};
 use crate::catalog::Found;
 use crate::failure::Failure;
@@ -30,6 +31,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     let (plan, mut problems) = Plan::examine_file(file).map_err(Failure::config)?;
     let Findings { problems: found, warnings } = plan.inspect();
     problems.extend(found);
+    problems.extend(replicas::problem(&plan));
     let (openings, unopened) = Openings::possible(&plan).await;
     problems.extend(unopened);
     let stdout: Arc<dyn Stream> = Arc::new(Lines::new(io::stdout(), |_| {}));

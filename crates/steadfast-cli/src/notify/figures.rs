@@ -12,11 +12,12 @@ use steadfast_notify::{Counts, MirrorStanding, MirrorState};
 use super::cluster::{ClusterStanding, ClusterState};
 
 /// Names of all states.
-const STATES: [&str; 5] = ["synced", "converging", "blocked", "needs approval", "uncertain"];
+const STATES: [&str; 6] = ["synced", "converging", "blocked", "needs approval", "uncertain", "standby"];
 
 /// Returns the name of a state, for programs.
 pub(super) fn state_name(state: &MirrorState) -> &'static str {
     match state {
+        MirrorState::Standby => "standby",
         MirrorState::Synced => "synced",
         MirrorState::Converging => "converging",
         MirrorState::Blocked(_) => "blocked",
@@ -33,6 +34,8 @@ pub(super) struct Figures {
     pub(super) clusters: Vec<ClusterStanding>,
     /// Restarts of supervised tasks, by their names.
     pub(super) restarts: BTreeMap<String, u64>,
+    /// Whether this process is the leader, if it is one of several replicas.
+    pub(super) is_leader: Option<bool>,
 }
 
 /// One value of a family, of a rule, a sink or a mirror where it is of one.
@@ -46,7 +49,7 @@ type Family = (&'static str, Option<Unit>, &'static str, MetricType);
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Self { counts, mirrors, clusters, restarts } = self;
+        let Self { counts, mirrors, clusters, restarts, is_leader } = self;
         let mut write = |(name, unit, help, kind): Family, samples: Vec<Sample>| -> fmt::Result {
             let name = format!("steadfast_notify_{name}");
             let mut encoder = encoder.encode_descriptor(&name, help, unit.as_ref(), kind)?;
@@ -136,6 +139,10 @@ impl Collector for Figures {
         let help = "Restarts of long-lived tasks that ended unexpectedly";
         let restarts =
             restarts.iter().map(|(task, &value)| Sample { of: vec![("task", task.clone())], value: value as f64 });
-        write(("task_restarts", None, help, Counter), restarts.collect())
+        write(("task_restarts", None, help, Counter), restarts.collect())?;
+        let help = "Whether this replica is the leader; absent without replicas";
+        let leader =
+            is_leader.iter().map(|is_leader| Sample { of: Vec::new(), value: f64::from(u8::from(*is_leader)) });
+        write(("leader", None, help, Gauge), leader.collect())
     }
 }

@@ -11,12 +11,15 @@ use futures::future::join_all;
 use steadfast_notify::config::sinks::Sink;
 use steadfast_notify::notice::escaped;
 use steadfast_notify::state::{self, State};
-use steadfast_notify::{Approvals, Ask, Feed, How, Memory, MirrorTask, Openings, Plan, Seen, Supervisor, previewed};
+use steadfast_notify::{
+    Approvals, Ask, Feed, How, Memory, MirrorTask, Openings, Plan, Seen, Supervisor, TermGate, previewed,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::follow::views;
 use super::places::{PATIENCE, connected, sources};
+use super::replicas::shared_instance;
 use super::standing::Asking;
 use crate::aside::{self, print};
 use crate::failure::Failure;
@@ -31,6 +34,8 @@ pub(super) struct Mirrors {
     state: Option<Arc<State>>,
     is_played: bool,
     supervisor: Supervisor,
+    /// Permission to write to the targets.
+    gate: TermGate,
 }
 
 /// One mirror at work, and what its configuration was.
@@ -43,7 +48,13 @@ struct Mirroring {
 impl Mirrors {
     /// None yet; with `is_played`, none of them will do what it says.
     pub(super) fn new(is_played: bool, supervisor: &Supervisor) -> Self {
-        Self { tasks: BTreeMap::new(), state: None, is_played, supervisor: supervisor.clone() }
+        let (tasks, gate) = (BTreeMap::new(), TermGate::always());
+        Self { tasks, state: None, is_played, supervisor: supervisor.clone(), gate }
+    }
+
+    /// Has the mirrors that start from now on write only while `gate` is open.
+    pub(super) fn behind(&mut self, gate: TermGate) {
+        self.gate = gate;
     }
 
     /// Makes sure that what no restart may forget is in the hands of this program, where there is such a thing.
@@ -90,18 +101,20 @@ impl Mirrors {
             });
         }
         for (name, sink, fingerprint, feed) in new {
-            let task = MirrorTask::start(plan, name, feed, wait.clone(), self.how(), &self.supervisor);
+            let task = MirrorTask::start(plan, name, feed, wait.clone(), self.how(plan), &self.supervisor);
             self.tasks.insert(name.to_owned(), Mirroring { sink, fingerprint, task });
         }
         feeds
     }
 
-    fn how(&self) -> How {
+    fn how(&self, plan: &Plan) -> How {
         How {
             memory: self.state.as_ref().map_or_else(Memory::volatile, |state| state.memory().clone()),
             approvals: self.state.as_ref().map(|state| state.approvals()),
             say: self.is_played.then(|| Arc::new(played) as Arc<_>),
             tell: Arc::new(aside::say),
+            gate: self.gate.clone(),
+            instance: shared_instance(plan),
         }
     }
 

@@ -5,9 +5,11 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use steadfast_notify::config::Replicas;
 use steadfast_notify::{Plan, Source};
 
 use super::places::{connected, sources};
+use super::shared::settled_name;
 use crate::aside::print;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
@@ -33,8 +35,34 @@ pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result
             roles.entry(None).or_default();
         }
         text.push_str(&manifests(&roles, namespace, plan.keeps));
+        if plan.replicas_cluster() == Some(cluster)
+            && let Some((place, lease)) = plan.replicas.as_ref().and_then(Replicas::place)
+        {
+            text.push_str(&replicas(place, lease, namespace));
+        }
     }
     print(&text)
+}
+
+/// Returns what replicas need in the namespace of their lease. A name cannot restrict the right to create.
+fn replicas(place: &str, lease: &str, account_in: &str) -> String {
+    let (name, secret) = (format!("{NAME}-replicas"), settled_name(lease));
+    let metadata = format!("metadata:\n  name: {name}\n  namespace: {place}\n");
+    let mut text = format!("apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n{metadata}rules:\n");
+    for (group, resource, object) in [("coordination.k8s.io", "leases", lease), ("", "secrets", &secret)] {
+        let _ = write!(
+            text,
+            "- apiGroups: [\"{group}\"]\n  resources: [{resource}]\n  verbs: [create]\n- apiGroups: [\"{group}\"]\n  \
+             resources: [{resource}]\n  resourceNames: [{object}]\n  verbs: [get, update]\n"
+        );
+    }
+    let _ = write!(
+        text,
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n{metadata}roleRef:\n  apiGroup: \
+         rbac.authorization.k8s.io\n  kind: Role\n  name: {name}\nsubjects:\n- kind: ServiceAccount\n  name: {NAME}\n  \
+         namespace: {account_in}\n---\n"
+    );
+    text
 }
 
 fn roles<'a>(sources: impl Iterator<Item = &'a Source>) -> Roles {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::future::{join, join_all};
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Engine, Feed, Openings, Plan, Supervised, Supervisor};
+use steadfast_notify::{Engine, Feed, Openings, Plan, Replication, Supervised, Supervisor};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
@@ -22,6 +22,7 @@ use super::doubts::{Doubts, LOOK_EVERY};
 use super::follow::forget_rules;
 use super::mirrors::Mirrors;
 use super::places::is_watched;
+use super::replicas::{self, Positions, Replicas, gate};
 use super::standing::{Known, Standing};
 use crate::aside;
 use crate::cli::NotifyArgs;
@@ -47,6 +48,13 @@ enum End {
     Output(io::Error),
 }
 
+/// What the command line says.
+struct Started {
+    embedded: bool,
+    metrics: Option<SocketAddr>,
+    identity: Option<String>,
+}
+
 /// All that is at work.
 struct Acting {
     file: PathBuf,
@@ -58,6 +66,8 @@ struct Acting {
     standing: Standing,
     /// Reports doubts; absent when nothing is watched any more.
     reporting: Option<Supervised>,
+    /// Present if this process is one of several.
+    replicas: Option<Replicas>,
 }
 
 /// Acts by the configuration until requested to stop.
@@ -66,12 +76,13 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let mut stop = GuardedStop::listen(drain)?;
     let mut again = Again::listen()?;
     let file = args.config.unwrap_or_default();
+    let started = Started { embedded: args.embedded, metrics: args.metrics, identity: args.identity };
     let (closed, mut output) = unbounded_channel();
     let stdout = Lines::new(io::stdout(), move |error| drop(closed.send(error)));
     let began = tokio::select! {
         biased;
         () = stop.told() => return Ok(ExitCode::SUCCESS),
-        began = Acting::begin(file, args.embedded, args.metrics, Arc::new(stdout)) => began,
+        began = Acting::begin(file, &started, Arc::new(stdout)) => began,
     };
     let mut acting = began?;
     let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(SHOWN));
@@ -89,18 +100,13 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
 }
 
 impl Acting {
-    async fn begin(
-        file: PathBuf,
-        embedded: bool,
-        metrics: Option<SocketAddr>,
-        stdout: Arc<dyn Stream>,
-    ) -> Result<Self, Failure> {
-        let plan = load(&file).await?;
+    async fn begin(file: PathBuf, started: &Started, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
+        let (embedded, plan) = (started.embedded, load(&file).await?);
         let supervisor = Supervisor::new(Arc::new(aside::say));
         let mut mirrors = Mirrors::new(embedded, &supervisor);
         mirrors.prepare(&plan)?;
         let standing = Standing::new(&supervisor);
-        if let Some(address) = metrics {
+        if let Some(address) = started.metrics {
             let address = endpoint::serve(address, standing.clone(), &supervisor)?;
             if let Some(state) = mirrors.state() {
                 state.tells_at(address).map_err(Failure::run)?;
@@ -108,13 +114,35 @@ impl Acting {
         }
         let streams = plan.open_or_retry(&stdout, &(Arc::new(aside::say) as Arc<_>)).await;
         let fleet = if embedded { Some(Arc::new(Fleet::start(None).await?)) } else { None };
-        let engine = Engine::supervised(&plan, streams, seed(), supervisor.clone(), Arc::new(aside::say));
+        let positions = standing.clone();
+        let positions: Positions = Arc::new(move || positions.positions());
+        let replicas = Replicas::start(
+            &plan,
+            fleet.clone(),
+            started.identity.clone(),
+            positions,
+            mirrors.state().cloned(),
+            &supervisor,
+        );
+        mirrors.behind(gate(replicas.as_ref()));
+        let replication = replicas.as_ref().map_or_else(Replication::none, |replicas| replicas.replication().clone());
+        let tell = Arc::new(aside::say);
+        let engine = Engine::replicated(&plan, streams, seed(), supervisor.clone(), tell, replication);
         let surroundings = Surroundings { engine, fleet, supervisor: supervisor.clone() };
         let reported = standing.clone();
         let reporting = supervisor.spawn("freshness reports", move || report(reported.clone()));
         let clusters = BTreeMap::new();
-        let mut acting =
-            Self { file, plan, stdout, surroundings, clusters, mirrors, standing, reporting: Some(reporting) };
+        let mut acting = Self {
+            file,
+            plan,
+            stdout,
+            surroundings,
+            clusters,
+            mirrors,
+            standing,
+            reporting: Some(reporting),
+            replicas,
+        };
         let feeds = acting.mirrors.act_by(&acting.plan);
         acting.direct(&feeds);
         let (rules, sinks) = (acting.plan.rules.len(), acting.plan.sinks.len());
@@ -145,6 +173,7 @@ impl Acting {
             engine: self.surroundings.engine.clone(),
             clusters: self.clusters.values().map(|task| task.cluster().clone()).collect(),
             mirrors: self.mirrors.standing(),
+            role: self.replicas.as_ref().map(Replicas::role),
         });
     }
 
@@ -193,6 +222,9 @@ impl Acting {
         if (&plan.state, plan.keeps) != (&self.plan.state, self.plan.keeps) {
             return Err(Failure::config("the state is moved by a restart alone; leave `state` as it was"));
         }
+        if plan.replicas != self.plan.replicas {
+            return Err(Failure::config("the replicas are changed by a restart alone; leave `replicas` as it was"));
+        }
         let before = &self.plan.clusters;
         let differs = plan.clusters.iter().find(|(name, now)| {
             before.get(*name).is_some_and(|before| before.is_same_place(now) && before.audit != now.audit)
@@ -223,6 +255,9 @@ impl Acting {
         let drained = async {
             // Handlers deliver what they still have, and what is settled is written down.
             let lookouts = clusters.iter().filter_map(|cluster| cluster.lookout());
+            // What a standby has pending is the leader's to deliver.
+            let is_standby = engine.replication().gate().permit().is_none();
+            let drain = if is_standby { Duration::ZERO } else { drain };
             join_all(lookouts.map(async |lookout| lookout.factory.shutdown_drained(drain).await)).await;
             engine.drain(deadline.saturating_duration_since(Instant::now())).await
         };
@@ -236,6 +271,9 @@ impl Acting {
                 Err(_) => (Vec::new(), engine.drain(Duration::ZERO).await),
             },
         };
+        if let Some(replicas) = self.replicas.take() {
+            replicas.stop().await;
+        }
         for mirror in hanging {
             let seconds = drain.as_secs();
             aside::say(format_args!(
@@ -287,6 +325,9 @@ async fn load(file: &Path) -> Result<Arc<Plan>, Failure> {
     let plan = loaded.map_err(|error| Failure::run(format!("reading the configuration failed: {error}")))?;
     let plan = plan.map_err(Failure::config)?;
     Openings::check(&plan).await.map_err(Failure::config)?;
+    if let Some(problem) = replicas::problem(&plan) {
+        return Err(Failure::config(problem));
+    }
     Ok(Arc::new(plan))
 }
 

@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use steadfast::metrics::Metrics;
 use steadfast::{Informer, Lazy};
 use steadfast_notify::notice::escaped;
-use steadfast_notify::{Engine, MirrorStanding, Supervisor};
+use steadfast_notify::{Engine, MirrorStanding, MirrorState, SettledVersions, Supervisor};
 
 use super::cluster::{Cluster, ClusterStanding, ClusterState};
 use super::figures::{Figures, state_name};
 use super::follow::Followed;
 use super::page;
 use super::places::Missing;
+use super::replicas::{Progress, Role};
 use crate::endpoint::Told;
 
 /// What tells how a mirror stands.
@@ -34,6 +35,8 @@ pub(super) struct Known {
     pub(super) engine: Engine,
     pub(super) clusters: Vec<Arc<Cluster>>,
     pub(super) mirrors: Vec<(String, Asking)>,
+    /// Returns the role of this process, if it is one of several replicas.
+    pub(super) role: Option<Arc<dyn Fn() -> Role + Send + Sync>>,
 }
 
 /// What a rule looks at in one place.
@@ -73,6 +76,19 @@ impl Standing {
     /// Returns all clusters at work.
     pub(super) fn clusters(&self) -> Vec<Arc<Cluster>> {
         self.known().as_ref().map(|known| known.clusters.clone()).unwrap_or_default()
+    }
+
+    /// Returns the versions up to which everything is settled here, and a number that differs after each change that concerned
+    /// a rule.
+    pub(super) fn positions(&self) -> Progress {
+        let counts = self.known().as_ref().map(|known| known.engine.counts()).unwrap_or_default();
+        let settled = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.given_up));
+        let activity = settled.fold(counts.changes, u64::saturating_add);
+        let mut versions = SettledVersions::new();
+        for cluster in self.clusters() {
+            cluster.visit(|followed, _| versions.extend(followed.iter().flat_map(Followed::positions)));
+        }
+        Progress { versions, activity }
     }
 
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
@@ -129,7 +145,8 @@ impl Told for Standing {
         }
         for (name, asking) in &known.mirrors {
             let standing = asking();
-            if standing.failing.is_some() || standing.seen.is_none() {
+            let is_standby = standing.state == MirrorState::Standby;
+            if !is_standby && (standing.failing.is_some() || standing.seen.is_none()) {
                 let _ = writeln!(text, "mirror {name}: {}", escaped(&standing.state.to_string()));
             }
         }
@@ -145,6 +162,7 @@ impl Told for Standing {
                 mirrors: known.mirrors.iter().map(|(name, asking)| (name.clone(), asking())).collect(),
                 clusters: known.clusters.iter().map(|cluster| cluster.standing()).collect(),
                 restarts: self.supervisor.restarts(),
+                is_leader: known.role.as_ref().map(|role| role().is_leader),
             }));
         }
     }
@@ -202,8 +220,16 @@ impl Standing {
                 "failing": failing.as_deref(), "seen_seconds": seen.map(|seen| seen.as_secs_f64()),
             })
         });
+        let role = known.role.as_ref().map(|role| {
+            let Role { is_leader, identity, holder, since, failing } = role();
+            let role = if is_leader { "leader" } else { "standby" };
+            json!({
+                "role": role, "identity": identity, "holder": holder, "since_seconds": since.elapsed().as_secs_f64(),
+                "failing": failing,
+            })
+        });
         json!({
-            "changes": counts.changes, "fired": counts.fired, "unchanged": counts.unchanged, "failed": counts.failed,
+            "replica": role, "changes": counts.changes, "fired": counts.fired, "unchanged": counts.unchanged, "failed": counts.failed,
             "clusters": clusters.collect::<Vec<Value>>(),
             "sources": sources(&known.clusters).iter().map(looking).collect::<Vec<Value>>(),
             "sinks": sinks.collect::<Vec<Value>>(), "mirrors": mirrors.collect::<Vec<Value>>(),

@@ -73,6 +73,12 @@ fn words(told: &Value) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let now = &told["now"];
+    if let Some(role) = now["replica"]["role"].as_str() {
+        let (since, replica) = (now["replica"]["since_seconds"].as_f64().unwrap_or_default(), &now["replica"]);
+        let holder = replica["holder"].as_str().map_or("no replica".to_owned(), escaped);
+        let why = replica["failing"].as_str().map(|why| format!("; {}", escaped(why))).unwrap_or_default();
+        let _ = writeln!(text, "{role} for {since:.1} s; the lease is held by {holder}{why}");
+    }
     if now["changes"].is_u64() {
         let _ = writeln!(
             text,

@@ -105,3 +105,43 @@ fn check_reports_sinks_secrets_and_rules_together() {
         assert!(is_told, "no {place} {what} in:\n{told}");
     }
 }
+
+#[test]
+fn replicas_are_checked_and_have_rights_for_lease_and_state() {
+    let rule = "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"log\"]\n";
+    let check = |replicas: &str| {
+        let path = file("notify-replicas.toml", &format!("{replicas}\n{rule}"));
+        let output = steadfast(&["notify", "check", "-c", &path]);
+        (output.status.code(), said(&output))
+    };
+    assert_eq!(check("[replicas]\nlease = \"ops/notify\"").0, Some(0));
+    for (wrong, why) in [
+        ("[replicas]\nlease = \"notify\"", "\"notify\" is not the place of a lease"),
+        ("[replicas]\nlease = \"ops/a/b\"", "is not the place of a lease"),
+        ("[replicas]\nlease = \"ops/notify\"\ncluster = \"far\"", "there is no cluster \"far\""),
+        ("[clusters.a]\n[clusters.b]\n[replicas]\nlease = \"ops/notify\"", "one has to have the lease"),
+        ("state = {checkpoint = false}\n[replicas]\nlease = \"ops/notify\"", "replicas need what `checkpoint` keeps"),
+        ("[replicas]\nlease = \"ops/notify\"\nrenew_deadline = \"20s\"", "a leader acts longer than its lease"),
+    ] {
+        let (code, said) = check(wrong);
+        assert_eq!(code, Some(3), "{wrong}: {said}");
+        assert!(said.contains("notify-replicas.toml:") && said.contains(why), "{wrong}: {said}");
+    }
+    let path = file("notify-replicas-rbac.toml", &format!("[replicas]\nlease = \"ops/notify\"\n{rule}"));
+    let output = steadfast(&["notify", "rbac", "--embedded", "-n", "agents", "-c", &path]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", said(&output));
+    let part = text.split("---\n").find(|part| part.contains("kind: Role\n")).expect("a role in the lease's namespace");
+    let rights: Value = serde_saphyr::from_str(part).expect("it is YAML");
+    assert_eq!(rights["metadata"]["namespace"], "ops");
+    let rules = rights["rules"].as_array().expect("rules");
+    let granted: Vec<_> =
+        rules.iter().map(|rule| (&rule["resources"][0], &rule["resourceNames"][0], &rule["verbs"])).collect();
+    let expected = json!([
+        ["leases", null, ["create"]],
+        ["leases", "notify", ["get", "update"]],
+        ["secrets", null, ["create"]],
+        ["secrets", "notify-settled", ["get", "update"]],
+    ]);
+    assert_eq!(json!(granted), expected, "{text}");
+}

@@ -33,6 +33,8 @@ mod registry;
 #[cfg(unix)]
 mod removals;
 #[cfg(unix)]
+mod replicas;
+#[cfg(unix)]
 mod restarts;
 mod run;
 mod secrets;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_outside::Memory;
+use steadfast_outside::{Memory, Settings, TermGate};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
@@ -42,6 +42,10 @@ pub struct How {
     pub say: Option<Arc<Play>>,
     /// Who is told what there is to know.
     pub tell: Arc<Tell>,
+    /// Permission to write to the targets.
+    pub gate: TermGate,
+    /// Name under which replicas claim their marks together; none for a process without replicas.
+    pub instance: Option<String>,
 }
 
 /// A mirror that is kept as its rules say. Dropped, it ends where it is.
@@ -55,6 +59,7 @@ impl Keeper {
     /// mirror does; its value is the reason.
     pub(super) fn start(name: String, opening: Opening, feed: Feed, how: How) -> (Self, JoinHandle<String>) {
         let Opening { driver, settings, shape, grouping } = opening;
+        let settings = Settings { gate: how.gate.clone(), instance: how.instance.clone(), ..settings };
         let say = how.say.clone().map(|say| {
             let name = name.clone();
             Box::new(move |words| say(&name, words)) as Box<_>
@@ -271,7 +276,7 @@ impl Work {
     }
 
     fn take_approvals(&self) {
-        let Some(approvals) = &self.how.approvals else { return };
+        let Some(approvals) = self.how.approvals.as_ref().filter(|_| self.how.gate.permit().is_some()) else { return };
         let ids = match approvals.take(&self.name) {
             Ok(ids) if ids.is_empty() => return,
             Ok(ids) => ids,

@@ -232,7 +232,7 @@ mod tests {
 
     use std::collections::BTreeMap;
 
-    use steadfast_outside::{Memory, ObjectId, Settings};
+    use steadfast_outside::{Memory, ObjectId, Settings, TermGate};
 
     use super::super::collect::Gathered;
     use super::super::driver::{AnyDriver, AnyMirror, Say, Seen, Troubles};
@@ -331,7 +331,9 @@ mod tests {
                     if left.is_ok() { Err(Unopened { problem, is_environment: true }) } else { Ok(opening) }
                 })
             };
-            let how = How { memory: Memory::volatile(), approvals: None, say: None, tell: tell.clone() };
+            let (gate, instance) = (TermGate::always(), None);
+            let how =
+                How { memory: Memory::volatile(), approvals: None, say: None, tell: tell.clone(), gate, instance };
             let (feed, supervisor) = (Feed::default(), Supervisor::new(tell));
             feed.expect(["west"]);
             let after = watch::channel(()).1;

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::DEFAULT_CLUSTER;
 use crate::config::secret::UrlFrom;
 use crate::config::sinks::{MIRRORS, STREAMS, Sink, Webhook};
-use crate::config::{Config, EventKind, Rule, Span};
+use crate::config::{Config, EventKind, Replicas, Rule, Span};
 use crate::document::{Document, Incomplete};
 use crate::endpoints::EndpointSource;
 use crate::expression::{Expression, Flaw, Purpose};
@@ -74,8 +75,35 @@ impl<'a> Checks<'a> {
             self.rule(&path, rule, config);
         }
         self.mirrors(config);
+        if let Some(replicas) = &config.replicas {
+            self.replicas(replicas, config);
+        }
         if config.dead_letters.most == 0 {
             self.wrong("dead_letters.most", "no dead letter may be kept", "allow one at least");
+        }
+    }
+
+    fn replicas(&mut self, replicas: &Replicas, config: &Config) {
+        if replicas.place().is_none() {
+            let what = format!("{:?} is not the place of a lease", replicas.lease);
+            self.wrong("replicas.lease", what, "write it as \"NAMESPACE/NAME\", in lower case");
+        }
+        let known: Vec<&str> = config.clusters.keys().map(String::as_str).collect();
+        match &replicas.cluster {
+            Some(name) if !known.contains(&name.as_str()) && (name != DEFAULT_CLUSTER || !known.is_empty()) => {
+                let names = if known.is_empty() { DEFAULT_CLUSTER.to_owned() } else { known.join(", ") };
+                let remedy = format!("there are {names}");
+                self.wrong("replicas.cluster", format!("there is no cluster {name:?}"), remedy);
+            }
+            None if known.len() > 1 => {
+                let remedy = format!("write `cluster` with one of {}", known.join(", "));
+                self.wrong("replicas", "there are several clusters, and one has to have the lease", remedy);
+            }
+            _ => {}
+        }
+        if !config.state.checkpoint {
+            let remedy = "leave it out: a standby keeps there what it may still have to send";
+            self.wrong("state.checkpoint", "replicas need what `checkpoint` keeps", remedy);
         }
     }
 

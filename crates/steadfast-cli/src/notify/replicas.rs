@@ -1,0 +1,340 @@
+//! Several processes that act by one configuration: an election, the gate that only the leader passes, and what it publishes.
+//!
+//! Every replica watches and evaluates. The leader sends and writes, and publishes once a second up to which version everything of
+//! each rule and sink is settled. A standby drops what is settled, and keeps the rest pending for its own term.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast::Connection;
+use steadfast_controller::{Leader, LeaderElection};
+use steadfast_notify::problem::Problem;
+use steadfast_notify::{Plan, Replication, SettledVersions, State, Supervised, Supervisor, Term, TermGate, TermKeeper};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::places::connection;
+use super::shared::{MAX_MEMORY_BYTES, SharedState, Versions};
+use crate::aside;
+use crate::fleet::Fleet;
+
+/// How often the leader publishes, and the others read.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Delay before an attempt that failed is repeated.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// How long the lease may take to be released at the end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What this process has settled.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    /// Versions up to which everything is settled.
+    pub(super) versions: SettledVersions,
+    /// Differs after each change that concerned a rule.
+    pub(super) activity: u64,
+}
+
+/// Returns the progress of this process.
+pub(super) type Positions = Arc<dyn Fn() -> Progress + Send + Sync>;
+
+/// Role of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Role {
+    pub(super) is_leader: bool,
+    /// Identity of this process in the lease.
+    pub(super) identity: String,
+    /// Identity of the holder of the lease, as last seen.
+    pub(super) holder: Option<String>,
+    /// When the role began.
+    pub(super) since: Instant,
+    /// Why the lease or the shared state cannot be used, if so.
+    pub(super) failing: Option<String>,
+}
+
+/// This process as one of several replicas.
+pub(super) struct Replicas {
+    replication: Replication,
+    role: Arc<Mutex<Role>>,
+    stopping: watch::Sender<bool>,
+    task: Supervised,
+    ended: watch::Receiver<bool>,
+}
+
+/// The term of a leader. Its end is judged by `CLOCK_BOOTTIME`, as the election does.
+struct Held(Leader);
+
+impl Term for Held {
+    fn is_open(&self) -> bool {
+        self.0.is_leader()
+    }
+
+    fn token(&self) -> u64 {
+        self.0.fencing_token()
+    }
+}
+
+/// All that the task needs.
+#[derive(Clone)]
+struct Work {
+    plan: Arc<Plan>,
+    fleet: Option<Arc<Fleet>>,
+    identity: Option<String>,
+    replication: Replication,
+    keeper: Arc<TermKeeper>,
+    role: Arc<Mutex<Role>>,
+    positions: Positions,
+    state: Option<Arc<State>>,
+    stopping: watch::Receiver<bool>,
+    ended: Arc<watch::Sender<bool>>,
+}
+
+impl Replicas {
+    /// Starts to be a candidate, if the plan has replicas.
+    pub(super) fn start(
+        plan: &Arc<Plan>,
+        fleet: Option<Arc<Fleet>>,
+        identity: Option<String>,
+        positions: Positions,
+        state: Option<Arc<State>>,
+        supervisor: &Supervisor,
+    ) -> Option<Self> {
+        plan.replicas.as_ref()?;
+        let (keeper, gate) = TermKeeper::new();
+        let replication = Replication::new(gate);
+        let role = Role {
+            is_leader: false,
+            identity: identity.clone().unwrap_or_default(),
+            holder: None,
+            since: Instant::now(),
+            failing: None,
+        };
+        let (role, stopping, ended) =
+            (Arc::new(Mutex::new(role)), watch::Sender::new(false), watch::Sender::new(false));
+        let has_ended = ended.subscribe();
+        let work = Work {
+            plan: plan.clone(),
+            fleet,
+            identity,
+            replication: replication.clone(),
+            keeper: Arc::new(keeper),
+            role: role.clone(),
+            positions,
+            state,
+            stopping: stopping.subscribe(),
+            ended: Arc::new(ended),
+        };
+        let task = supervisor.spawn("replicas", move || work.clone().run());
+        Some(Self { replication, role, stopping, task, ended: has_ended })
+    }
+
+    /// Returns what is known of the other replicas.
+    pub(super) fn replication(&self) -> &Replication {
+        &self.replication
+    }
+
+    /// Returns a function that returns the current role.
+    pub(super) fn role(&self) -> Arc<dyn Fn() -> Role + Send + Sync> {
+        let role = self.role.clone();
+        Arc::new(move || lock(&role).clone())
+    }
+
+    /// Publishes what is settled, and releases the lease, so that another replica takes over at once.
+    pub(super) async fn stop(mut self) {
+        self.stopping.send_replace(true);
+        let _ = timeout(RELEASE_TIMEOUT, self.ended.wait_for(|ended| *ended)).await;
+        self.task.stop().await;
+    }
+}
+
+/// Returns the name under which all replicas claim their marks.
+pub(super) fn shared_instance(plan: &Plan) -> Option<String> {
+    let (replicas, cluster) = (plan.replicas.as_ref()?, plan.replicas_cluster()?);
+    Some(format!("replicas:{cluster}:{}", replicas.lease))
+}
+
+/// Returns the gate of a process, which is always open without replicas.
+pub(super) fn gate(replicas: Option<&Replicas>) -> TermGate {
+    replicas.map_or_else(TermGate::always, |replicas| replicas.replication.gate().clone())
+}
+
+/// Waits until the flag is set, for ever if its sender was dropped.
+async fn is_set(flag: &mut watch::Receiver<bool>) {
+    if flag.wait_for(|is_set| *is_set).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn lock(role: &Mutex<Role>) -> MutexGuard<'_, Role> {
+    role.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Work {
+    async fn run(self) -> String {
+        // After a panic, an earlier run may have left it open.
+        self.keeper.close();
+        let Some(replicas) = self.plan.replicas.clone() else { return std::future::pending().await };
+        let (namespace, name) = replicas.place().unwrap_or_default();
+        let connection = self.connected().await;
+        let mut builder = LeaderElection::builder(&connection, namespace, name)
+            .lease_duration(replicas.lease_duration.0)
+            .renew_deadline(replicas.renew_deadline.0)
+            .retry_period(replicas.retry_period.0);
+        if let Some(identity) = &self.identity {
+            builder = builder.identity(identity);
+        }
+        let election = match builder.build() {
+            Ok(election) => election,
+            Err(error) => return error.to_string(),
+        };
+        self.identity_is(election.identity());
+        let mut stopping = self.stopping.clone();
+        loop {
+            let leader = tokio::select! {
+                biased;
+                () = is_set(&mut stopping) => break,
+                leader = election.until_leader() => leader,
+                never = self.follow(&connection, &election, namespace, name) => match never {},
+            };
+            let Some(leader) = leader else { return "the election has ended".to_owned() };
+            let mut state = SharedState::of_leader(leader.client(), namespace, name, leader.fencing_token());
+            tokio::select! {
+                biased;
+                () = leader.lost() => {}
+                never = self.lead(&leader, &mut state) => match never {},
+                () = is_set(&mut stopping) => {
+                    // The others have to deliver only what is not settled now.
+                    self.keeper.close();
+                    let _ = timeout(RELEASE_TIMEOUT / 2, state.publish(&(self.positions)(), self.memory())).await;
+                    break;
+                }
+            }
+            self.keeper.close();
+            self.role_is(false, election.holder());
+            aside::say(format_args!("standby: the term as the leader has ended; what is not settled stays pending"));
+        }
+        self.keeper.close();
+        let _ = timeout(RELEASE_TIMEOUT / 2, election.stop()).await;
+        self.ended.send_replace(true);
+        std::future::pending().await
+    }
+
+    /// Connects to the cluster of the lease, and retries for as long as that fails.
+    async fn connected(&self) -> Connection {
+        let cluster = self.plan.replicas_cluster().and_then(|name| self.plan.clusters.get(name)).cloned();
+        loop {
+            let made = connection(&self.plan, &cluster.clone().unwrap_or_default(), self.fleet.as_deref()).await;
+            match made {
+                Ok(connection) => {
+                    self.failing(None);
+                    return connection;
+                }
+                Err(why) => self.failing(Some(format!("the cluster of the lease: {why}"))),
+            }
+            sleep(RETRY_DELAY).await;
+        }
+    }
+
+    /// Stands by: reads once a second what the leader has published.
+    async fn follow(
+        &self,
+        connection: &Connection,
+        election: &LeaderElection,
+        namespace: &str,
+        name: &str,
+    ) -> std::convert::Infallible {
+        let state = SharedState::of_standby(connection.client(), namespace, name);
+        let mut adopted = String::new();
+        loop {
+            match state.read().await {
+                Ok(Versions { settled, memory, .. }) => {
+                    self.replication.set_settled(settled);
+                    self.failing(self.adopt(memory, &mut adopted).await.err());
+                }
+                Err(why) => self.failing(Some(why)),
+            }
+            self.role_is(false, election.holder());
+            sleep(PUBLISH_INTERVAL).await;
+        }
+    }
+
+    /// Leads: takes over the shared state, opens the gate, and publishes once a second what is settled.
+    async fn lead(&self, leader: &Leader, state: &mut SharedState) -> std::convert::Infallible {
+        loop {
+            match state.take_over().await {
+                Ok(Versions { settled, memory, .. }) => {
+                    self.replication.set_settled(settled);
+                    // A disk that fails is no reason not to lead.
+                    if let Err(why) = self.adopt(memory, &mut String::new()).await {
+                        self.failing(Some(why));
+                    }
+                    break;
+                }
+                Err(why) => self.failing(Some(why)),
+            }
+            sleep(RETRY_DELAY).await;
+        }
+        self.failing(None);
+        self.keeper.open(Arc::new(Held(leader.clone())));
+        let identity = lock(&self.role).identity.clone();
+        self.role_is(true, Some(identity));
+        aside::say(format_args!("leader: this replica sends and writes (term {})", leader.fencing_token()));
+        loop {
+            let own = (self.positions)();
+            self.replication.pass(&own.versions);
+            match state.publish(&own, self.memory()).await {
+                Ok(()) => self.failing(None),
+                Err(why) => self.failing(Some(why)),
+            }
+            sleep(PUBLISH_INTERVAL).await;
+        }
+    }
+
+    /// Adopts the memory of the leader's mirrors, if it is another one than before.
+    async fn adopt(&self, memory: String, adopted: &mut String) -> Result<(), String> {
+        let Some(state) = self.state.clone().filter(|_| memory != *adopted) else { return Ok(()) };
+        let text = memory.clone();
+        let written = tokio::task::spawn_blocking(move || state.memory().adopt(&text)).await;
+        written.map_err(|error| error.to_string())?.map_err(|error| format!("the memory of mirrors: {error}"))?;
+        *adopted = memory;
+        Ok(())
+    }
+
+    fn memory(&self) -> String {
+        self.state.as_ref().map(|state| state.memory().export(MAX_MEMORY_BYTES)).unwrap_or_default()
+    }
+
+    fn identity_is(&self, identity: &str) {
+        identity.clone_into(&mut lock(&self.role).identity);
+    }
+
+    fn role_is(&self, is_leader: bool, holder: Option<String>) {
+        let mut role = lock(&self.role);
+        if role.is_leader != is_leader {
+            role.since = Instant::now();
+        }
+        (role.is_leader, role.holder) = (is_leader, holder);
+    }
+
+    /// Reports a failure once.
+    fn failing(&self, why: Option<String>) {
+        let before = std::mem::replace(&mut lock(&self.role).failing, why.clone());
+        match why {
+            Some(why) if before.as_ref() != Some(&why) => aside::say(format_args!("replicas: {why}; retried")),
+            None if before.is_some() => {
+                aside::say(format_args!("replicas: the lease and the shared state can be used again"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns why no election can be held with the plan's durations, if so.
+pub(super) fn problem(plan: &Plan) -> Option<Problem> {
+    let replicas = plan.replicas.as_ref()?;
+    let timing = [replicas.lease_duration.0, replicas.renew_deadline.0, replicas.retry_period.0];
+    let error = LeaderElection::check_durations(timing).err()?;
+    let remedy = "correct `lease_duration`, `renew_deadline` or `retry_period`";
+    Some(plan.problem_with_replicas(error.to_string(), remedy))
+}

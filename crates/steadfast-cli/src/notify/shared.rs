@@ -1,0 +1,165 @@
+//! The state that replicas share, in Secrets next to the lease.
+//!
+//! Only the leader writes, by requests that are sent within its term or not at all, and with the version that it has read: what an
+//! earlier leader sends late conflicts. At the start of a term, the new leader writes its own number first.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, Error};
+use serde::{Deserialize, Serialize};
+use steadfast_notify::SettledVersions;
+use tokio::time::{Instant, timeout};
+
+use super::replicas::Progress;
+
+/// Deadline of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Longest time between two publications of versions that have moved without a change that concerns the rules.
+const QUIET_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Key of the content in the Secret.
+const CONTENT: &str = "state.json";
+
+/// What a leader has published.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Versions {
+    /// Term of the leader.
+    pub(super) term: u64,
+    /// Versions up to which everything is settled.
+    #[serde(default)]
+    pub(super) settled: SettledVersions,
+    /// Memory of the mirrors: guards, pending and given approvals, and origins of entries.
+    #[serde(default)]
+    pub(super) memory: String,
+}
+
+/// Upper bound of the memory of mirrors that is shared: a Secret has up to 1 MiB. Beyond it the origins of entries are left out.
+pub(super) const MAX_MEMORY_BYTES: usize = 640 * 1024;
+
+/// The shared state of the replicas of one lease.
+pub(super) struct SharedState {
+    secrets: Api<Secret>,
+    name: String,
+    term: u64,
+    /// Version of the Secret as this process has last read or written it; `None` if it does not exist.
+    version: Option<String>,
+    published: Versions,
+    published_at: Option<Instant>,
+    /// Activity of this process at the last publication.
+    activity: u64,
+}
+
+impl SharedState {
+    /// Creates the state for a replica that only reads.
+    pub(super) fn of_standby(client: Client, namespace: &str, lease: &str) -> Self {
+        Self::of_leader(client, namespace, lease, 0)
+    }
+
+    /// Creates the state for the leader of `term`, whose `client` sends nothing after its term.
+    pub(super) fn of_leader(client: Client, namespace: &str, lease: &str, term: u64) -> Self {
+        let secrets = Api::namespaced(client, namespace);
+        let published = Versions::default();
+        Self { secrets, name: settled_name(lease), term, version: None, published, published_at: None, activity: 0 }
+    }
+
+    /// Reads what the leader has published; nothing, if no leader has published yet.
+    pub(super) async fn read(&self) -> Result<Versions, String> {
+        self.secret().await.map(|(_, versions)| versions)
+    }
+
+    /// Writes the term of this leader, so that what an earlier one sends late conflicts. Returns what was published before.
+    pub(super) async fn take_over(&mut self) -> Result<Versions, String> {
+        let (version, found) = self.secret().await?;
+        self.version = version;
+        let own = Versions { term: self.term, ..found.clone() };
+        self.write(own).await?;
+        Ok(found)
+    }
+
+    /// Publishes what this leader has settled: at once after a change that concerned a rule, and else every ten seconds. Positions of
+    /// rules that are not watched now keep their versions.
+    pub(super) async fn publish(&mut self, own: &Progress, memory: String) -> Result<(), String> {
+        let mut settled = self.published.settled.clone();
+        settled.extend(own.versions.iter().map(|(position, version)| (position.clone(), *version)));
+        let has_learned = memory != self.published.memory;
+        let next = Versions { term: self.term, settled, memory };
+        let is_due = self.published_at.is_none_or(|at| at.elapsed() >= QUIET_INTERVAL);
+        if next == self.published || !(is_due || has_learned || own.activity != self.activity) {
+            return Ok(());
+        }
+        self.write(next).await?;
+        self.activity = own.activity;
+        Ok(())
+    }
+
+    async fn secret(&self) -> Result<(Option<String>, Versions), String> {
+        let read = timeout(REQUEST_TIMEOUT, self.secrets.get_opt(&self.name)).await;
+        let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
+        let Some(secret) = read else { return Ok((None, Versions::default())) };
+        let content = secret.data.and_then(|mut data| data.remove(CONTENT)).map(|ByteString(bytes)| bytes);
+        // What is damaged is as good as nothing: everything that is pending is delivered once more.
+        let versions = content.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default();
+        Ok((secret.metadata.resource_version, versions))
+    }
+
+    async fn write(&mut self, versions: Versions) -> Result<(), String> {
+        let content = serde_json::to_vec(&versions).map_err(|error| self.failed(&error))?;
+        let metadata = ObjectMeta {
+            name: Some(self.name.clone()),
+            resource_version: self.version.clone(),
+            ..ObjectMeta::default()
+        };
+        let data = Some(BTreeMap::from([(CONTENT.to_owned(), ByteString(content))]));
+        let secret = Secret { metadata, data, ..Secret::default() };
+        let options = PostParams::default();
+        let written = async {
+            match &self.version {
+                Some(_) => self.secrets.replace(&self.name, &options, &secret).await,
+                None => self.secrets.create(&options, &secret).await,
+            }
+        };
+        match timeout(REQUEST_TIMEOUT, written).await {
+            Ok(Ok(secret)) => {
+                self.version = secret.metadata.resource_version;
+                (self.published, self.published_at) = (versions, Some(Instant::now()));
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                let why = self.failed(&error);
+                if matches!(&error, Error::Api(status) if status.code == 409 || status.code == 404) {
+                    self.resume().await?;
+                }
+                Err(why)
+            }
+            // It may have been carried out.
+            Err(_) => {
+                self.resume().await?;
+                Err(self.failed(&"no response"))
+            }
+        }
+    }
+
+    /// Reads the Secret again after a write that failed, unless a later leader has written it.
+    async fn resume(&mut self) -> Result<(), String> {
+        let (version, found) = self.secret().await?;
+        if found.term > self.term {
+            return Err(self.failed(&format!("a later leader has written it (term {})", found.term)));
+        }
+        self.version = version;
+        Ok(())
+    }
+
+    fn failed(&self, why: &dyn std::fmt::Display) -> String {
+        format!("the shared state in the Secret {} cannot be used: {why}", self.name)
+    }
+}
+
+/// Returns the name of the Secret with the settled versions.
+pub(super) fn settled_name(lease: &str) -> String {
+    format!("{lease}-settled")
+}

@@ -1,0 +1,457 @@
+//! Three replicas of `steadfast notify` under random kills and freezes, judged from outside: by the receiver of a webhook, the keys in
+//! etcd, and the lease at the API server.
+//!
+//! Every change must be delivered, a repeated delivery must have the same ID, and no request may arrive from a replica that does not
+//! hold the lease. No key of an existing object may be missing, and in the end etcd must equal the cluster.
+//!
+//! `STEADFAST_SEEDS=4` runs this many sequences of 25 troubles each, `STEADFAST_SEED=7` runs that one. CI runs a few troubles.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use crate::chance::{Chance, seeds};
+use crate::haproxy::eventually;
+use crate::outsides::Etcd;
+use crate::run::{Killed, place, said, signal, start, steadfast};
+
+const REPLICAS: usize = 3;
+
+/// Troubles of a sequence in CI, and of one outside.
+const TROUBLES: [u64; 2] = [4, 25];
+
+/// Longest term without a renewal, plus the time between two reads of the lease: how long a replica may send after the test has
+/// last seen it as the holder.
+const READ_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A request at the receiver.
+#[derive(Clone, Debug)]
+struct Delivery {
+    at: Instant,
+    replica: String,
+    message: Value,
+}
+
+/// A receiver of webhooks that records all requests.
+struct Receiver {
+    port: u16,
+    deliveries: Arc<Mutex<Vec<Delivery>>>,
+}
+
+impl Receiver {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let deliveries = Arc::<Mutex<Vec<Delivery>>>::default();
+        let recorded = deliveries.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let recorded = recorded.clone();
+                std::thread::spawn(move || serve(stream, &recorded));
+            }
+        });
+        Self { port, deliveries }
+    }
+
+    fn all(&self) -> Vec<Delivery> {
+        self.deliveries.lock().expect("no panic").clone()
+    }
+}
+
+/// Reads requests of one connection until it ends. A request counts when all of it has arrived.
+fn serve(stream: TcpStream, recorded: &Mutex<Vec<Delivery>>) -> Option<()> {
+    let mut writer = stream.try_clone().ok()?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut length, mut replica) = (0, String::new());
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            let line = line.trim_end();
+            if line.is_empty() {
+                break;
+            }
+            let Some((name, value)) = line.split_once(':') else { continue };
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = value.trim().parse().ok()?,
+                "x-replica" => value.trim().clone_into(&mut replica),
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let message = serde_json::from_slice(&body).expect("the body is JSON");
+        recorded.lock().expect("no panic").push(Delivery { at: Instant::now(), replica, message });
+        writer.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").ok()?;
+    }
+}
+
+/// The holder of the lease, read again and again: each change with the time of the first read that has shown it.
+#[derive(Default)]
+struct Reign {
+    holders: Vec<(Instant, String)>,
+}
+
+impl Reign {
+    /// Whether `replica` was seen as the holder at `at`, or shortly before or after.
+    fn covers(&self, replica: &str, at: Instant) -> bool {
+        let slack = READ_INTERVAL * 3;
+        let ends = self.holders.iter().skip(1).map(|(until, _)| Some(*until)).chain([None]);
+        let mut periods = self.holders.iter().zip(ends);
+        periods.any(|((from, holder), until)| {
+            holder.starts_with(&format!("{replica}_"))
+                && *from <= at + slack
+                && until.is_none_or(|until| at <= until + slack)
+        })
+    }
+}
+
+struct World {
+    _runtime: Runtime,
+    server: Arc<ApiServer>,
+    receiver: Receiver,
+    etcd: Option<Etcd>,
+    folder: PathBuf,
+    replicas: Vec<Option<Killed>>,
+    said: Arc<Mutex<String>>,
+    /// Values of the objects that exist, by name.
+    objects: BTreeMap<String, String>,
+    /// UIDs of the objects that were deleted, with their names.
+    deleted: BTreeMap<String, String>,
+    /// Number of changes.
+    changes: u64,
+    /// Keys that etcd had when it was last asked.
+    known: BTreeSet<String>,
+    reign: Arc<Mutex<Reign>>,
+    is_over: Arc<AtomicBool>,
+    reading: Option<JoinHandle<()>>,
+}
+
+impl World {
+    fn start(name: &str) -> Self {
+        let folder = PathBuf::from(place(name));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("there is room");
+        let runtime = Runtime::new().expect("there are threads");
+        let server = Arc::new(runtime.block_on(ApiServer::start()).expect("it starts"));
+        let (receiver, etcd) = (Receiver::start(), Etcd::start(&folder));
+        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("there is room");
+        let (reign, is_over) = (Arc::<Mutex<Reign>>::default(), Arc::<AtomicBool>::default());
+        let reading = {
+            let (server, reign, is_over) = (server.clone(), reign.clone(), is_over.clone());
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let lease = server.get("leases", "default", "notify").ok();
+                    let holder = lease.and_then(|lease| Some(lease["spec"]["holderIdentity"].as_str()?.to_owned()));
+                    let mut reign = reign.lock().expect("no panic");
+                    if let Some(holder) = holder
+                        && reign.holders.last().is_none_or(|(_, before)| *before != holder)
+                    {
+                        reign.holders.push((Instant::now(), holder));
+                    }
+                    drop(reign);
+                    sleep(READ_INTERVAL);
+                }
+            })
+        };
+        let mut world = Self {
+            _runtime: runtime,
+            server,
+            receiver,
+            etcd,
+            folder,
+            replicas: (0..REPLICAS).map(|_| None).collect(),
+            said: Arc::default(),
+            objects: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            changes: 0,
+            known: BTreeSet::new(),
+            reign,
+            is_over,
+            reading: Some(reading),
+        };
+        for number in 0..REPLICAS {
+            world.configure(number);
+            world.run(number);
+        }
+        world
+    }
+
+    fn configuration(&self, number: usize) -> String {
+        self.folder.join(format!("r{number}.toml")).display().to_string()
+    }
+
+    fn configure(&self, number: usize) {
+        let (port, etcd) = (self.receiver.port, self.etcd.as_ref());
+        let registry = etcd.map_or_else(String::new, |etcd| {
+            let url = &etcd.url;
+            format!(
+                "[sinks.registry]\ncompare = \"2s\"\ndrain = \"0s\"\n\
+                 etcd = {{endpoints = [\"{url}\"], prefix = \"/services/\", mark = \"replicas\"}}\n\
+                 [[rules]]\nname = \"keys\"\nresources = [\"configmaps\"]\nnamespaces = [\"default\"]\n\
+                 send = \"{{'key': object.metadata.name, 'value': object.data.value}}\"\nto = [\"registry\"]\n"
+            )
+        });
+        let text = format!(
+            "[replicas]\nlease = \"default/notify\"\nlease_duration = \"3s\"\nrenew_deadline = \"2s\"\nretry_period = \"300ms\"\n\
+             [state]\nfolder = \"state-{number}\"\n[clusters.here]\nkubeconfig = \"kubeconfig\"\n\
+             [sinks.hook.webhook]\nurl = \"http://127.0.0.1:{port}/\"\nheaders = {{x-replica = \"r{number}\"}}\n\
+             body = \"{{'id': message.id, 'type': message.type, 'name': message.name, 'uid': message.uid, 'value': message.data}}\"\n\
+             {registry}\
+             [[rules]]\nname = \"values\"\nresources = [\"configmaps\"]\nnamespaces = [\"default\"]\n\
+             send = \"object.data.value\"\nto = [\"hook\"]\n"
+        );
+        std::fs::write(self.configuration(number), text).expect("there is room");
+    }
+
+    /// Starts a replica.
+    fn run(&mut self, number: usize) {
+        let identity = format!("r{number}");
+        let configuration = self.configuration(number);
+        let mut child = start(&["notify", "-c", &configuration, "--identity", &identity, "--drain", "2"]);
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let (said, from) = (self.said.clone(), Instant::now());
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let line = format!("{identity} +{:.1} {line}\n", from.elapsed().as_secs_f64());
+                said.lock().expect("no panic").push_str(&line);
+            }
+        });
+        self.replicas[number] = Some(Killed(child));
+    }
+
+    /// Returns the number of the replica that holds the lease.
+    fn leader(&self) -> Option<usize> {
+        let lease = self.server.get("leases", "default", "notify").ok()?;
+        let holder = lease["spec"]["holderIdentity"].as_str()?;
+        holder.strip_prefix('r')?.split('_').next()?.parse().ok()
+    }
+
+    fn signal(&self, number: usize, name: &str) {
+        if let Some(Killed(child)) = &self.replicas[number] {
+            signal(child, name);
+        }
+    }
+
+    /// Creates, changes or deletes an object.
+    fn change(&mut self, chance: &mut Chance) {
+        self.changes += 1;
+        let value = format!("v{}", self.changes);
+        let names: Vec<String> = self.objects.keys().cloned().collect();
+        let any = |chance: &mut Chance| names[chance.below(names.len() as u64) as usize].clone();
+        match chance.below(4) {
+            0 if names.len() > 4 => {
+                let name = any(chance);
+                let uid =
+                    self.server.get("configmaps", "default", &name).expect("it exists")["metadata"]["uid"].clone();
+                self.deleted.insert(uid.as_str().expect("a UID").to_owned(), name.clone());
+                self.objects.remove(&name);
+                self.server.delete_named("configmaps", "default", &name).expect("it exists");
+            }
+            1 | 2 if names.len() > 2 => {
+                let name = any(chance);
+                let patch = json!({"data": {"value": value}});
+                self.server.merge_patch("configmaps", "default", &name, patch).expect("it exists");
+                self.objects.insert(name, value);
+            }
+            _ => {
+                let name = format!("object-{}", self.changes);
+                let metadata = json!({"namespace": "default", "name": name});
+                let object = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value},
+                });
+                self.server.create(&object).expect("it is new");
+                self.objects.insert(name, value);
+            }
+        }
+    }
+
+    /// Changes objects for a while, and watches the keys.
+    fn go_on(&mut self, chance: &mut Chance, lasts: Duration) {
+        let until = Instant::now() + lasts;
+        while Instant::now() < until {
+            self.change(chance);
+            self.look_at_keys();
+            sleep(Duration::from_millis(50 + chance.below(250)));
+        }
+    }
+
+    /// A key that etcd had is there as long as its object exists.
+    fn look_at_keys(&mut self) {
+        let Some(keys) = self.keys() else { return };
+        let is_there = |name: &&String| self.objects.contains_key(*name);
+        let lost: Vec<_> = self.known.iter().filter(is_there).filter(|name| !keys.contains(*name)).collect();
+        assert!(lost.is_empty(), "{lost:?} are missing in etcd\n{}", self.how_it_is());
+        self.known = keys.into_iter().filter(|name| self.objects.contains_key(name)).collect();
+    }
+
+    /// One trouble; whatever it was, all replicas run afterwards.
+    fn trouble(&mut self, chance: &mut Chance) -> String {
+        let leader = self.leader().unwrap_or_default();
+        let other = (leader + 1 + chance.below(2) as usize) % REPLICAS;
+        let lasts = Duration::from_millis(200 + chance.below(5000));
+        let kind = chance.below(7);
+        match kind {
+            0 | 1 => {
+                self.replicas[leader] = None;
+                self.go_on(chance, lasts);
+                self.run(leader);
+            }
+            2 | 3 => {
+                self.signal(leader, "STOP");
+                self.go_on(chance, lasts);
+                self.signal(leader, "CONT");
+            }
+            4 => {
+                self.signal(leader, "STOP");
+                self.go_on(chance, lasts);
+                // The successor goes at the instant at which the frozen leader comes back.
+                if let Some(next) = self.leader().filter(|next| *next != leader) {
+                    self.replicas[next] = None;
+                    self.signal(leader, "CONT");
+                    self.go_on(chance, Duration::from_millis(500));
+                    self.run(next);
+                } else {
+                    self.signal(leader, "CONT");
+                }
+            }
+            5 => {
+                self.replicas[other] = None;
+                self.go_on(chance, lasts);
+                self.run(other);
+            }
+            _ => {
+                // Gracefully, as in a rolling update.
+                self.signal(leader, "TERM");
+                self.go_on(chance, lasts);
+                self.replicas[leader] = None;
+                self.run(leader);
+            }
+        }
+        let rest = Duration::from_millis(chance.below(3000));
+        self.go_on(chance, rest);
+        let kinds = ["kill", "kill", "freeze", "freeze", "freeze, kill the successor", "kill a standby", "stop"];
+        format!("{} r{leader} for {lasts:?}", kinds[kind as usize])
+    }
+
+    fn keys(&self) -> Option<BTreeSet<String>> {
+        self.etcd.as_ref().and_then(Etcd::keys)
+    }
+
+    /// What is not delivered: the last value of each object that exists, and the end of each that does not.
+    fn missing(&self) -> Vec<String> {
+        let deliveries = self.receiver.all();
+        let has = |kind: &str, field: &str, text: &str, value: Option<&str>| {
+            deliveries.iter().any(|delivery| {
+                let message = &delivery.message;
+                (message["type"] == "Deleted") == (kind == "Deleted")
+                    && message[field] == text
+                    && value.is_none_or(|value| message["value"] == value)
+            })
+        };
+        let states = self.objects.iter().filter(|(name, value)| !has("", "name", name, Some(value)));
+        let states = states.map(|(name, value)| format!("{name} {value}"));
+        // An end is delivered for what was delivered.
+        let known = self.deleted.iter().filter(|(uid, _)| has("", "uid", uid, None));
+        let ends = known.filter(|(uid, _)| !has("Deleted", "uid", uid, None));
+        states.chain(ends.map(|(uid, name)| format!("the end of {name} ({uid})"))).collect()
+    }
+
+    fn how_it_is(&self) -> String {
+        let statuses = (0..REPLICAS).map(|number| {
+            let status = steadfast(&["notify", "status", "-c", &self.configuration(number)]);
+            String::from_utf8_lossy(&status.stdout).into_owned() + &said(&status)
+        });
+        let statuses: Vec<String> = statuses.collect();
+        format!("{}\n{}", statuses.join("\n"), self.said.lock().expect("no panic"))
+    }
+
+    /// Judges all that has arrived. Returns the number of deliveries and of repeated ones.
+    fn judge(&self) -> (usize, usize) {
+        let deliveries = self.receiver.all();
+        let reign = self.reign.lock().expect("no panic");
+        let mut ids = BTreeMap::<String, String>::new();
+        let (mut seen, mut repeated) = (BTreeSet::new(), 0);
+        let first = deliveries.first().map_or_else(Instant::now, |delivery| delivery.at);
+        for Delivery { at, replica, message } in &deliveries {
+            let holders: Vec<_> = reign
+                .holders
+                .iter()
+                .map(|(from, holder)| (from.saturating_duration_since(first).as_secs_f64(), holder.clone()))
+                .collect();
+            assert!(
+                reign.covers(replica, *at),
+                "{replica} sent {message} at {:.3} without the lease; holders: {holders:?}\n{}",
+                at.saturating_duration_since(first).as_secs_f64(),
+                self.said.lock().expect("no panic")
+            );
+            let id = message["id"].as_str().expect("an ID").to_owned();
+            let is_end = message["type"] == "Deleted";
+            let what = format!("{} {is_end} {}", message["uid"], message["value"]);
+            let before = ids.entry(what.clone()).or_insert_with(|| id.clone());
+            assert_eq!(*before, id, "{what} has two IDs");
+            if !seen.insert(id) {
+                repeated += 1;
+            }
+        }
+        (deliveries.len(), repeated)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for number in 0..REPLICAS {
+            self.signal(number, "CONT");
+        }
+        if let Some(reading) = self.reading.take() {
+            let _ = reading.join();
+        }
+    }
+}
+
+#[test]
+fn replicas_survive_kills_and_freezes_of_leaders() {
+    let is_long = ["STEADFAST_SEED", "STEADFAST_SEEDS"].iter().any(|name| std::env::var_os(name).is_some());
+    for seed in seeds(1) {
+        let mut chance = Chance(seed);
+        let mut world = World::start(&format!("replicas-{seed}"));
+        let troubles = TROUBLES[usize::from(is_long)];
+        (0..8).for_each(|_| world.change(&mut chance));
+        eventually("a leader", || world.leader().is_some());
+        for number in 0..troubles {
+            let trouble = world.trouble(&mut chance);
+            if is_long {
+                eprintln!("seed {seed}, trouble {number}: {trouble}");
+            }
+        }
+        let until = Instant::now() + Duration::from_secs(40);
+        let is_equal = |world: &World| world.keys().is_none_or(|keys| keys == world.objects.keys().cloned().collect());
+        while (!world.missing().is_empty() || !is_equal(&world)) && Instant::now() < until {
+            sleep(Duration::from_millis(100));
+        }
+        let (missing, keys) = (world.missing(), world.keys());
+        assert!(missing.is_empty(), "seed {seed}: not delivered: {missing:?}\n{}", world.how_it_is());
+        assert!(is_equal(&world), "seed {seed}: {keys:?}\n{:?}\n{}", world.objects.keys(), world.how_it_is());
+        let (deliveries, repeated) = world.judge();
+        let terms = world.reign.lock().expect("no panic").holders.len();
+        if is_long {
+            let changes = world.changes;
+            eprintln!(
+                "seed {seed}: {troubles} troubles, {terms} terms, {changes} changes, {deliveries} deliveries, {repeated} repeated"
+            );
+        }
+        assert!(terms > 1, "no leader has changed");
+    }
+}

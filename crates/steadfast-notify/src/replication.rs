@@ -1,0 +1,168 @@
+//! What replicas know of each other's deliveries: up to which version everything of a rule and sink is settled.
+//!
+//! The leader publishes the versions. A standby keeps each change pending until the published version has reached it, so that it
+//! can deliver the rest, with the same IDs, when it becomes the leader.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use steadfast_outside::TermGate;
+use tokio::sync::watch;
+
+use crate::source::Source;
+
+/// Versions up to which everything is settled, by the [position](position_name) of a rule and sink.
+pub type SettledVersions = BTreeMap<String, u64>;
+
+/// Returns the name of a rule's position in `source` for one sink. All replicas have the same names.
+pub fn position_name(source: &Source, sink: &str) -> String {
+    let Source { rule, cluster, scope, .. } = source;
+    format!("{rule}/{sink} {cluster} {} {scope}", source.resource_name())
+}
+
+/// What one replica knows of the deliveries of the others. Cheap to clone.
+#[derive(Clone)]
+pub struct Replication {
+    gate: TermGate,
+    shared: Option<Arc<Shared>>,
+}
+
+struct Shared {
+    /// `None` before the published versions were read.
+    settled: watch::Sender<Option<SettledVersions>>,
+    /// Positions that were ever published: their rules and sinks are not new.
+    known: Mutex<BTreeSet<String>>,
+}
+
+/// What becomes of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A leader has settled it.
+    Settled,
+    /// This process is the leader. `is_missed` says that an object which existed when this process started was changed after
+    /// the last version that was settled: it is no initial state.
+    Deliver {
+        /// See above.
+        is_missed: bool,
+    },
+}
+
+impl Replication {
+    /// Creates the replication of a process without replicas.
+    pub fn none() -> Self {
+        Self { gate: TermGate::always(), shared: None }
+    }
+
+    /// Creates the replication of a process that writes while `gate` is open.
+    pub fn new(gate: TermGate) -> Self {
+        let shared = Shared { settled: watch::Sender::new(None), known: Mutex::default() };
+        Self { gate, shared: Some(Arc::new(shared)) }
+    }
+
+    /// Returns the permission to write.
+    pub fn gate(&self) -> &TermGate {
+        &self.gate
+    }
+
+    /// Applies the versions that the leader has published, or with `None` says that they are not known.
+    pub fn set_settled(&self, settled: SettledVersions) {
+        let Some(shared) = &self.shared else { return };
+        shared.known.lock().unwrap_or_else(PoisonError::into_inner).extend(settled.keys().cloned());
+        shared.settled.send_if_modified(|before| {
+            let is_other = before.as_ref() != Some(&settled);
+            *before = Some(settled);
+            is_other
+        });
+    }
+
+    /// Removes the versions that this process has passed as the leader: from then on its own record counts. After a restore of
+    /// the API server from a backup, versions start over.
+    pub fn pass(&self, own: &SettledVersions) {
+        let Some(shared) = &self.shared else { return };
+        shared.settled.send_if_modified(|settled| {
+            let Some(settled) = settled else { return false };
+            let before = settled.len();
+            settled.retain(|position, version| own.get(position).is_none_or(|own| *own < *version));
+            settled.len() != before
+        });
+    }
+
+    /// Waits until the change of `version` at `position` is settled by a leader, or until this process is the leader. A change
+    /// without a comparable version is settled by its own leader only.
+    pub(crate) async fn turn(&self, position: &str, version: Option<u64>) -> Turn {
+        let Some(shared) = &self.shared else { return Turn::Deliver { is_missed: false } };
+        let mut settled = shared.settled.subscribe();
+        loop {
+            let is_settled = match (&*settled.borrow_and_update(), version) {
+                (Some(settled), Some(version)) => settled.get(position).is_some_and(|settled| version <= *settled),
+                _ => false,
+            };
+            if is_settled {
+                return Turn::Settled;
+            }
+            if self.gate.permit().is_some() {
+                let is_missed = shared.known.lock().unwrap_or_else(PoisonError::into_inner).contains(position);
+                return Turn::Deliver { is_missed };
+            }
+            tokio::select! {
+                _ = self.gate.opened() => {}
+                changed = settled.changed() => if changed.is_err() {
+                    // The sender is this one's own.
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_outside::{Term, TermKeeper};
+
+    use super::*;
+
+    struct Open;
+
+    impl Term for Open {
+        fn is_open(&self) -> bool {
+            true
+        }
+
+        fn token(&self) -> u64 {
+            1
+        }
+    }
+
+    fn versions(version: u64) -> SettledVersions {
+        SettledVersions::from([("a".to_owned(), version)])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn standby_drops_settled_changes_and_delivers_the_others_as_leader() {
+        let (keeper, gate) = TermKeeper::new();
+        let replication = Replication::new(gate);
+        let (settled, pending) = (replication.turn("a", Some(7)), replication.turn("a", Some(8)));
+        let lead = async {
+            tokio::task::yield_now().await;
+            replication.set_settled(versions(7));
+            tokio::task::yield_now().await;
+            keeper.open(Arc::new(Open));
+        };
+        let (settled, pending, ()) = tokio::join!(settled, pending, lead);
+        assert_eq!((settled, pending), (Turn::Settled, Turn::Deliver { is_missed: true }));
+        assert_eq!(replication.turn("new", Some(1)).await, Turn::Deliver { is_missed: false });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leader_delivers_versions_that_start_over() {
+        let (keeper, gate) = TermKeeper::new();
+        let replication = Replication::new(gate);
+        replication.set_settled(versions(7));
+        keeper.open(Arc::new(Open));
+        // Its cache lags: what it lists still may be settled.
+        replication.pass(&versions(6));
+        assert_eq!(replication.turn("a", Some(7)).await, Turn::Settled);
+        replication.pass(&versions(9));
+        assert_eq!(replication.turn("a", Some(3)).await, Turn::Deliver { is_missed: true });
+    }
+}
