@@ -91,6 +91,9 @@ impl Replicas {
 /// Longest name of a lease: names of Secrets, of up to 253 characters, begin with it.
 const MAX_LEASE_NAME: usize = 200;
 
+/// What the only cluster is called, where none is configured.
+pub const DEFAULT_CLUSTER: &str = "default";
+
 /// A cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]

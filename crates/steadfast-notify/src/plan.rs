@@ -44,8 +44,7 @@ pub struct Plan {
     document: Document,
 }
 
-/// What the only cluster is called, where none is configured.
-pub const DEFAULT_CLUSTER: &str = "default";
+pub use crate::config::DEFAULT_CLUSTER;
 
 impl Plan {
     /// Reads a file.

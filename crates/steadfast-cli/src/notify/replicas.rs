@@ -9,12 +9,12 @@ use std::time::Duration;
 use steadfast::Connection;
 use steadfast_controller::{Leader, LeaderElection};
 use steadfast_notify::problem::Problem;
-use steadfast_notify::{Plan, Replication, SettledVersions, State, Supervised, Supervisor, Term, TermGate, TermKeeper};
+use steadfast_notify::{Plan, Replication, State, Supervised, Supervisor, Term, TermGate, TermKeeper};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::places::connection;
-use super::shared::{MAX_MEMORY_BYTES, SharedState, Versions};
+use super::shared::{MAX_MEMORY_BYTES, Progress, SharedState, Versions};
 use crate::aside;
 use crate::fleet::Fleet;
 
@@ -26,15 +26,6 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// How long the lease may take to be released at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// What this process has settled.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Progress {
-    /// Versions up to which everything is settled.
-    pub(super) versions: SettledVersions,
-    /// Differs after each change that concerned a rule.
-    pub(super) activity: u64,
-}
 
 /// Returns the progress of this process.
 pub(super) type Positions = Arc<dyn Fn() -> Progress + Send + Sync>;

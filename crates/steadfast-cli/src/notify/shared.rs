@@ -14,8 +14,6 @@ use serde::{Deserialize, Serialize};
 use steadfast_notify::SettledVersions;
 use tokio::time::{Instant, timeout};
 
-use super::replicas::Progress;
-
 /// Deadline of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -24,6 +22,15 @@ const QUIET_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Key of the content in the Secret.
 const CONTENT: &str = "state.json";
+
+/// What this process has settled.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    /// Versions up to which everything is settled.
+    pub(super) versions: SettledVersions,
+    /// Differs after each change that concerned a rule.
+    pub(super) activity: u64,
+}
 
 /// What a leader has published.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]

@@ -17,7 +17,8 @@ use super::figures::{Figures, state_name};
 use super::follow::Followed;
 use super::page;
 use super::places::Missing;
-use super::replicas::{Progress, Role};
+use super::replicas::Role;
+use super::shared::Progress;
 use crate::endpoint::Told;
 
 /// What tells how a mirror stands.

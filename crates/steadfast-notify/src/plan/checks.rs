@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::DEFAULT_CLUSTER;
 use crate::config::secret::UrlFrom;
 use crate::config::sinks::{MIRRORS, STREAMS, Sink, Webhook};
-use crate::config::{Config, EventKind, Replicas, Rule, Span};
+use crate::config::{Config, DEFAULT_CLUSTER, EventKind, Replicas, Rule, Span};
 use crate::document::{Document, Incomplete};
 use crate::endpoints::EndpointSource;
 use crate::expression::{Expression, Flaw, Purpose};
