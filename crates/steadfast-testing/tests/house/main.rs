@@ -86,7 +86,14 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     ),
     (
         "steadfast-cli",
-        &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-notify", "steadfast-testing"],
+        &[
+            "steadfast",
+            "steadfast-apiserver",
+            "steadfast-contract",
+            "steadfast-controller",
+            "steadfast-notify",
+            "steadfast-testing",
+        ],
         &[],
     ),
     ("steadfast-guard", &["steadfast-core"], &[]),
