@@ -82,9 +82,20 @@ impl Program {
     ///
     /// The fault and the position of the expression that failed.
     pub fn evaluate<'a>(&self, context: &Context<'a>, budget: &mut Budget) -> Result<Outcome<'a>, Error> {
+        let (value, recheck_at) = self.outlook(context, budget);
+        Ok(Outcome { value: value?, recheck_at })
+    }
+
+    /// Evaluates as [`evaluate`](Self::evaluate) does. The instant at which the result may differ is known after a failure, too:
+    /// a comparison that changes may make the part that failed irrelevant.
+    pub fn outlook<'a>(
+        &self,
+        context: &Context<'a>,
+        budget: &mut Budget,
+    ) -> (Result<Value<'a>, Error>, Option<Timestamp>) {
         let mut meter = Meter::new(budget, &self.patterns, context.instant());
-        let value = Evaluator::new(context, &mut meter).evaluate(&self.root)?;
-        Ok(Outcome { value, recheck_at: meter.recheck_at() })
+        let value = Evaluator::new(context, &mut meter).evaluate(&self.root);
+        (value, meter.recheck_at())
     }
 }
 

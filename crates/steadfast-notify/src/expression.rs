@@ -62,25 +62,29 @@ impl Expression {
     /// Evaluates the expression. The error contains no value, since values may be secrets.
     pub(crate) fn evaluate(&self, bindings: &mut Bindings) -> Result<Value, String> {
         let mut budget = Budget::new(MAX_COST.min(bindings.cost_left));
-        let outcome = self.result(bindings, &mut budget);
+        let (result, recheck_at) = self.result(bindings, &mut budget);
         bindings.cost_left -= budget.spent();
-        let (json, recheck_at) = outcome?;
+        // Also if it failed: at that instant it may succeed.
         bindings.recheck_at = bindings.recheck_at.into_iter().chain(recheck_at).min();
-        Ok(json)
+        result
     }
 
-    fn result(&self, bindings: &Bindings, budget: &mut Budget) -> Result<(Value, Option<Timestamp>), String> {
+    fn result(&self, bindings: &Bindings, budget: &mut Budget) -> (Result<Value, String>, Option<Timestamp>) {
         let context = bindings.context();
-        let outcome = self.program.evaluate(&context, budget).map_err(|error| self.told(&error))?;
+        let (value, recheck_at) = self.program.outlook(&context, budget);
+        let json = value.map_err(|error| self.told(&error)).and_then(|value| self.json(bindings, &value, budget));
+        (json, recheck_at)
+    }
+
+    fn json(&self, bindings: &Bindings, value: &Cel, budget: &mut Budget) -> Result<Value, String> {
         let limits = bindings.limits;
-        if let (true, Cel::List(list)) = (self.is_of_entries, &outcome.value)
+        if let (true, Cel::List(list)) = (self.is_of_entries, value)
             && list.len() > limits.entries
         {
             let (found, most) = (list.len(), limits.entries);
             return Err(format!("it results in {found} entries, and `limits.entries` of the rule allows {most}"));
         }
-        let json = to_json(&outcome.value, budget, limits.bytes);
-        Ok((json.map_err(|fault| self.told(&Error { at: 0, fault }))?, outcome.recheck_at))
+        to_json(value, budget, limits.bytes).map_err(|fault| self.told(&Error { at: 0, fault }))
     }
 
     /// Message for an error, with the position of the cause.

@@ -22,6 +22,7 @@ use crate::engine::Engine;
 use crate::lookups::LookupCaches;
 use crate::recheck::Recheck;
 use crate::replication::{Turn, position_name};
+use crate::rule::Compiled;
 use crate::short_hash::short_hash;
 use crate::source::{Lookout, Source, subject, whole};
 use crate::supervise::Supervised;
@@ -48,7 +49,9 @@ const LONGEST_NAME: usize = 63;
 pub struct Following {
     registered: Registered,
     /// Sends what no change of an object causes, if the rule depends on anything else.
-    _recheck: Option<Supervised>,
+    recheck: Option<Supervised>,
+    /// The rule that this is for.
+    rule: Option<Arc<Compiled>>,
 }
 
 enum Registered {
@@ -78,10 +81,6 @@ impl Following {
         }
         let mut following = BTreeMap::new();
         for &sink in sinks {
-            if let Some(known) = known.remove(sink) {
-                following.insert(sink.to_owned(), known);
-                continue;
-            }
             let hand_over = HandOver {
                 resource: source.resource_name(),
                 position: position_name(source, sink),
@@ -91,10 +90,21 @@ impl Following {
                 caches: caches.clone(),
                 clock: lookout.clock,
             };
+            let rule = engine.rule(&source.rule);
+            if let Some(mut known) = known.remove(sink) {
+                // The handler asks the engine for the rule; the task has one of its own, which may have changed.
+                if known.rule.as_ref().map(|rule| &rule.config) != rule.as_ref().map(|rule| &rule.config) {
+                    known.recheck = None;
+                    known.recheck = hand_over.recheck(&informer);
+                    known.rule = rule;
+                }
+                following.insert(sink.to_owned(), known);
+                continue;
+            }
             let recheck = hand_over.recheck(&informer);
             let registered = if is_kept { hand_over.durably(&informer) } else { hand_over.in_passing(&informer) };
             let registered = registered.map_err(|error| error.to_string())?;
-            following.insert(sink.to_owned(), Self { registered, _recheck: recheck });
+            following.insert(sink.to_owned(), Self { registered, recheck, rule });
         }
         Ok(following)
     }

@@ -68,17 +68,20 @@ impl Recheck {
         let news = Arc::new(Notify::new());
         let _watching = self.watch(&news);
         loop {
-            if self.informer.has_synced() {
+            // The state of an object that is not certain may be an old one: what has passed meanwhile is played afterwards.
+            let is_certain = self.informer.has_synced() && self.informer.freshness().doubt().is_none();
+            if is_certain {
                 if let Some(caches) = &self.caches {
                     // Nothing is concluded from a state that is not certain. Instants that pass meanwhile are played afterwards.
                     caches.until_certain().await;
                 }
                 self.pass(&mut known).await;
             }
-            let until = known.instants.next().map(|next| next.duration_since((self.clock)()));
-            let until = until.and_then(|until| Duration::try_from(until).ok());
-            // An instant that has passed already is due in the next pass.
-            let until = if known.instants.next().is_some() { until.unwrap_or_default() } else { MAX_SLEEP };
+            let next = known.instants.next().filter(|_| is_certain);
+            let until = next.map_or(MAX_SLEEP, |next| {
+                // An instant that has passed already is due in the next pass.
+                Duration::try_from(next.duration_since((self.clock)())).unwrap_or_default()
+            });
             tokio::select! {
                 () = news.notified() => {}
                 () = sleep(until.min(MAX_SLEEP)) => {}

@@ -1,5 +1,5 @@
-//! Messages that time or another object causes: random histories of objects, looked-up objects and time, with restarts, told
-//! by two runs of the program next to each other. Issue 31, item 18.
+//! Messages that time or another object causes: random histories of objects, looked-up objects and time, reported by two runs
+//! of the program next to each other. Issue 31, item 18.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -355,5 +355,43 @@ async fn change_of_a_looked_up_object_is_reported_for_each_that_looked_it_up() {
     let news: Vec<_> = messages[3..].iter().map(|message| (&*message.name, message.data["of"].clone())).collect();
     assert_eq!(news, [("a", json!("7")), ("b", json!("7"))]);
     assert_ne!(messages[3].id, messages[0].id, "it is another message");
+    run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn expression_that_fails_until_its_instant_is_evaluated_then() {
+    let mut world = World::new().await;
+    let receiver = Arc::<Receiver>::default();
+    let when = format!("{OLD_ENOUGH} || object.data.absent == 'x'");
+    let run = Run::start(&world.server, 1, &when, receiver.clone()).await;
+    sleep(Duration::from_secs(5)).await;
+    let since = clock();
+    world.set("a", 1, since, "s");
+    sleep(Duration::from_secs(60)).await;
+    let messages = receiver.until(1).await;
+    let [message] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!(message.time, since + SignedDuration::from_secs(AGE));
+    run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_of_an_uncertain_cache_is_not_reported_as_old() {
+    let mut world = World::new().await;
+    let receiver = Arc::<Receiver>::default();
+    let run = Run::start(&world.server, 1, OLD_ENOUGH, receiver.clone()).await;
+    sleep(Duration::from_secs(5)).await;
+    world.set("a", 1, clock(), "s");
+    sleep(Duration::from_secs(3)).await;
+    world.server.faults().stop();
+    // Young again, which the program cannot know.
+    let since = clock() + SignedDuration::from_secs(100);
+    world.set("a", 1, since, "s");
+    sleep(Duration::from_secs(90)).await;
+    assert!(receiver.messages().is_empty(), "{:?}", receiver.messages());
+    world.server.faults().start();
+    sleep(Duration::from_secs(100)).await;
+    let messages = receiver.until(1).await;
+    let [message] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!(message.time, since + SignedDuration::from_secs(AGE));
     run.factory.shutdown();
 }
