@@ -54,7 +54,7 @@ pub use context::Context;
 pub use error::{Error, Fault, SyntaxError};
 pub use json::{copied, to_json};
 pub use meter::Meter;
-pub use parser::{MAX_DEPTH, MAX_TEXT_BYTES};
+pub use parser::{MAX_DEPTH, MAX_TEXT_BYTES, RESERVED};
 pub use program::{Outcome, Program};
 pub use text::Text;
 pub use time::{Moment, Span};

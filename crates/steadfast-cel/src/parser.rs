@@ -13,7 +13,7 @@ pub const MAX_DEPTH: usize = 50;
 pub const MAX_TEXT_BYTES: usize = 100_000;
 
 /// Names that CEL reserves; fields may have them.
-const RESERVED: [&str; 17] = [
+pub const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",

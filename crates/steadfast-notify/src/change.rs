@@ -69,6 +69,25 @@ impl Cause {
 }
 
 impl Change {
+    /// A change of which nothing else is known: neither state, and the object itself as the cause.
+    pub fn new(id: String, kind: EventKind, subject: Subject, at: Timestamp) -> Self {
+        Self {
+            id,
+            kind,
+            initial: false,
+            again: false,
+            subject,
+            old: None,
+            new: None,
+            certainty: None,
+            reason: None,
+            at,
+            cause: Cause::Change,
+            lookups: None,
+            lookups_before: None,
+        }
+    }
+
     /// Values of a field in both states, before and after; none where the state or the field is absent.
     pub(crate) fn at(&self, path: &FieldOf) -> (Option<&Value>, Option<&Value>) {
         (
@@ -135,19 +154,9 @@ mod tests {
             uid: "1".to_owned(),
         };
         let change = Change {
-            id: "1".to_owned(),
-            kind: EventKind::Updated,
-            initial: false,
-            again: false,
-            subject,
             old: Some(old),
             new: Some(new),
-            certainty: None,
-            reason: None,
-            at: Timestamp::UNIX_EPOCH,
-            cause: Cause::Change,
-            lookups: None,
-            lookups_before: None,
+            ..Change::new("1".to_owned(), EventKind::Updated, subject, Timestamp::UNIX_EPOCH)
         };
         let path = |text: &str| text.parse::<FieldOf>().expect("it is a path");
         let changed = |text: &str| {

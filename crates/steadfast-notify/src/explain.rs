@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::change::{Cause, Change, State, Subject};
+use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
 use crate::lookups::Lookups;
 use crate::rule::{Compiled, Verdict};
@@ -74,19 +74,10 @@ pub fn explain(
     for kind in [EventKind::Added, EventKind::Updated, EventKind::Deleted] {
         let state = Some(State::new(object.clone()));
         let change = Change {
-            id: String::new(),
-            kind,
-            initial: false,
-            again: false,
-            subject: subject.clone(),
             old: state.clone().filter(|_| kind != EventKind::Added),
             new: state.filter(|_| kind != EventKind::Deleted),
-            certainty: None,
-            reason: None,
-            at: Timestamp::now(),
-            cause: Cause::Change,
             lookups: lookups.map(|lookups| lookups.afresh()),
-            lookups_before: None,
+            ..Change::new(String::new(), kind, subject.clone(), Timestamp::now())
         };
         let (name, change) = (kind.name(), Arc::new(change));
         let verdict = rule.judge(&change);

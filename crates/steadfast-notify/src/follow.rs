@@ -16,7 +16,7 @@ use steadfast::{
 };
 use tokio::sync::oneshot;
 
-use crate::change::{Cause, Change, State};
+use crate::change::{Change, State};
 use crate::config::{EventKind, MAX_SPAN};
 use crate::engine::Engine;
 use crate::lookups::LookupCaches;
@@ -312,21 +312,8 @@ fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Tim
     let state = |object: &Object<DynamicObject>| Some(State::new(whole(object, &source.resource)));
     let object = event.object();
     let subject = subject(source, resource, object);
-    let mut change = Change {
-        id: format!("{}@{}", subject.identity(), object.version()),
-        kind: EventKind::Added,
-        initial: false,
-        again,
-        subject,
-        old: None,
-        new: None,
-        certainty: None,
-        reason: None,
-        at,
-        cause: Cause::Change,
-        lookups: None,
-        lookups_before: None,
-    };
+    let id = format!("{}@{}", subject.identity(), object.version());
+    let mut change = Change { again, ..Change::new(id, EventKind::Added, subject, at) };
     match event {
         Event::Added { object, initial } => {
             (change.new, change.initial) = (state(object), *initial);

@@ -35,6 +35,7 @@
 //! | `object_state`, `subject` | a state of an object as rules see it, and which object it is |
 //! | `lookups` | objects of other resources that expressions look up, and which objects depend on them |
 //! | `instants`, `recheck` | when objects are evaluated again although they do not change, and the messages of streams that this causes |
+//! | `wake` | tasks that wake another one when caches change |
 
 mod ack;
 mod chance;
@@ -79,6 +80,7 @@ mod subject;
 mod supervise;
 mod template;
 mod trouble;
+mod wake;
 mod worker;
 
 pub use engine::{Counts, Engine, Streams};

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::object_state::State;
 use crate::short_hash::short_hash;
-use crate::source::{LookedUp, Lookout, whole};
+use crate::source::{LookedUp, Lookout, doubt, whole};
 
 /// Number of different objects that one evaluation may look up.
 const MAX_READS: usize = 64;
@@ -68,14 +68,11 @@ impl LookupCaches {
             let frozen = Frozen { looked_up: looked_up.clone(), snapshot: informer.snapshot(), doubt };
             (looked_up.name.clone(), frozen)
         });
-        Arc::new(Lookups { frozen: frozen.collect(), reads: Mutex::default() })
+        Arc::new(Lookups { frozen: Arc::new(frozen.collect()), reads: Mutex::default() })
     }
 
     fn doubt_of(&self, looked_up: &LookedUp, informer: &Informer<Lazy<DynamicObject>>) -> Option<Arc<str>> {
-        let freshness = informer.freshness();
-        let why = freshness.doubt().map(|doubt| doubt.why.clone());
-        let why = why.or_else(|| (!informer.has_synced()).then(|| "it was not listed yet".into()))?;
-        Some(format!("{} of {}: {}: {why}", looked_up.name, self.cluster, freshness.name()).into())
+        Some(format!("{} of {}: {}", looked_up.name, self.cluster, doubt(informer)?).into())
     }
 
     /// Receivers that are notified of each change of a cache and of its freshness.
@@ -117,7 +114,7 @@ struct Frozen {
 
 /// The state of all resources that a rule looks up, at one instant.
 pub struct Lookups {
-    frozen: BTreeMap<String, Frozen>,
+    frozen: Arc<BTreeMap<String, Frozen>>,
     /// What the evaluations with this state looked up, each with its version.
     reads: Mutex<BTreeMap<Read, String>>,
 }
@@ -132,12 +129,7 @@ impl fmt::Debug for Lookups {
 impl Lookups {
     /// The same state for another evaluation, which has looked up nothing yet.
     pub(crate) fn afresh(&self) -> Arc<Self> {
-        let copied = |(name, frozen): (&String, &Frozen)| {
-            let Frozen { looked_up, snapshot, doubt } = frozen;
-            let frozen = Frozen { looked_up: looked_up.clone(), snapshot: snapshot.clone(), doubt: doubt.clone() };
-            (name.clone(), frozen)
-        };
-        Arc::new(Self { frozen: self.frozen.iter().map(copied).collect(), reads: Mutex::default() })
+        Arc::new(Self { frozen: self.frozen.clone(), reads: Mutex::default() })
     }
 
     /// Looks an object up. `None` if there is none. `namespace` is empty for cluster-scoped objects.
@@ -207,7 +199,7 @@ impl Lookups {
     /// The objects that differ from those of `before`, and the resources that came into doubt or out of it since.
     pub(crate) fn differences(&self, before: &Self) -> Differences {
         let mut differences = Differences::default();
-        for (resource, now) in &self.frozen {
+        for (resource, now) in &*self.frozen {
             let Some(old) = before.frozen.get(resource) else { continue };
             if old.doubt.is_some() != now.doubt.is_some() {
                 differences.resources.insert(resource.clone());

@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy, Object, ObjectKey, Snapshot};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::change::{Cause, Change, State};
@@ -24,7 +23,8 @@ use crate::instants::Instants;
 use crate::lookups::{Dependents, LookupCaches, Lookups};
 use crate::offload::offload;
 use crate::rule::Compiled;
-use crate::source::{Source, subject, whole};
+use crate::source::{Source, doubt, subject, whole};
+use crate::wake::wake_on_changes;
 
 /// Longest sleep. A wall clock that is set is noticed after this time at the latest.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
@@ -66,10 +66,11 @@ impl Recheck {
             instants: Instants::default(),
         };
         let news = Arc::new(Notify::new());
-        let _watching = self.watch(&news);
+        let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
+        let _watching = wake_on_changes([self.informer.changed()].into_iter().chain(looked_up), &news);
         loop {
             // The state of an object that is not certain may be an old one: what has passed meanwhile is played afterwards.
-            let is_certain = self.informer.has_synced() && self.informer.freshness().doubt().is_none();
+            let is_certain = doubt(&self.informer).is_none();
             if is_certain {
                 if let Some(caches) = &self.caches {
                     // Nothing is concluded from a state that is not certain. Instants that pass meanwhile are played afterwards.
@@ -87,21 +88,6 @@ impl Recheck {
                 () = sleep(until.min(MAX_SLEEP)) => {}
             }
         }
-    }
-
-    /// Starts tasks that notify `news` when a cache changes.
-    fn watch(&self, news: &Arc<Notify>) -> JoinSet<()> {
-        let mut watching = JoinSet::new();
-        let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
-        for mut changed in [self.informer.changed()].into_iter().chain(looked_up) {
-            let news = news.clone();
-            watching.spawn(async move {
-                while changed.changed().await.is_ok() {
-                    news.notify_one();
-                }
-            });
-        }
-        watching
     }
 
     async fn pass(&self, known: &mut Known) {
@@ -196,19 +182,12 @@ impl Recheck {
         let instant = if cause == Cause::Time { format!("~{at}") } else { String::new() };
         let id = format!("{}@{}{instant}", subject.identity(), object.version());
         Some(Arc::new(Change {
-            id,
-            kind: EventKind::Updated,
-            initial: false,
-            again: false,
-            subject,
             old: Some(state.clone()),
             new: Some(state),
-            certainty: None,
-            reason: None,
-            at,
             cause,
             lookups,
             lookups_before,
+            ..Change::new(id, EventKind::Updated, subject, at)
         }))
     }
 }

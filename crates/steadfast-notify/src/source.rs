@@ -127,6 +127,14 @@ fn notice(of: &str, note: &Note) -> Option<Notice> {
     }
 }
 
+/// Why the cache may differ from the server, if it may: its freshness, and the reason.
+pub(crate) fn doubt(informer: &Informer<Lazy<DynamicObject>>) -> Option<String> {
+    let freshness = informer.freshness();
+    let why = freshness.doubt().map(|doubt| doubt.why.clone());
+    let why = why.or_else(|| (!informer.has_synced()).then(|| "it was not listed yet".into()))?;
+    Some(format!("{}: {why}", freshness.name()))
+}
+
 /// Which object it is.
 pub(crate) fn subject(source: &Source, resource: &str, object: &Object<DynamicObject>) -> Subject {
     Subject {

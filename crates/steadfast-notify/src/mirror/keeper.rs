@@ -18,6 +18,7 @@ use super::open::{Opening, Openings};
 use super::view::View;
 use crate::notice::{Notice, Tell};
 use crate::shape::Shape;
+use crate::wake::wake_on_changes;
 
 /// How often it is looked. A cache can go stale, and an approval come, without anything being told.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -212,17 +213,7 @@ impl Work {
 
     /// Starts tasks that wake the mirror when a view or the feed changes.
     fn watch(&self, news: &Arc<Notify>, mut fed: watch::Receiver<u64>) -> JoinSet<()> {
-        let mut watching = JoinSet::new();
-        for view in &self.views {
-            for mut changed in view.changed() {
-                let news = news.clone();
-                watching.spawn(async move {
-                    while changed.changed().await.is_ok() {
-                        news.notify_one();
-                    }
-                });
-            }
-        }
+        let mut watching = wake_on_changes(self.views.iter().flat_map(View::changed), news);
         let news = news.clone();
         watching.spawn(async move {
             if fed.changed().await.is_ok() {

@@ -15,7 +15,7 @@ use super::claim::Sent;
 use super::entry::{Entry, entries, has_ended};
 use super::grouping::Grouping;
 use super::slices::{Living, SliceSet, claims};
-use crate::change::{Cause, Change, State, Subject};
+use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
 use crate::endpoints::Slice;
 use crate::instants::Instants;
@@ -23,7 +23,7 @@ use crate::lookups::{Dependents, LookupCaches, Lookups, Read};
 use crate::offload::offload;
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
-use crate::source::{Lookout, Source, subject, whole};
+use crate::source::{Lookout, Source, doubt, subject, whole};
 
 /// Number of objects that are evaluated before other rules have their turn.
 const AT_ONCE: usize = 16;
@@ -144,11 +144,8 @@ impl View {
     }
 
     fn doubt_now(&self) -> Option<String> {
-        let freshness = self.informer.freshness();
-        let why = freshness.doubt().map(|doubt| doubt.why.clone());
-        let why = why.or_else(|| (!self.informer.has_synced()).then(|| "it was not listed yet".into()))?;
         let Source { cluster, .. } = &self.source;
-        Some(format!("{} of {cluster}: {}: {why}", self.source.resource_name(), freshness.name()))
+        Some(format!("{} of {cluster}: {}", self.source.resource_name(), doubt(&self.informer)?))
     }
 
     /// Waits until there is no doubt, for so long at most.
@@ -322,19 +319,10 @@ impl Evaluation {
         let told = subject.told();
         let state = State::new(object.clone());
         let change = Arc::new(Change {
-            id: String::new(),
-            kind: EventKind::Added,
             initial: true,
-            again: false,
-            subject: subject.clone(),
-            old: None,
             new: Some(state.clone()),
-            certainty: None,
-            reason: None,
-            at: self.at,
-            cause: Cause::Change,
             lookups: looked_up.cloned(),
-            lookups_before: None,
+            ..Change::new(String::new(), EventKind::Added, subject.clone(), self.at)
         });
         let rule = &self.rule.config.name;
         let (verdict, recheck_at) = self.rule.outlook(&change);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use steadfast_notify::change::{Cause, Change, State, Subject};
+use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::dead::{DeadLetters, Letter};
 use steadfast_notify::message::Message;
@@ -39,20 +39,11 @@ fn subject(name: &str) -> Subject {
 /// A change of the pod `name` to the state that has this `value`.
 pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "value": value});
+    let id = format!("uid-of-{name}@{version}");
     Arc::new(Change {
-        id: format!("uid-of-{name}@{version}"),
-        kind: EventKind::Updated,
-        initial: false,
-        again: false,
-        subject: subject(name),
         old: Some(State::new(json!({}))),
         new: Some(State::new(object)),
-        certainty: None,
-        reason: None,
-        at: Timestamp::UNIX_EPOCH,
-        cause: Cause::Change,
-        lookups: None,
-        lookups_before: None,
+        ..Change::new(id, EventKind::Updated, subject(name), Timestamp::UNIX_EPOCH)
     })
 }
 

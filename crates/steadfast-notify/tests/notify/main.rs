@@ -1,5 +1,6 @@
 //! What the crate promises, from outside.
 
+mod chance;
 mod configuration;
 mod constants;
 mod delivery;

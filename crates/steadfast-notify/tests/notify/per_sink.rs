@@ -21,6 +21,7 @@ use steadfast_notify::{Engine, Following, Lookout, Plan, Source, Streams, forget
 use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
 
+use crate::chance::Chance;
 use crate::folder::Folder;
 
 /// A receiver that outlives the program. It keeps what it accepts.
@@ -284,18 +285,6 @@ async fn state_of_a_rule_with_a_long_name_is_taken_over() {
         write!(hash, "{byte:02x}").expect("writing to a text does not fail");
     }
     older_state_is_taken_over(rule, "older-long", &hash).await;
-}
-
-/// splitmix64.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
 }
 
 /// Random changes, failures of receivers and kills of the program.

@@ -18,6 +18,8 @@ use steadfast_notify::{Engine, Following, LookedUp, Lookout, Plan, Source, Strea
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
 
+use crate::chance::Chance;
+
 /// Age at which an object is reported.
 const AGE: i64 = 30;
 
@@ -45,18 +47,6 @@ fn clock() -> Timestamp {
         now
     });
     start() + SignedDuration::try_from(begun.elapsed() + TICK * READS.get()).expect("a short time")
-}
-
-/// `SplitMix64`.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
 }
 
 async fn pause() {

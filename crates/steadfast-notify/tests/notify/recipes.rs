@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use steadfast_notify::change::{Cause, Change, State, Subject};
+use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
@@ -60,18 +60,16 @@ impl World {
     async fn put(&self, name: &str, kind: EventKind, status: Value) {
         let object = json!({"apiVersion": "v1", "metadata": {"name": name, "namespace": "shop"}, "status": status});
         let state = Some(State::new(object));
+        let subject = Subject {
+            cluster: "east".to_owned(),
+            resource: "pods".to_owned(),
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
+        };
+        let id = format!("uid-of-{name}@{status}{}", kind.name());
+        let at = "2026-01-02T03:04:05.5Z".parse().unwrap_or(Timestamp::UNIX_EPOCH);
         let change = Change {
-            id: format!("uid-of-{name}@{status}{}", kind.name()),
-            kind,
-            initial: false,
-            again: false,
-            subject: Subject {
-                cluster: "east".to_owned(),
-                resource: "pods".to_owned(),
-                namespace: "shop".to_owned(),
-                name: name.to_owned(),
-                uid: format!("uid-of-{name}"),
-            },
             old: match kind {
                 EventKind::Added => None,
                 EventKind::Updated => {
@@ -80,12 +78,7 @@ impl World {
                 EventKind::Deleted => state.clone(),
             },
             new: state.filter(|_| kind != EventKind::Deleted),
-            certainty: None,
-            reason: None,
-            at: "2026-01-02T03:04:05.5Z".parse().unwrap_or(Timestamp::UNIX_EPOCH),
-            cause: Cause::Change,
-            lookups: None,
-            lookups_before: None,
+            ..Change::new(id, kind, subject, at)
         };
         self.engine.accept(&self.rule, &self.sink, Arc::new(change), || {}).await;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use steadfast_notify::Plan;
-use steadfast_notify::change::{Cause, Change, State, Subject};
+use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::explain::{Overlooked, explain};
 use steadfast_notify::rule::{Compiled, Verdict};
@@ -28,23 +28,8 @@ fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<Change> {
     };
     let state = |object: Option<&Value>| object.cloned().map(State::new);
     let (old, new) = (state(old), state(new));
-    let (certainty, reason) = (None, None);
     let at = "2026-01-02T03:04:05Z".parse().expect("a time");
-    Arc::new(Change {
-        id: "1".into(),
-        kind,
-        initial: false,
-        again: false,
-        subject: subject(),
-        old,
-        new,
-        certainty,
-        reason,
-        at,
-        cause: Cause::Change,
-        lookups: None,
-        lookups_before: None,
-    })
+    Arc::new(Change { old, new, ..Change::new("1".into(), kind, subject(), at) })
 }
 
 /// What can be said of something: that it holds, that it does not, or nothing.

@@ -5,34 +5,13 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json};
-use steadfast_cel::{Text, Value};
+use steadfast_cel::{RESERVED, Text, Value};
 
 use crate::schema::{Additional, ListType, Schema, Type};
 
-/// Words that an expression cannot use as the name of a field.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+/// Words that an expression cannot use as the name of a field, in addition to those that CEL [reserves](RESERVED).
+const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
+
 /// Fields of the metadata that rules may read.
 const METADATA: [&str; 2] = ["name", "generateName"];
 
@@ -108,7 +87,7 @@ fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: b
 
 /// Name of a field in expressions; none if expressions cannot name the field.
 fn escaped(name: &str) -> Option<Cow<'_, str>> {
-    if RESERVED.contains(&name) {
+    if KEYWORDS.contains(&name) || RESERVED.contains(&name) {
         return Some(Cow::Owned(format!("__{name}__")));
     }
     if !name.starts_with(|letter: char| letter == '_' || letter.is_ascii_alphabetic()) {
