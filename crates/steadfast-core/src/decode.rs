@@ -31,5 +31,5 @@ pub use options::DecodeOptions;
 pub(crate) use packed::Packed;
 pub use problem::{RecordError, RecordProblem};
 pub use raw::RawObject;
-pub use record::{WatchRecord, list_item, overlong, watch_record};
+pub use record::{WatchRecord, list_item, overlong, overlong_record, watch_record};
 pub use wanted::Wanted;

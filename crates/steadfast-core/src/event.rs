@@ -58,6 +58,11 @@ impl<K> Event<K> {
         }
     }
 
+    /// Returns whether this is a [`Deleted`](Self::Deleted) event.
+    pub fn is_deletion(&self) -> bool {
+        matches!(self, Self::Deleted { .. })
+    }
+
     /// The event's name: `Added`, `Updated`, `Deleted` or `Resynced`.
     pub fn name(&self) -> &'static str {
         match self {

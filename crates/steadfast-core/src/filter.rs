@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::event::{Change, DeleteReason, Event};
+use crate::event::{Certainty, Change, DeleteReason, Event};
 use crate::key::ObjectKey;
 
 /// Which objects of a scope have passed a filter.
@@ -45,6 +45,37 @@ impl Filter {
             (event, ..) => event.clone(),
         };
         Some(Change { event, version: version.clone(), certainty: *certainty })
+    }
+
+    /// Moves the deletions among the changes of a list before its other changes.
+    ///
+    /// [`Store::commit`](crate::store::Store::commit) orders the changes of the whole scope. An object that a list shows
+    /// outside the filter is an update there and a deletion here, so the order has to be restored. Only changes without
+    /// an observed version are moved, and none past a change of the same object.
+    pub fn deletions_first<K>(changes: &mut Vec<Change<K>>) {
+        let is_listed = |change: &Change<K>| change.certainty == Certainty::Inferred;
+        let is_late = |pair: &[Change<K>]| {
+            is_listed(&pair[0]) && is_listed(&pair[1]) && !pair[0].event.is_deletion() && pair[1].event.is_deletion()
+        };
+        if !changes.windows(2).any(is_late) {
+            return;
+        }
+        let mut ordered = Vec::with_capacity(changes.len());
+        let (mut rest, mut keys) = (Vec::new(), BTreeSet::new());
+        for change in changes.drain(..) {
+            if !is_listed(&change) {
+                ordered.append(&mut rest);
+                keys.clear();
+                ordered.push(change);
+            } else if change.event.is_deletion() && !keys.contains(change.key()) {
+                ordered.push(change);
+            } else {
+                keys.insert(change.key().clone());
+                rest.push(change);
+            }
+        }
+        ordered.append(&mut rest);
+        *changes = ordered;
     }
 
     /// Whether the object of this name passed when it was last looked at.

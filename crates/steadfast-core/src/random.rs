@@ -28,6 +28,6 @@ impl Random {
 
     /// A duration between `least` and `most`.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
-        least + most.saturating_sub(least).mul_f64(self.share())
+        least.saturating_add(most.saturating_sub(least).mul_f64(self.share()))
     }
 }

@@ -120,6 +120,7 @@ const UNPROVEN: &str = "no proof of freshness within two periods";
 impl Reflector {
     /// A reflector that holds nothing yet; `seed` decides its jitter.
     pub fn new(settings: ReflectorSettings, seed: u64) -> Self {
+        let settings = settings.bounded();
         let evidence = Evidence {
             condition: Condition::Starting,
             since: Instant::ZERO,

@@ -207,6 +207,9 @@ impl<K: Send + Sync + 'static> Store<K> {
 
     /// Replaces what is held by a complete list of the collection at `version`, and tells what changed.
     ///
+    /// Deletions are told before additions and updates: a resource that moved from one object to another while nothing
+    /// was watched (a port, a host name) is released before it is taken. Within both groups the order is that of the keys.
+    ///
     /// Within an epoch no object goes back. A new epoch takes the list as it is.
     ///
     /// # Errors
@@ -235,8 +238,20 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.working.version = version;
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
+        // Of a replaced object the first pass tells the end, the second the beginning.
+        for Replacement { old, new, .. } in replacements.iter().filter(|replacement| replacement.old.is_some()) {
+            difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
+                if change.event.is_deletion() {
+                    tell(change);
+                }
+            });
+        }
         for Replacement { old, new, .. } in replacements {
-            difference(old.as_ref(), new.as_ref(), path, self.rules, &mut tell);
+            difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
+                if !change.event.is_deletion() {
+                    tell(change);
+                }
+            });
         }
         Ok(())
     }

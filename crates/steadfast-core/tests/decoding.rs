@@ -267,7 +267,6 @@ fn an_error_says_which_object_and_where_and_nothing_of_what_is_in_it() {
         r#"{"type":"ADDED","object":{"metadata":{"uid":"a"},"data":{"k":s3cr3t}}}"#,
         r#"{"type":"ADDED","object":{"metadata":{"uid":"a"},"data":{"k":"s3cr3t"}}}"#,
         r#"{"type":"ADDED","object":"s3cr3t"}"#,
-        r#"{"type":"ERROR","object":"s3cr3t"}"#,
         r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"data":{"k":"s3cr3t"#,
     ] {
         let error = record(broken).expect_err(broken);
@@ -411,6 +410,24 @@ fn a_status_is_read_in_a_stream_and_as_a_body() {
     assert_eq!(record(&format!(r#"{{"object":{body},"type":"ERROR"}}"#)), Ok(WatchRecord::Error(wanted)));
     for other in ["", "<html>", "{}", r#"{"kind":"Pod"}"#, "[1]"] {
         assert_eq!(status(Encoding::Json, other.as_bytes()), None, "{other}");
+    }
+}
+
+/// An `ERROR` with an object that had a name and a version was once taken for a change of that object.
+#[test]
+fn error_without_status_is_a_failure_of_the_stream() {
+    let metadata = r#"{"name":"a","namespace":"shop","uid":"u","resourceVersion":"99"}"#;
+    for object in [
+        r#""s3cr3t""#.to_owned(),
+        "null".to_owned(),
+        format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata},"s3cr3t":1}}"#),
+        format!(r#"{{"metadata":{metadata},"a":s3cr3t}}"#),
+    ] {
+        let text = format!(r#"{{"type":"ERROR","object":{object}}}"#);
+        let Ok(WatchRecord::Error(status)) = record(&text) else { panic!("{text}: {:?}", record(&text)) };
+        assert_eq!((status.code, status.reason.as_str()), (0, ""), "{text}");
+        assert!(status.message.contains("ERROR without a readable Status"), "{text}: {status:?}");
+        assert!(!status.message.contains("s3cr3t"), "{status:?}");
     }
 }
 

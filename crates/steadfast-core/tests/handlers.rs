@@ -161,6 +161,13 @@ impl World {
                 (_, None) => {}
             }
         }
+        if let Known::Listed { .. } = known {
+            // What a list shows to have ended comes before everything else that it shows.
+            expected.sort_by_key(|line| match line.contains(": Deleted ") {
+                true => usize::from(line.ends_with("left the handler's filter")),
+                false => 2,
+            });
+        }
         expected
     }
 
@@ -171,6 +178,7 @@ impl World {
         edit(&mut self.store, &mut changes);
         if let Some(filter) = &mut self.filter {
             changes = changes.iter().filter_map(|change| filter.pass(change, |thing| thing.group == WANTED)).collect();
+            Filter::deletions_first(&mut changes);
         }
         let seen: Vec<String> = changes.iter().map(described).collect();
         assert_eq!(seen, self.expected(&before, known));

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use steadfast_core::record::{Bookmark, Identity, ListMeta, Status};
-use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict};
+use steadfast_core::reflector::{
+    Failure, Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+};
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -121,7 +123,12 @@ fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() 
     let mut opened = 0;
     while now < at(30) {
         now = reflector.wake_at().expect("it goes on").max(now);
-        let outputs = reflector.step(now, Input::Tick);
+        let mut outputs = reflector.step(now, Input::Tick);
+        if outputs.iter().any(|output| matches!(output, Output::AwaitTransfer)) {
+            // The list that takes the place of the watches fails as they do.
+            let (list, _) = sent(&reflector.step(now, Input::TransferGranted));
+            outputs = reflector.step(now, Input::Failed(list, Failure::from_status(&broken, None)));
+        }
         for output in outputs {
             if let Output::Send(id, Request::Watch { .. }) = output {
                 watch = id;
@@ -146,4 +153,65 @@ fn a_clean_end_keeps_what_was_proven_and_its_age() {
     assert_eq!(age(&reflector, at(21)), SECOND * 21);
     reflector.step(at(22), Input::Opened(watch));
     assert_eq!(age(&reflector, at(23)), SECOND * 23, "that it is open is no proof");
+}
+
+/// `audit_every(Duration::MAX)` and the like once stopped the driver by an overflow.
+#[test]
+fn settings_of_duration_max_mean_never() {
+    let max = Duration::MAX;
+    let settings = ReflectorSettings {
+        poll_every: Some(max),
+        period: max,
+        shortest_period: max,
+        longest_period: Some(max),
+        audit_every: Some(max),
+        pages_for: max,
+        delta_within: max,
+        list_patience: max,
+        initial_events_within: max,
+        stream_patience: max,
+        healthy_after: max,
+        short_watch: max,
+        probe_deadline: max,
+        short_watch_deadline: max,
+        watch_timeout: max,
+        relist_jitter: max,
+        ..ReflectorSettings::default()
+    };
+    for streamed in [true, false] {
+        let settings = ReflectorSettings { streamed_lists: Some(streamed), ..settings.clone() };
+        let mut reflector = Reflector::new(settings, 1);
+        reflector.step(at(0), Input::Start);
+        let (list, _) = sent(&reflector.step(at(0), Input::TransferGranted));
+        reflector.step(at(0), Input::Opened(list));
+        let mut outputs = if streamed {
+            drop(reflector.record(at(1), list, Record::Bookmark(&end_of_initial_events("9"))));
+            Vec::new()
+        } else {
+            reflector.step(at(1), Input::ListEnded(list, meta("9", None)))
+        };
+        assert!(reflector.is_synced());
+        let broken = Status { code: 403, reason: "Forbidden".into(), ..Status::default() };
+        let mut now = at(1);
+        for round in 0..200 {
+            let watch = outputs.iter().find_map(|output| match output {
+                Output::Send(id, _) => Some(*id),
+                _ => None,
+            });
+            outputs = match watch {
+                Some(id) if round % 3 == 0 => reflector.step(now, Input::Opened(id)),
+                Some(id) => reflector.step(now, Input::Failed(id, Failure::from_status(&broken, None))),
+                None if outputs.iter().any(|output| matches!(output, Output::AwaitTransfer)) => {
+                    reflector.step(now, Input::TransferGranted)
+                }
+                None => {
+                    reflector.step(now, Input::SeekProof);
+                    let Some(due) = reflector.wake_at() else { break };
+                    now = due.max(now);
+                    reflector.step(now, Input::Tick)
+                }
+            };
+        }
+        assert!(reflector.evidence().at(now + max).to_string().len() > 3);
+    }
 }

@@ -216,7 +216,7 @@ fn an_unchanged_list_tells_nothing_and_keeps_every_object_where_it_is() {
 }
 
 #[test]
-fn a_list_is_told_in_the_order_of_the_keys_and_of_a_repeated_one_the_last_counts() {
+fn relist_delivers_deletions_first_then_changes_by_key() {
     let mut a = Told::new();
     a.list(&[("d", "w", 4), ("a", "u", 1), ("b", "v", 2), ("a", "u", 3)], 4);
     assert_eq!(a.told(), ["shop/a: Added u@3", "shop/b: Added v@2", "shop/d: Added w@4"]);
@@ -224,9 +224,9 @@ fn a_list_is_told_in_the_order_of_the_keys_and_of_a_repeated_one_the_last_counts
     assert_eq!(
         a.told(),
         [
+            "shop/d: Deleted w@4, inferred, replaced",
             "shop/a: Updated u@3 to u@6",
             "shop/c: Added y@7",
-            "shop/d: Deleted w@4, inferred, replaced",
             "shop/d: Added x@8",
         ]
     );

@@ -223,7 +223,8 @@ impl World {
         let mut keys: Vec<_> = self.server.keys().chain(self.belief.keys()).cloned().collect();
         keys.sort();
         keys.dedup();
-        let expected: Vec<_> = keys.iter().flat_map(|key| self.expected(key, None, initial)).collect();
+        let mut expected: Vec<_> = keys.iter().flat_map(|key| self.expected(key, None, initial)).collect();
+        expected.sort_by_key(|line| !line.contains(": Deleted "));
         let from = self.told.len();
         let path = if initial { FIRST_LIST } else { RELIST };
         let version = Some(at(self.clock.max(1)));

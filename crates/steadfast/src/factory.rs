@@ -4,7 +4,7 @@ use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -34,7 +34,7 @@ use crate::error::{InformerError, NotSynced, SyncTimeout, Unkept, WaitError};
 use crate::informer::Informer;
 #[cfg(feature = "checkpoint")]
 use crate::keepsake::Keepsake;
-use crate::owner::{Origin, Owner};
+use crate::owner::{Held, Origin, Owner, Release, Share};
 use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType};
 use crate::runner::drop_contained;
@@ -48,8 +48,10 @@ const DOUBTED: Duration = Duration::from_secs(30);
 /// So long is waited for a cache before it is looked whether it is in doubt.
 const STEP: Duration = Duration::from_secs(10);
 
-/// Makes informers on one connection, and ends them together; it keeps those that run, and forgets what was stopped.
-/// Cheap to clone.
+/// Creates informers on one connection and shuts them down together. Cheap to clone.
+///
+/// An informer runs as long as one of its handles (informer, lister, index) or handlers exists. The factory alone keeps
+/// no informer running.
 #[derive(Clone)]
 pub struct InformerFactory {
     inner: Arc<Inner>,
@@ -80,6 +82,8 @@ struct Running {
     informer: Box<dyn Any + Send + Sync>,
     choices: Choices,
     control: Arc<dyn Control>,
+    /// The share of its handles; empty once the last handle is dropped.
+    share: Weak<Share>,
 }
 
 /// What a factory does with an informer of any type.
@@ -91,6 +95,7 @@ trait Control: Send + Sync {
     fn is_stopped(&self) -> bool;
     fn is_broken(&self) -> bool;
     fn is_drained(&self) -> bool;
+    fn has_handlers(&self) -> bool;
     fn close_handlers(&self) -> Undelivered;
     fn origin(&self) -> &Origin;
     fn is_waited_for(&self, writes: &Writes) -> bool;
@@ -125,6 +130,10 @@ impl<K: Kept> Control for Informer<K> {
 
     fn is_drained(&self) -> bool {
         self.shared().is_drained()
+    }
+
+    fn has_handlers(&self) -> bool {
+        self.shared().has_handlers()
     }
 
     fn close_handlers(&self) -> Undelivered {
@@ -390,6 +399,22 @@ fn forget(factory: &Weak<Inner>, ask: &Ask, stopped: &Weak<dyn Control>) {
     drop_contained(forgotten);
 }
 
+/// Drops an informer whose last handle or handler is gone, so that its watch ends. Another handle may have been requested
+/// since: the share under the lock decides.
+fn release(factory: &Weak<Inner>, ask: &Ask, unused: &Weak<dyn Control>) {
+    let Some(inner) = factory.upgrade() else { return };
+    let released = {
+        let mut informers = inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_unused = |running: &Running| {
+            std::ptr::addr_eq(Arc::as_ptr(&running.control), unused.as_ptr())
+                && running.share.strong_count() == 0
+                && !running.control.has_handlers()
+        };
+        if informers.running.get(ask).is_some_and(is_unused) { informers.running.remove(ask) } else { None }
+    };
+    drop_contained(released);
+}
+
 fn sum(controls: &[Arc<dyn Control>]) -> Undelivered {
     controls.iter().map(|control| control.close_handlers()).fold(Undelivered::default(), |sum, next| Undelivered {
         events: sum.events + next.events,
@@ -598,15 +623,18 @@ impl<K: Kept> InformerBuilder<'_, K> {
         if informers.closed {
             return Err(InformerError::ShutDown);
         }
-        if let Some(running) = informers.running.get(&ask).filter(|running| !running.control.is_stopped()) {
+        if let Some(running) = informers.running.get_mut(&ask).filter(|running| !running.control.is_stopped()) {
             let differences = running.choices.differences(&self.choices);
             if !differences.is_empty() {
                 let (resource, scope) = (self.collection.name().to_owned(), self.scope.to_string());
                 return Err(InformerError::Conflict { resource, scope, differences });
             }
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>() {
-                self.notes.into_iter().for_each(|callback| informer.shared().on_note(callback));
-                return Ok(informer.clone());
+                if let Some(share) = running.share.upgrade().or_else(|| informer.owner().new_share()) {
+                    self.notes.into_iter().for_each(|callback| informer.shared().on_note(callback));
+                    running.share = Arc::downgrade(&share);
+                    return Ok(informer.with_share(share));
+                }
             }
         }
         #[cfg(feature = "checkpoint")]
@@ -615,13 +643,20 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let informer = self.launch();
         let control: Arc<dyn Control> = Arc::new(informer.clone());
         let (factory, own) = (Arc::downgrade(&factory.inner), Arc::downgrade(&control));
-        let running = Running { informer: Box::new(informer.clone()), choices, control };
+        let release: Release = {
+            let (factory, ask, own) = (factory.clone(), ask.clone(), own.clone());
+            Arc::new(move || release(&factory, &ask, &own))
+        };
+        drop(informer.owner().release.set(release.clone()));
+        let share = Arc::new(Share::new(release));
+        let handle = informer.with_share(share.clone());
+        let running = Running { informer: Box::new(informer), choices, control, share: Arc::downgrade(&share) };
         let earlier = informers.running.insert(ask.clone(), running);
         // What the user keeps may end with them, and its `Drop` may ask for anything.
         drop(informers);
         drop(earlier);
-        informer.shared().at_stop(move || forget(&factory, &ask, &own));
-        Ok(informer)
+        handle.shared().at_stop(move || forget(&factory, &ask, &own));
+        Ok(handle)
     }
 
     /// Whether there can be such an informer.
@@ -719,7 +754,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             Keeping::Nothing | Keeping::Wanted(_) => None,
         });
         environment.spawn_foreign(Box::pin(driver.run()));
-        Informer::new(Arc::new(Owner { shared, commands, origin }))
+        Informer::new(Held::new(Arc::new(Owner { shared, commands, origin, release: OnceLock::new() })))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::handler::{AsyncHandler, Handler};
 use crate::handler_counts::HandlerCounts;
 use crate::lister::{Index, Lister};
 use crate::memory::Memory;
-use crate::owner::{Origin, Owner};
+use crate::owner::{Held, Origin, Share};
 use crate::registration::{HandlerBuilder, Registration};
 use crate::scope::Scope;
 use crate::shared::Shared;
@@ -30,10 +30,10 @@ const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 
 /// A cache of the objects of one resource and scope, kept true by one watch, and delivered to any number of handlers.
 ///
-/// Cheap to clone. The watch ends when it is stopped, or when the last informer, lister, index and factory that holds
-/// it is dropped.
+/// Cheap to clone. The watch ends when the informer is stopped, or when its last handle (informer, lister or index) is
+/// dropped. While the factory exists, handlers keep the watch running too: it ends with the last handle or handler.
 pub struct Informer<K> {
-    owner: Arc<Owner<K>>,
+    owner: Held<K>,
 }
 
 impl<K> Clone for Informer<K> {
@@ -49,8 +49,17 @@ impl<K> std::fmt::Debug for Informer<K> {
 }
 
 impl<K: Kept> Informer<K> {
-    pub(crate) fn new(owner: Arc<Owner<K>>) -> Self {
+    pub(crate) fn new(owner: Held<K>) -> Self {
         Self { owner }
+    }
+
+    /// Returns a handle of this informer that counts as one of its users.
+    pub(crate) fn with_share(&self, share: Arc<Share>) -> Self {
+        Self { owner: self.owner.with_share(share) }
+    }
+
+    pub(crate) fn owner(&self) -> &Held<K> {
+        &self.owner
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared<K>> {

@@ -8,11 +8,11 @@ use steadfast_core::store::{self, IndexSnapshot, Lookup, Snapshot};
 use steadfast_core::{Entry, Freshness, Object, ObjectKey};
 
 use crate::error::Unknown;
-use crate::owner::Owner;
+use crate::owner::Held;
 
 /// Reads an informer's cache. Cheap to clone.
 pub struct Lister<K> {
-    owner: Arc<Owner<K>>,
+    owner: Held<K>,
 }
 
 impl<K> Clone for Lister<K> {
@@ -22,7 +22,7 @@ impl<K> Clone for Lister<K> {
 }
 
 impl<K: Kept> Lister<K> {
-    pub(crate) fn new(owner: Arc<Owner<K>>) -> Self {
+    pub(crate) fn new(owner: Held<K>) -> Self {
         Self { owner }
     }
 
@@ -129,7 +129,7 @@ fn all_known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Obje
 
 /// Finds an informer's objects by a value that a function of the user's finds in them. Cheap to clone.
 pub struct Index<K, I> {
-    owner: Arc<Owner<K>>,
+    owner: Held<K>,
     index: store::Index<K, I>,
 }
 
@@ -140,7 +140,7 @@ impl<K: 'static, I: 'static> Clone for Index<K, I> {
 }
 
 impl<K: Kept, I: Ord + Clone + Send + Sync + 'static> Index<K, I> {
-    pub(crate) fn new(owner: Arc<Owner<K>>, index: store::Index<K, I>) -> Self {
+    pub(crate) fn new(owner: Held<K>, index: store::Index<K, I>) -> Self {
         Self { owner, index }
     }
 

@@ -1,6 +1,7 @@
-//! What informers, listers and indexes hold in common.
+//! Shared ownership of an informer by its handles.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use kube::core::{Selector, SelectorExt};
 use steadfast_core::ObjectKey;
@@ -11,11 +12,75 @@ use crate::scope::Scope;
 use crate::shared::Shared;
 use crate::writes::{Labels, Outcome, Server, Target, Write};
 
-/// What keeps the watch running: as long as one is held, it goes on.
+/// The part of an informer that keeps its watch running: the watch ends when the last reference is dropped.
 pub(crate) struct Owner<K> {
     pub(crate) shared: Arc<Shared<K>>,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
     pub(crate) origin: Origin,
+    /// Tells the factory that a handle or a handler is gone; unset for an informer without a factory.
+    pub(crate) release: OnceLock<Release>,
+}
+
+/// Has the factory drop an informer that has neither handles nor handlers.
+pub(crate) type Release = Arc<dyn Fn() + Send + Sync>;
+
+/// The common share of all handles of one informer: the last one to be dropped tells the factory.
+pub(crate) struct Share {
+    release: Release,
+}
+
+impl Share {
+    pub(crate) fn new(release: Release) -> Self {
+        Self { release }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        (self.release)();
+    }
+}
+
+/// A reference to an informer: that of a handle has a share, that of the factory has none.
+pub(crate) struct Held<K> {
+    owner: Arc<Owner<K>>,
+    share: Option<Arc<Share>>,
+}
+
+impl<K> Held<K> {
+    pub(crate) fn new(owner: Arc<Owner<K>>) -> Self {
+        Self { owner, share: None }
+    }
+
+    /// Returns a share for the next handle, after the last one was dropped; none for an informer without a factory.
+    pub(crate) fn new_share(&self) -> Option<Arc<Share>> {
+        self.owner.release.get().map(|release| Arc::new(Share::new(release.clone())))
+    }
+
+    pub(crate) fn with_share(&self, share: Arc<Share>) -> Self {
+        Self { owner: self.owner.clone(), share: Some(share) }
+    }
+}
+
+impl<K> Clone for Held<K> {
+    fn clone(&self) -> Self {
+        Self { owner: self.owner.clone(), share: self.share.clone() }
+    }
+}
+
+impl<K> Deref for Held<K> {
+    type Target = Owner<K>;
+
+    fn deref(&self) -> &Owner<K> {
+        &self.owner
+    }
+}
+
+impl<K> Drop for Held<K> {
+    fn drop(&mut self) {
+        // First, so that the factory's reference is the last one where it is dropped because of this.
+        drop(self.share.take());
+    }
 }
 
 /// Where the objects of an informer come from.

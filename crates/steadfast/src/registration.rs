@@ -12,7 +12,7 @@ use crate::driver::Command;
 use crate::error::HandlerError;
 use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Handler};
 use crate::handler_counts::HandlerCounts;
-use crate::owner::Owner;
+use crate::owner::{Held, Release};
 use crate::runner::Runner;
 use crate::screen::Accepts;
 use crate::wishes::{Mode, Wishes};
@@ -20,14 +20,14 @@ use crate::wishes::{Mode, Wishes};
 /// A handler about to be added, with choices.
 #[must_use = "a handler is there once it is added"]
 pub struct HandlerBuilder<'a, K> {
-    owner: &'a Arc<Owner<K>>,
+    owner: &'a Held<K>,
     filter: Option<Accepts<K>>,
     resync: Option<Duration>,
     each: Option<usize>,
 }
 
 impl<'a, K: Kept> HandlerBuilder<'a, K> {
-    pub(crate) fn new(owner: &'a Arc<Owner<K>>) -> Self {
+    pub(crate) fn new(owner: &'a Held<K>) -> Self {
         Self { owner, filter: None, resync: None, each: None }
     }
 
@@ -120,7 +120,7 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
             Ok(false) => {}
             Err(_) => return Err(HandlerError::Stopped { resource: shared.name.clone() }),
         }
-        Ok(Registration { runner })
+        Ok(Registration { runner, release: owner.release.get().cloned() })
     }
 }
 
@@ -138,6 +138,8 @@ impl<K> std::fmt::Debug for HandlerBuilder<'_, K> {
 /// A handler's place at an informer. Dropping it removes nothing; [`remove`](Self::remove) does.
 pub struct Registration<K> {
     runner: Arc<Runner<K>>,
+    /// An informer without handles ends with its last handler.
+    release: Option<Release>,
 }
 
 impl<K> std::fmt::Debug for Registration<K> {
@@ -166,7 +168,9 @@ impl<K: Send + Sync + 'static> Registration<K> {
     ///
     /// What the handler holds is let go, when the calls that are running have returned.
     pub fn remove(&self) -> usize {
-        self.runner.remove()
+        let undelivered = self.runner.remove();
+        self.released();
+        undelivered
     }
 
     /// Ends the handler as [`remove`](Self::remove) does, and returns when no call of it runs any more; none will begin.
@@ -176,6 +180,14 @@ impl<K: Send + Sync + 'static> Registration<K> {
     /// calls are over that do not wait in here likewise: at once for a handler without concurrency. A call that hands
     /// this to another task and waits for that task waits for itself, and for ever.
     pub async fn remove_and_wait(&self) -> usize {
-        self.runner.remove_and_wait().await
+        let undelivered = self.runner.remove_and_wait().await;
+        self.released();
+        undelivered
+    }
+
+    fn released(&self) {
+        if let Some(release) = &self.release {
+            release();
+        }
     }
 }

@@ -41,7 +41,9 @@ impl<K> Screen<K> {
                 })
             })
         });
-        passing.collect()
+        let mut passing = passing.collect();
+        Filter::deletions_first(&mut passing);
+        passing
     }
 
     /// Whether the object passed when it was last looked at.

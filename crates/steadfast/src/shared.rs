@@ -468,6 +468,15 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.handlers().iter().map(|handler| handler.counts()).collect()
     }
 
+    /// Returns whether the informer has a handler, durable ones included.
+    pub(crate) fn has_handlers(&self) -> bool {
+        #[cfg(feature = "checkpoint")]
+        let durable = self.durables.counts().iter().any(|(_, counts)| counts.is_here);
+        #[cfg(not(feature = "checkpoint"))]
+        let durable = false;
+        durable || lock(&self.handlers).members().next().is_some()
+    }
+
     fn handlers(&self) -> Vec<Arc<Runner<K>>> {
         lock(&self.handlers).members().cloned().collect()
     }

@@ -75,6 +75,9 @@ pub enum Answer {
     Status(Status),
     /// This status within a watch: HTTP 200, one `ERROR` event, the end. Requests that are no watch get it plainly.
     InStream(Status),
+    /// HTTP 200 and one `ERROR` event whose object is this and not a `Status`, then the end. Other requests than watches
+    /// get status 500.
+    ErrorObject(Value),
     /// `403` in the words of the real server.
     Forbidden,
 }

@@ -424,6 +424,10 @@ fn ruled(answer: &faults::Answer, record: &RequestRecord, encoding: Encoding) ->
             Verb::Watch | Verb::StreamedList => watch::error_event(status, encoding),
             _ => status.clone().into(),
         },
+        faults::Answer::ErrorObject(object) => match record.verb {
+            Verb::Watch | Verb::StreamedList => watch::error_object(object, encoding),
+            _ => Status::of_code(500).into(),
+        },
         faults::Answer::Forbidden => forbidden(record).into(),
     }
 }

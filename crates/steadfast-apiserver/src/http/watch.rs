@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
@@ -106,11 +106,15 @@ enum Refusal {
 
 /// The answer to a watch that fails where HTTP has already said yes.
 pub(super) fn error_event(status: &Status, encoding: Encoding) -> Answer {
-    let status = status.to_value();
-    let message = if encoding == Encoding::Protobuf { protobuf::encode(&status) } else { None };
+    error_object(&status.to_value(), encoding)
+}
+
+/// The response to a watch with one `ERROR` event whose object is `object`.
+pub(super) fn error_object(object: &Value, encoding: Encoding) -> Answer {
+    let message = if encoding == Encoding::Protobuf { protobuf::encode(object) } else { None };
     let event = message.map_or_else(
-        || [&encode::json(&json!({"type": "ERROR", "object": status}))[..], b"\n"].concat(),
-        |status| protobuf::event("ERROR", &status),
+        || [&encode::json(&json!({"type": "ERROR", "object": object}))[..], b"\n"].concat(),
+        |object| protobuf::event("ERROR", &object),
     );
     Answer::stream(Box::pin(stream::iter([Bytes::from(event)]))).of_type(encoding.of_events())
 }

@@ -60,9 +60,6 @@ pub enum RecordProblem {
         /// What it was to be.
         wanted: String,
     },
-    /// It is an `ERROR` whose object is no `Status`.
-    #[error("an ERROR without a Status")]
-    NoStatus,
 }
 
 impl From<Fault> for RecordProblem {

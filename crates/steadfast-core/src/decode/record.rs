@@ -13,6 +13,9 @@ use crate::version::ResourceVersion;
 /// The annotation of the bookmark that closes a streamed list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+/// The `type` of the record that ends a watch with a failure.
+const ERROR: &str = "ERROR";
+
 /// A record of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchRecord {
@@ -66,6 +69,18 @@ pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Re
     }
 }
 
+/// Reads a record of a watch that was longer than the limit.
+///
+/// # Errors
+///
+/// Always, except for an `ERROR`: the stream has failed, however long the explanation is.
+pub fn overlong_record(record: &Overlong, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
+    if record.found().kind.as_deref() == Some(ERROR) {
+        return Ok(WatchRecord::Error(unexplained("longer than the limit")));
+    }
+    Err(overlong(record, wanted))
+}
+
 /// What is known of a record of a stream, or of an item of a list, that was longer than the limit.
 pub fn overlong(record: &Overlong, wanted: Option<&Wanted>) -> RecordError {
     let RecordScan { kind, object } = record.found();
@@ -74,6 +89,17 @@ pub fn overlong(record: &Overlong, wanted: Option<&Wanted>) -> RecordError {
     let kind = said.and_then(record_kind);
     // Bookmarks and errors are of no object that was wanted.
     failed(kind, object, problem, wanted.filter(|_| said.is_none() || kind.is_some()))
+}
+
+/// Status of an `ERROR` whose own status cannot be read.
+///
+/// An `ERROR` is the failure of the stream, whatever its object is (client-go: `apierrors.FromObject`). Its object
+/// is never an object of the resource, so neither its name nor its version count.
+fn unexplained(why: &str) -> Status {
+    Status {
+        message: format!("the server ended the watch with an ERROR without a readable Status: {why}"),
+        ..Status::default()
+    }
 }
 
 fn record_kind(name: &str) -> Option<RecordKind> {
@@ -95,10 +121,21 @@ fn read_record(
     let name = scan.kind.as_deref().unwrap_or_default();
     let kind = record_kind(name);
     let fail = |problem| Err(failed(kind, &scan.object, problem, wanted.filter(|_| kind.is_some())));
+    if name == ERROR {
+        let status = scan.object.span.clone().and_then(|range| envelope::status(encoding, &record[range]));
+        return Ok(WatchRecord::Error(status.unwrap_or_else(|| {
+            unexplained(match scanned {
+                Ok(()) => "its object is of another kind",
+                Err(_) => "it is malformed",
+            })
+        })));
+    }
     if let Err(problem) = scanned {
         return fail(problem);
     }
-    let Some(range) = scan.object.span.clone() else { return fail(RecordProblem::NoObject) };
+    if scan.object.span.is_none() {
+        return fail(RecordProblem::NoObject);
+    }
     match (kind, name) {
         (Some(kind), _) => {
             let message = match (encoding, &scan.object) {
@@ -113,10 +150,6 @@ fn read_record(
         (None, "BOOKMARK") => match bookmark(encoding, record, &scan.object.metadata) {
             Ok(bookmark) => Ok(WatchRecord::Bookmark(bookmark)),
             Err(problem) => fail(problem),
-        },
-        (None, "ERROR") => match envelope::status(encoding, &record[range]) {
-            Some(status) => Ok(WatchRecord::Error(status)),
-            None => fail(RecordProblem::NoStatus),
         },
         (None, name) => fail(RecordProblem::UnknownType { name: name.chars().take(32).collect() }),
     }

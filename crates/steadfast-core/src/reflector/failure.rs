@@ -97,14 +97,17 @@ impl Failure {
             (code @ 300..400, _) => {
                 format!("the server answered {code}, a redirect, and none is followed; give the API server's own URL")
             }
+            (0, reason) if reason.is_empty() => String::new(),
             (code, reason) if reason.is_empty() => format!("the server answered {code}"),
             (0, reason) => reason.into_owned(),
             (code, reason) => format!("{code} {reason}"),
         };
-        let why = if status.message.is_empty() {
-            reason
-        } else {
-            format!("{reason}: {}", text::told(&status.message, LONGEST_TOLD))
+        let message = text::told(&status.message, LONGEST_TOLD);
+        let why = match (reason.is_empty(), message.is_empty()) {
+            (true, true) => "the server reported a failure without a code, reason or message".to_owned(),
+            (true, false) => message.into_owned(),
+            (false, true) => reason,
+            (false, false) => format!("{reason}: {message}"),
         };
         let retry_after = retry_after.or(told).map(|wait| wait.min(LONGEST_RETRY_AFTER));
         Self { kind, why: why.into(), retry_after, code: status.code }

@@ -70,14 +70,22 @@ impl Full {
         Self { form: Form::Pages, new_epoch, ..Self::first() }
     }
 
-    /// Asks for the server's newest, if the answering one has lagged for `period`: what it has cannot be older.
-    pub(super) fn consistent_after(&mut self, period: Duration, now: Instant) -> bool {
-        let patient = self.lagging.is_none_or(|since| now.since(since) < period);
-        if patient || self.from == ListFrom::Consistent {
-            return false;
+    /// Requests a consistent list from now on; returns whether the last one was not.
+    ///
+    /// The response to a consistent list comes from the quorum, so it is never older than the cached objects. It comes in
+    /// pages: kube-apiserver reads those from etcd, while a streamed list waits for the watch cache that lags.
+    pub(super) fn make_consistent(&mut self) -> bool {
+        self.form = Form::Pages;
+        std::mem::replace(&mut self.from, ListFrom::Consistent) != ListFrom::Consistent
+    }
+
+    /// Returns whether no list has succeeded within `period` since the first `TooLarge`; the next period starts now.
+    pub(super) fn has_lagged_for(&mut self, period: Duration, now: Instant) -> bool {
+        let long = self.lagging.is_some_and(|since| now.since(since) >= period);
+        if long {
+            self.lagging = Some(now);
         }
-        self.from = ListFrom::Consistent;
-        true
+        long
     }
 }
 

@@ -350,14 +350,17 @@ impl Reflector {
         }
     }
 
-    /// A version that is held is too large for the answering server (R5): ask again, then ask why, then wait.
+    /// The cached version is too large for the server that responded (R5).
+    ///
+    /// A retry comes first: another replica may respond. If it fails in the same way, a consistent list is requested,
+    /// which is never older. If the response is older even so, a probe tells a lagging replica from another history.
     pub(super) fn lagging(&mut self, now: Instant, mut full: Full, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
         if full.lagging.is_none() {
             out.push(Output::Note(Note::Lagging { why: failure.why.clone() }));
             full.lagging = Some(now);
             self.list_later(now, full, failure.retry_after);
-        } else if full.consistent_after(self.settings.period, now) {
+        } else if full.make_consistent() {
             self.wait(now, failure, Next::List(full), out);
         } else {
             self.decide(now, full, out);
@@ -385,8 +388,8 @@ impl Reflector {
     pub(super) fn decision_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Deciding { full, .. } = &self.phase else { return };
         let mut full = full.clone();
-        // A list decides as well as a probe, where probes do not work.
-        let list = full.consistent_after(self.settings.period, now);
+        // A list decides as well as a probe: once a period, and if the server rejects probes.
+        let list = failure.is_refusal() || full.has_lagged_for(self.settings.period, now);
         let then = if list { Next::List(full) } else { Next::Decide(full) };
         self.wait(now, failure, then, out);
     }

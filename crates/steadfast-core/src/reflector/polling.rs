@@ -81,6 +81,14 @@ impl Polling {
         (self.failures, self.since) = (self.failures.max(FAILURES - 1), None);
     }
 
+    /// Counts the failure of a watch that the server answered.
+    pub(super) fn count_failure(&mut self, now: Instant) {
+        if self.failures == 0 {
+            self.since = Some(now);
+        }
+        self.failures = self.failures.saturating_add(1);
+    }
+
     /// A watch has brought something, or was shown to lack nothing.
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
@@ -117,10 +125,7 @@ impl Reflector {
         out: &mut Vec<Output>,
     ) -> bool {
         if answered {
-            if self.polling.failures == 0 {
-                self.polling.since = Some(now);
-            }
-            self.polling.failures += 1;
+            self.polling.count_failure(now);
         } else if !self.polling.on {
             return false;
         }
@@ -131,13 +136,12 @@ impl Reflector {
         if !self.polling.on && (soon || self.polling.failures < FAILURES) {
             return false;
         }
-        let every = self.poll_every();
-        let within = |then: Option<Instant>| then.is_some_and(|then| now.since(then) < every);
-        if self.polling.on || within(self.polling.listed) {
+        // A list from before the first failure proves nothing: the resource may have been removed with its watches.
+        if self.polling.on || self.has_listed_since_failure(now) {
             self.poll_because(now, failure, out);
             return true;
         }
-        if within(self.polling.tried) {
+        if self.polling.tried.is_some_and(|tried| now.since(tried) < self.poll_every()) {
             return false;
         }
         self.polling.tried = Some(now);
@@ -148,9 +152,19 @@ impl Reflector {
         true
     }
 
-    /// A version that the server does not take is got rid of by a list; if that has just been made, it is the watch.
-    pub(super) fn has_just_listed(&self, now: Instant) -> bool {
-        self.polling.listed.is_some_and(|asked| now.since(asked) < self.poll_every())
+    /// Returns whether a list that was requested after the first of the watch failures has succeeded, within the time
+    /// of a poll.
+    ///
+    /// Only such a list is evidence that the server serves lists but no watches, or rejects watches from every version.
+    pub(super) fn has_listed_since_failure(&self, now: Instant) -> bool {
+        let Some(listed) = self.polling.listed else { return false };
+        now.since(listed) < self.poll_every() && self.polling.since.is_none_or(|since| listed >= since)
+    }
+
+    /// Returns whether the server rejected the version of a list that was made because of such a rejection: another
+    /// list does not help then.
+    pub(super) fn has_rejected_new_version(&self, now: Instant) -> bool {
+        self.polling.failures > 0 && self.has_listed_since_failure(now)
     }
 
     /// Lists are known to work, and take the place of watches.

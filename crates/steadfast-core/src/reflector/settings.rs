@@ -66,6 +66,44 @@ pub struct ReflectorSettings {
     pub rules: Rules,
 }
 
+/// The longest duration of a setting; longer ones, such as `Duration::MAX` for "never", are shortened to this.
+///
+/// Periods are multiplied by up to 80 (lists that name unnamed records), which must not overflow.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+impl ReflectorSettings {
+    /// Returns these settings with durations that can be multiplied and added without an overflow.
+    pub(super) fn bounded(self) -> Self {
+        let bounded = |duration: Duration| duration.min(LONGEST);
+        let BackoffSettings { first, second, ceiling } = self.backoff;
+        Self {
+            streamed_lists: self.streamed_lists,
+            delta_relists: self.delta_relists,
+            delta_least: self.delta_least,
+            delta_one_in: self.delta_one_in,
+            delta_within: bounded(self.delta_within),
+            page_size: self.page_size,
+            list_patience: bounded(self.list_patience),
+            initial_events_within: bounded(self.initial_events_within),
+            pages_for: bounded(self.pages_for),
+            poll_every: self.poll_every.map(bounded),
+            period: bounded(self.period),
+            shortest_period: bounded(self.shortest_period),
+            longest_period: self.longest_period.map(bounded),
+            audit_every: self.audit_every.map(bounded),
+            stream_patience: bounded(self.stream_patience),
+            healthy_after: bounded(self.healthy_after),
+            short_watch: bounded(self.short_watch),
+            probe_deadline: bounded(self.probe_deadline),
+            short_watch_deadline: bounded(self.short_watch_deadline),
+            watch_timeout: bounded(self.watch_timeout),
+            relist_jitter: bounded(self.relist_jitter),
+            backoff: BackoffSettings { first: bounded(first), second: bounded(second), ceiling: bounded(ceiling) },
+            rules: self.rules,
+        }
+    }
+}
+
 impl Default for ReflectorSettings {
     fn default() -> Self {
         Self {

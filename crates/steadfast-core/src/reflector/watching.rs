@@ -137,10 +137,13 @@ impl Reflector {
                 self.lagging(now, full, failure, out);
             }
             // The version itself may be what the server cannot take; a list gives another.
-            FailureKind::Invalid if !self.polling.is_on() && !self.has_just_listed(now) => {
+            FailureKind::Invalid if self.polling.is_on() || self.has_rejected_new_version(now) => {
+                self.poll_because(now, failure, out);
+            }
+            FailureKind::Invalid => {
+                self.polling.count_failure(now);
                 self.relist(now, Full::first(), failure.why.clone(), out);
             }
-            FailureKind::Invalid => self.poll_because(now, failure, out),
             // What was read is held, and nothing that comes after it: when there is less of it, a list can tell.
             FailureKind::Full => {
                 self.set_broken(now, failure);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, Spoiling, Status, TooLarge, Verb};
 use steadfast_core::random::Random;
 
@@ -80,6 +81,15 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         Fault::GoAway => {
             faults.goaway();
             "goaway"
+        }
+        Fault::WatchEnded if on => {
+            // Once per watch, with a version that no object has reached.
+            let name = name(random.draw() % NAMES);
+            let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
+            let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
+            faults.answer_with(rule().verb(Verb::Watch).times(2), Answer::ErrorObject(object));
+            faults.end_watches();
+            "errors without a status"
         }
         Fault::WatchEnded => {
             faults.end_watches();

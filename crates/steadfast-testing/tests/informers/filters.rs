@@ -111,10 +111,10 @@ async fn what_a_relist_shows_to_have_left_a_filter_is_inferred() -> Result<(), W
     assert_eq!(
         told.all()[before..],
         [
-            "Deleted a=1, inferred, left the handler's filter",
             "Deleted b=1, inferred, deleted",
-            "Added c=2",
             "Deleted d=1, inferred, replaced",
+            "Deleted a=1, inferred, left the handler's filter",
+            "Added c=2",
         ]
     );
     Ok(())

@@ -36,14 +36,75 @@ async fn an_informer_that_was_stopped_and_dropped_is_gone() -> Result<(), WorldE
     Ok(())
 }
 
+/// Two hundred dropped informers once kept two hundred watches for as long as their factory existed.
 #[tokio::test(start_paused = true)]
-async fn a_factory_keeps_what_runs_and_forgets_what_was_stopped_and_nothing_else() -> Result<(), WorldError> {
+async fn dropped_informers_end_their_watches() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let running = in_store(&world.synced().await?);
+    let mut stores = Vec::new();
+    for number in 0..200 {
+        let informer = world.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
+        if number % 2 == 0 {
+            informer.wait_for_sync(SOON).await?;
+            let other = world.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
+            drop(informer);
+            settled().await;
+            assert_eq!(other.snapshot().len(), 1, "another handle keeps it");
+            stores.push(in_store(&other));
+        }
+    }
     settled().await;
-    assert!(running.strong_count() > 0, "nobody else holds it, and it runs");
+    assert_eq!(world.server.open_watches(0), 0);
+    assert_eq!(stores.iter().filter(|store| store.strong_count() > 0).count(), 0, "stores without a reader");
+    assert_eq!(world.factory.freshness().informers().count(), 0);
+    Ok(())
+}
 
+#[tokio::test(start_paused = true)]
+async fn listers_and_indexes_keep_an_informer_running() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let lister = informer.lister()?;
+    let index = informer.index(|map: &ConfigMap| map.metadata.name.clone());
+    drop(informer);
+    world.server.create(&config_map("a", "1"))?;
+    settled().await;
+    assert!(lister.get("default", "a")?.is_some());
+    drop(lister);
+    world.server.create(&config_map("b", "1"))?;
+    settled().await;
+    assert_eq!(index.get("b").len(), 1);
+    assert_eq!(world.server.open_watches(0), 1);
+    drop(index);
+    settled().await;
+    assert_eq!(world.server.open_watches(0), 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_keep_an_informer_of_their_factory_running() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (told, registration) = follow(&world.synced().await?);
+    world.server.create(&config_map("a", "1"))?;
+    settled().await;
+    assert_eq!(told.all(), ["Added a"]);
+    let again = world.synced().await?;
+    assert_eq!(again.handlers().len(), 1, "the informer that is running is returned");
+    drop(again);
+    settled().await;
+    assert_eq!(world.server.open_watches(0), 1);
+    registration.remove();
+    settled().await;
+    assert_eq!(world.server.open_watches(0), 0);
+    world.synced().await?;
+    assert_eq!(told.all(), ["Added a"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn snapshot_outlives_a_stopped_informer() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
     let stopped = world.synced().await?;
     stopped.stop();
     let next = world.synced().await?;
@@ -53,7 +114,6 @@ async fn a_factory_keeps_what_runs_and_forgets_what_was_stopped_and_nothing_else
     settled().await;
     assert_eq!(snapshot.len(), 1, "what a reader has in hand lives on");
     drop(snapshot);
-    assert_eq!(running.strong_count(), 0, "the one that was stopped");
     next.stop();
     next.stop();
     drop(next);
@@ -117,13 +177,13 @@ async fn a_factory_waits_for_those_informers_that_there_were_when_it_was_asked()
     assert!(futures::poll!(&mut waiting).is_pending());
     // It is asked for meanwhile, and never syncs.
     let nowhere = ApiResource::from_gvk(&GroupVersionKind::gvk("shop.example", "v1", "Order"));
-    world.factory.informer_with::<DynamicObject>(&nowhere, Scope::all())?;
+    let _orders = world.factory.informer_with::<DynamicObject>(&nowhere, Scope::all())?;
     waiting.await?;
     assert!(first.has_synced());
     assert!(world.factory.wait_for_sync(SOON).await.is_err(), "whoever asks now waits for both");
 
     let world = World::new().await?;
-    world.factory.informer::<ConfigMap>(Scope::all())?;
+    let _maps = world.factory.informer::<ConfigMap>(Scope::all())?;
     let waiting = world.factory.wait_for_sync(SOON);
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());

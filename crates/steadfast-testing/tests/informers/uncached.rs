@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
+use serde_json::json;
 use steadfast::{Change, Changes, List, ResourceVersion, Scope, StreamError, list, watch_from};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map, config_map_in, until};
@@ -102,6 +103,45 @@ async fn a_watch_from_ones_own_version_is_resumed_through_cuts_and_ends_of_watch
         }
     }
     assert_eq!(seen, (0..20).map(|round| format!("{round}.")).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// The server's repeated events were once given again: 13 changes for 6.
+#[tokio::test(start_paused = true)]
+async fn repeated_events_are_given_once() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
+    let mut changes = world.changes_from(&version(&first));
+    for number in 1..=6 {
+        let written = world.write("a", &number.to_string())?;
+        assert_eq!(told(&mut changes).await?, "Modified a");
+        assert_eq!(changes.version().as_str(), version(&written));
+        world.server.faults().repeat_events(3);
+        world.server.faults().end_watches();
+        settled().await;
+    }
+    assert!(timeout(MINUTE, told(&mut changes)).await?.is_err(), "there are no other changes");
+    Ok(())
+}
+
+/// An `ERROR` whose object had a version was once taken for a change at that version, and what came next was lost.
+#[tokio::test(start_paused = true)]
+async fn error_without_status_neither_moves_nor_ends_the_stream() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7000" } });
+    let rule = RequestRule::any().verb(Verb::Watch).times(2);
+    world.server.faults().answer_with(rule, Answer::ErrorObject(object));
+    let mut changes = world.changes_from(&version(&first));
+    let reading = tokio::spawn(async move {
+        let change = told(&mut changes).await.map_err(|error| error.to_string());
+        (change, changes.version())
+    });
+    settled().await;
+    let written = world.write("a", "1")?;
+    let (change, at) = reading.await?;
+    assert_eq!((change?.as_str(), at.as_str()), ("Modified a", version(&written).as_str()));
     Ok(())
 }
 

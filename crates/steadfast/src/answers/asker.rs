@@ -10,6 +10,7 @@ use kube::client::Body;
 use steadfast_core::decode::{self, Encoding, Kept, Wanted, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::protobuf::MessageId;
+use steadfast_core::record::ListMeta;
 use steadfast_core::reflector::{Failure, FailureKind, Reach, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -91,11 +92,20 @@ impl Asker {
         })
     }
 
-    /// That a document was a list of what was requested: any other could pass for an empty one.
-    pub(crate) fn check_list(&self, kind: Option<&str>, items: bool, metadata: bool) -> Result<(), Failure> {
+    /// Checks that a document is the list that was requested; any other document could pass for an empty list.
+    ///
+    /// A list without `items` is empty if it has the requested list's kind and a version: Go servers omit an empty
+    /// `items` where the type has `omitempty` (kube-apiserver 1.30, ValidatingAdmissionPolicyList).
+    pub(crate) fn check_list(
+        &self,
+        kind: Option<&str>,
+        items: bool,
+        meta: Option<&ListMeta>,
+        metadata: bool,
+    ) -> Result<(), Failure> {
         let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
-        if !items {
-            return Err(Failure::unreadable(format!("the answer is not a list: it is a {told:?} without items")));
+        if !items && !self.is_empty_list(kind, meta, metadata) {
+            return Err(Failure::unreadable(format!("the response is not a list: it is a {told:?} without items")));
         }
         // Metadata alone come in lists of their own name, whatever they are of.
         match (&self.list_kind, kind) {
@@ -105,6 +115,17 @@ impl Asker {
             }
             _ => Ok(()),
         }
+    }
+
+    fn is_empty_list(&self, kind: Option<&str>, meta: Option<&ListMeta>, metadata: bool) -> bool {
+        let Some(kind) = kind else { return false };
+        let is_requested = match &self.list_kind {
+            Some(wanted) => kind == wanted,
+            // A CRD may name its list otherwise, but only a built-in type omits its items.
+            None => kind.strip_suffix("List") == Some(&self.wanted.kind),
+        };
+        let is_requested = is_requested || (metadata && kind == "PartialObjectMetadataList");
+        is_requested && meta.is_some_and(|meta| meta.version.is_some())
     }
 
     /// Whether an object is of another namespace than was requested.

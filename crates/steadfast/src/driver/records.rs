@@ -21,7 +21,7 @@ impl<K: Kept> Driver<K> {
         while let Some(line) = framer.next() {
             let record = match &line {
                 Line::Whole(record) => decode::watch_record(encoding, record, Some(&self.asker.wanted)),
-                Line::Overlong(record) => Err(decode::overlong(record, Some(&self.asker.wanted))),
+                Line::Overlong(record) => decode::overlong_record(record, Some(&self.asker.wanted)),
             };
             let (verdict, object) = match self.counted(record) {
                 Ok(WatchRecord::Object { object, .. }) if self.asker.is_stray(&object.identity.key) => {
@@ -40,6 +40,11 @@ impl<K: Kept> Driver<K> {
                     self.ledger.failed(id, Failure::from_status(&status, None).kind);
                     self.drop_request(id);
                     (self.reflector.record(now, id, Record::Error(&status)), None)
+                }
+                // Without a known type nothing is known to have happened to the object: its version must not become ours.
+                Err(error) if error.kind.is_none() => {
+                    self.unidentified(now, id, &error);
+                    continue;
                 }
                 Err(error) => {
                     self.unreadable(now, id, &error);
@@ -106,7 +111,7 @@ impl<K: Kept> Driver<K> {
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
                 ListPart::End { kind, items } => {
-                    self.asker.check_list(kind.as_deref(), items, wanted.metadata)?;
+                    self.asker.check_list(kind.as_deref(), items, meta.as_ref(), wanted.metadata)?;
                     if skimmed {
                         check_metadata(kind.as_deref())?;
                     }

@@ -1,5 +1,6 @@
 //! The changes after a version.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use futures::stream::{BoxStream, StreamExt};
 use futures::{Stream, stream};
 use http_body_util::BodyExt;
 use steadfast_core::breach::Breaches;
-use steadfast_core::decode::{self, Encoding, Kept, RecordError, WatchRecord};
+use steadfast_core::decode::{self, Encoding, Kept, WatchRecord};
 use steadfast_core::frame::{Line, StreamFramer};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::record::RecordKind;
@@ -320,9 +321,10 @@ impl Reading {
         let wanted = Some(&self.source.asker.wanted);
         let record = match line {
             Line::Whole(record) => decode::watch_record(encoding, record, wanted),
-            Line::Overlong(record) => Err(decode::overlong(record, wanted)),
+            Line::Overlong(record) => decode::overlong_record(record, wanted),
         };
         match record {
+            Ok(WatchRecord::Object { object, .. }) if !self.is_news(&object.identity.version) => None,
             Ok(WatchRecord::Object { kind, object }) => {
                 self.reach(&object.identity.version);
                 let kept = self.source.keep(&object);
@@ -332,6 +334,7 @@ impl Reading {
                     RecordKind::Deleted => Change::Deleted(object),
                 }))
             }
+            Ok(WatchRecord::Bookmark(bookmark)) if bookmark.version.is_older_than(&self.at) => None,
             Ok(WatchRecord::Bookmark(bookmark)) => {
                 self.reach(&bookmark.version);
                 Some(Ok(Change::Bookmark(bookmark.version)))
@@ -341,16 +344,24 @@ impl Reading {
                 let failure = Failure::from_status(&status, None);
                 self.not_opened(failure).await.err().map(|error| Err(self.end(error)))
             }
-            Err(error) => Some(Err(self.unreadable(&error))),
+            // Only the record of an object has a version of the stream; one of unknown type may be of anything.
+            Err(error) => match error.identity.version.as_ref().filter(|_| error.kind.is_some()) {
+                Some(version) if !self.is_news(version) => None,
+                version => {
+                    if let Some(version) = version {
+                        self.reach(version);
+                    }
+                    Some(Err(self.source.unreadable(&error)))
+                }
+            },
         }
     }
 
-    /// What cannot be read is reported, and left behind.
-    fn unreadable(&mut self, error: &RecordError) -> StreamError {
-        if let Some(version) = error.identity.version.clone() {
-            self.reach(&version);
-        }
-        self.source.unreadable(error)
+    /// Returns whether a change at `version` is newer than the position of the stream.
+    ///
+    /// A server or a proxy may repeat events. Versions that cannot be compared follow the order of the wire.
+    fn is_news(&self, version: &ResourceVersion) -> bool {
+        !version.is_given() || version.order(&self.at).is_none_or(Ordering::is_gt)
     }
 
     /// Everything up to `version` was given: a proof.

@@ -182,7 +182,8 @@ impl Reading {
             }
             Ok(Some(ListPart::Status(status))) => self.failed(Failure::from_status(&status, None), None).await?,
             Ok(Some(ListPart::End { kind, items })) => {
-                if let Err(failure) = self.source.asker.check_list(kind.as_deref(), items, metadata) {
+                if let Err(failure) = self.source.asker.check_list(kind.as_deref(), items, page.meta.as_ref(), metadata)
+                {
                     self.failed(failure, None).await?;
                 }
             }
