@@ -264,7 +264,7 @@ async fn lists_that_cannot_be_read_are_named_and_made_again() -> Result<(), Worl
             server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
             let connection = Connection::new(kube_config(&server).await?)?;
             let (informer, notes) = informer::<Secret>(&connection, &(), streamed)?;
-            let cause = if malformed { "the answer is not a list" } else { cause };
+            let cause = if malformed { "the response is not a list" } else { cause };
             complains(&informer, &notes, &[cause]).await;
             let asked = server.requests().len();
             assert!(asked < 20, "{asked} requests, {corruption:?}, streamed: {streamed}");

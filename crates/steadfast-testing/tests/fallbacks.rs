@@ -364,3 +364,30 @@ async fn versions_of_several_counters_are_found_out_and_reported_once_and_nothin
     }
     Ok(())
 }
+
+/// A list from before a removed CRD once counted as proof that lists work: changes were up to 53 s late afterwards.
+#[tokio::test(start_paused = true)]
+async fn resource_refused_for_ten_seconds_is_watched_promptly_afterwards() -> Result<(), WorldError> {
+    for (code, listed_before) in [(404, 1), (404, 30), (403, 10), (405, 10), (404, 59)] {
+        let world = World::new().await?;
+        let informer = world.informer(Scope::all())?;
+        informer.wait_for_sync(SOON).await?;
+        tokio::time::sleep(Duration::from_secs(listed_before)).await;
+        world.server.faults().answer_with(RequestRule::any().resource("configmaps"), Answer::code(code));
+        world.server.faults().end_watches();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{code}: {}", informer.freshness());
+        world.server.faults().answer_truly();
+        for number in 0..10 {
+            let name = format!("m{number}");
+            let created = tokio::time::Instant::now();
+            world.server.create(&config_map(&name, "1"))?;
+            until(MINUTE, || holds(&informer, &name)).await?;
+            let (late, bound) = (created.elapsed(), if number == 0 { 9 } else { 1 });
+            assert!(late <= Duration::from_secs(bound), "{code}, {name}: {late:?} late, {}", informer.freshness());
+            tokio::time::sleep(SOON).await;
+        }
+        assert_eq!(polled(&informer), None, "{code}: there is a watch");
+    }
+    Ok(())
+}

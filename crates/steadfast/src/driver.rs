@@ -384,7 +384,7 @@ impl<K: Kept> Driver<K> {
                             }
                             // Any object could pass for an empty list, and an empty list deletes everything.
                             (Ok(()), None) => {
-                                self.ended_early(id, encoding, Failure::unreadable("the answer is not a list"));
+                                self.ended_early(id, encoding, Failure::unreadable("the response is not a list"));
                             }
                             (Err(error), _) => {
                                 self.ended_early(id, encoding, Failure::unreachable(error.to_string()));

@@ -76,6 +76,10 @@ pub(super) struct Search {
     broken: Option<Instant>,
     /// How it is found out that a server has reached a version.
     reach: Reach,
+    /// What a probe found and the responding server has not reached: the version, and when the probe was sent.
+    ///
+    /// A server that lags is asked for the same version again, without another probe (R5).
+    behind: Option<(ResourceVersion, Instant)>,
     /// The version up to which a short watch has shown all, where our own watch has not come as far.
     pub(super) told: Option<ResourceVersion>,
     /// How patiently it is done again after no proof came.
@@ -117,6 +121,7 @@ impl Search {
             overdue: false,
             broken: None,
             reach: Reach::Streamed,
+            behind: None,
             told: None,
             backoff: Backoff::new(patience),
         }
@@ -140,6 +145,7 @@ impl Search {
     /// A stream broke: what was proven before says nothing of what is at its other end now.
     pub(super) fn broken(&mut self, now: Instant) {
         self.broken = Some(now);
+        self.behind = None;
     }
 
     fn begin(&mut self, now: Instant) {
@@ -153,6 +159,7 @@ impl Search {
     /// for them to come late, and another is jitter, so that informers that fell silent together do not ask together.
     fn proven(&mut self, then: Instant, period: Duration, random: &mut Random) {
         self.backoff.reset();
+        self.behind = None;
         self.broken = self.broken.filter(|broken| then < *broken);
         self.at = then + random.between(period + period / 20, period + period / 10);
     }
@@ -255,6 +262,16 @@ impl Reflector {
         };
         if self.evidence.proven.is_none_or(|proven| now.since(proven) >= self.rhythm.period()) {
             out.push(Output::Note(Note::SeekingProof));
+        }
+        // A write may be newer than the probe, and an old probe proves little.
+        let behind = self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.rhythm.period());
+        if let Some(((target, sent), from)) = behind.zip(self.version.clone()) {
+            if self.has_shown(&target) {
+                self.proof_found(now, sent, out);
+            } else {
+                self.watch_shortly(now, from, target, sent, out);
+            }
+            return;
         }
         let since = match self.search.broken {
             // Who waits for a write is not helped by a probe from before it.
@@ -448,7 +465,8 @@ impl Reflector {
                     self.watch_shortly(now, from, target, sent, out);
                 }
             }
-            Side::Reaching { id: side, .. } if *side == id && self.may_lag(now, failure) => {
+            Side::Reaching { id: side, target, sent, .. } if *side == id && self.may_lag(now, failure) => {
+                self.search.behind = Some((target.clone(), *sent));
                 self.side = Side::Quiet;
                 self.search.again(now, &mut self.random);
             }

@@ -4,6 +4,7 @@
 mod broken;
 mod crowd;
 mod hanging;
+mod lagging;
 mod moving;
 mod restart;
 mod silence;

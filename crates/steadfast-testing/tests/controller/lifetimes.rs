@@ -69,7 +69,7 @@ async fn a_stop_lets_what_is_under_way_end_and_begins_nothing() -> Result<(), Wo
     world.write("a", "2")?;
     pass(60 * SECOND).await;
     assert_eq!(told.all().len(), 4, "nothing is called after the stop");
-    assert_eq!(world.server.open_watches(0), 1, "the caches are the factory's");
+    assert_eq!(world.server.open_watches(0), 0, "no handle is left");
     Ok(())
 }
 

@@ -104,7 +104,7 @@ impl Asker {
         metadata: bool,
     ) -> Result<(), Failure> {
         let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
-        if !items && !self.is_empty_list(kind, meta, metadata) {
+        if !items && !self.is_empty_list(kind, meta) {
             return Err(Failure::unreadable(format!("the response is not a list: it is a {told:?} without items")));
         }
         // Metadata alone come in lists of their own name, whatever they are of.
@@ -117,14 +117,13 @@ impl Asker {
         }
     }
 
-    fn is_empty_list(&self, kind: Option<&str>, meta: Option<&ListMeta>, metadata: bool) -> bool {
+    fn is_empty_list(&self, kind: Option<&str>, meta: Option<&ListMeta>) -> bool {
         let Some(kind) = kind else { return false };
         let is_requested = match &self.list_kind {
             Some(wanted) => kind == wanted,
             // A CRD may name its list otherwise, but only a built-in type omits its items.
             None => kind.strip_suffix("List") == Some(&self.wanted.kind),
         };
-        let is_requested = is_requested || (metadata && kind == "PartialObjectMetadataList");
         is_requested && meta.is_some_and(|meta| meta.version.is_some())
     }
 

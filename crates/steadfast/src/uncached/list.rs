@@ -213,7 +213,7 @@ impl Reading {
     /// All of a page was read.
     async fn page_ended(&mut self) -> Result<(), StreamError> {
         let Some(meta) = self.open.take().and_then(|page| page.meta) else {
-            return self.failed(Failure::unreadable("the answer is not a list"), None).await;
+            return self.failed(Failure::unreadable("the response is not a list"), None).await;
         };
         self.given.clear();
         self.over = meta.continue_token.is_none();

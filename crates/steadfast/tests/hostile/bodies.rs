@@ -45,8 +45,12 @@ async fn events_that_say_nothing_are_named() {
     survives("no object", watch("{\"type\":\"ADDED\"}\n"), "a watch record without an object").await;
     survives("no type", watch("{\"object\":{}}\n"), "unknown type of watch record").await;
     survives("an array", watch("[]\n"), "a watch record without an object").await;
-    survives("an error without a status", watch("{\"type\":\"ERROR\",\"object\":5}\n"), "an ERROR without a Status")
-        .await;
+    survives(
+        "an error without a status",
+        watch("{\"type\":\"ERROR\",\"object\":5}\n"),
+        "ERROR without a readable Status",
+    )
+    .await;
     let deep = format!("{{\"type\":\"ADDED\",\"object\":{}\n", "[".repeat(100_000));
     survives("deep", watch(&deep), "malformed JSON").await;
     let stray = format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", item("x", "kube-system", "x"));

@@ -105,7 +105,7 @@ async fn what_is_no_list_of_metadata_is_none_that_is_compared() {
     is_given_up("whole objects", [of_kind("ConfigMapList")], whole, false).await;
     is_given_up("another list", [of_kind("NodeList")], "\"NodeList\"", false).await;
     let nothing = Attack { only: METADATA, ..list(r#"{"kind":"PartialObjectMetadataList","metadata":{}}"#) };
-    is_given_up("no items", [nothing], "the answer is not a list", false).await;
+    is_given_up("no items", [nothing], "the response is not a list", false).await;
     let malformed = Attack { only: METADATA, ..list(r#"{"kind":"PartialObjectMetadataList","items":[}"#) };
     is_given_up("malformed", [malformed], "malformed JSON", false).await;
     for code in ["406 Not Acceptable", "415 Unsupported Media Type", "400 Bad Request", "404 Not Found"] {

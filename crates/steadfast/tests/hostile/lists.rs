@@ -14,9 +14,9 @@ fn of(metadata: &str, items: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn another_document_is_no_empty_list() {
     survives("another list", list(r#"{"kind":"NodeList","metadata":{},"items":[]}"#), "\"NodeList\"").await;
-    survives("an object", list(r#"{"kind":"ConfigMap","metadata":{"name":"x"}}"#), "the answer is not a list").await;
-    survives("nothing", list("{}"), "the answer is not a list").await;
-    survives("metadata", list(r#"{"metadata":{}}"#), "the answer is not a list").await;
+    survives("an object", list(r#"{"kind":"ConfigMap","metadata":{"name":"x"}}"#), "the response is not a list").await;
+    survives("nothing", list("{}"), "the response is not a list").await;
+    survives("metadata", list(r#"{"metadata":{}}"#), "the response is not a list").await;
     survives("an array", list("[]"), "malformed JSON at byte 0").await;
     survives("a status", list(r#"{"kind":"Status","code":403,"reason":"Forbidden"}"#), "403 Forbidden").await;
     survives("an empty body", list(""), "ended early").await;
@@ -34,9 +34,13 @@ async fn pages_without_an_end_are_given_up() {
 
 /// What an informer has of one list, and what it asks for then.
 async fn takes(items: &str, version: &str) -> (Vec<String>, String, String) {
+    takes_list(&of(&format!(r#""resourceVersion":"{version}""#), items)).await
+}
+
+async fn takes_list(body: &str) -> (Vec<String>, String, String) {
     let _alone = ALONE.lock().await;
     let server = Server::default();
-    server.attack(Some(list(&of(&format!(r#""resourceVersion":"{version}""#), items))));
+    server.attack(Some(list(body)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("it starts");
@@ -52,6 +56,18 @@ async fn takes(items: &str, version: &str) -> (Vec<String>, String, String) {
 async fn a_version_is_sent_back_as_it_came_and_never_as_more_than_a_version() {
     let (_, watch, _) = takes("", r#"1&limit=0 \"\n"#).await;
     assert!(watch.contains("&resourceVersion=1%26limit%3D0%20%22%0A&"), "{watch}");
+}
+
+/// Go's `omitempty` leaves out empty items: kube-apiserver 1.30 does so with ValidatingAdmissionPolicies.
+#[tokio::test(start_paused = true)]
+async fn list_of_requested_kind_without_items_is_empty() {
+    let body = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"529"}}"#;
+    let (names, watch, _) = takes_list(body).await;
+    assert!(names.is_empty() && watch.contains("&resourceVersion=529&"), "{names:?} {watch}");
+    let unversioned = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{}}"#;
+    survives("no version", list(unversioned), "the response is not a list").await;
+    let other = r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"529"}}"#;
+    survives("another kind", list(other), "the response is not a list").await;
 }
 
 #[tokio::test(start_paused = true)]

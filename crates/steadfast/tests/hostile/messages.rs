@@ -86,7 +86,7 @@ async fn another_message_is_no_empty_list() {
     survives_in_protobuf("another list", list(&other), "\"NodeList\"").await;
     survives_in_protobuf("an object", list(&enveloped("ConfigMap", &object("a", &[]))), "is not a list").await;
     survives_in_protobuf("nothing", list(b"k8s\0"), "ended early").await;
-    survives_in_protobuf("no metadata", list(&enveloped("ConfigMapList", &[])), "the answer is not a list").await;
+    survives_in_protobuf("no metadata", list(&enveloped("ConfigMapList", &[])), "the response is not a list").await;
     survives_in_protobuf("JSON", list(b"{\"kind\":\"ConfigMapList\"}"), "malformed protobuf at byte 0").await;
     let status = [field(4, b"Forbidden"), vec![6 << 3, 0x93, 3]].concat();
     survives_in_protobuf("a status", list(&enveloped("Status", &status)), "403 Forbidden").await;

@@ -1,0 +1,75 @@
+//! A client that moves to a replica whose watch cache lags: what that costs, and how long.
+
+use std::time::Duration;
+
+use steadfast::Informer;
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_testing::{Held, InForm, WorldError};
+use tokio::time::{Instant, sleep};
+
+use super::world::{World, demand};
+
+/// A client of two replicas, whose informer has seen more than the second replica is going to serve from its cache.
+async fn ahead_of_the_second_replica() -> Result<(World, Informer<InForm>), WorldError> {
+    let world = World::of(ApiServer::builder().replicas(2), None).await?;
+    let informer = world.informer(0)?;
+    informer.wait_for_sync(Duration::from_secs(10)).await?;
+    world.server.faults().replica(1).lag(true);
+    world.update(0, "1")?;
+    sleep(Duration::from_secs(1)).await;
+    demand(value(&informer) == "1", || "the first replica shows the change".to_owned())?;
+    world.memory.network.send_to(1);
+    Ok((world, informer))
+}
+
+fn value(informer: &Informer<InForm>) -> String {
+    let snapshot = informer.snapshot();
+    let entry = snapshot.entry(Some("team-0"), "a");
+    entry.and_then(|entry| entry.object()).and_then(|object| object.value("value")).unwrap_or_default()
+}
+
+/// Waiting for a replica that never catches up once cost 71 s and 17 lists.
+#[tokio::test(start_paused = true)]
+async fn replica_that_never_catches_up_costs_one_retry_and_one_consistent_list() -> Result<(), WorldError> {
+    let (world, informer) = ahead_of_the_second_replica().await?;
+    let before = world.lists();
+    // The resumed watch has expired, so that a list is needed.
+    world.server.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    world.server.faults().replica(0).stop();
+    world.update(0, "2")?;
+    let moved = Instant::now();
+    while value(&informer) != "2" {
+        sleep(Duration::from_millis(50)).await;
+        demand(moved.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
+    }
+    let lists = world.lists() - before;
+    demand(moved.elapsed() < Duration::from_secs(15), || format!("{:?}", moved.elapsed()))?;
+    demand(lists == 3, || format!("{lists} lists: the relist, its retry and a consistent list were expected"))
+}
+
+/// A resumed watch on a lagging replica once cost a probe and a short list with every retry: ten requests in 30 s.
+#[tokio::test(start_paused = true)]
+async fn resumed_watch_waits_for_a_lagging_replica_without_lists() -> Result<(), WorldError> {
+    for (lag, most_probes, most_requests) in [(5, 1, 4), (30, 1, 8), (100, 3, 16)] {
+        let (world, informer) = ahead_of_the_second_replica().await?;
+        let before = world.server.requests().len();
+        let lists = world.lists();
+        world.server.faults().replica(0).stop();
+        world.update(0, "2")?;
+        sleep(Duration::from_secs(lag)).await;
+        world.server.faults().replica(1).lag(false);
+        let caught_up = Instant::now();
+        while value(&informer) != "2" || !informer.freshness().is_fresh() {
+            sleep(Duration::from_millis(50)).await;
+            demand(caught_up.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
+        }
+        let requests = world.server.requests();
+        let asked: Vec<_> = requests[before..].iter().filter(|request| request.verb != Verb::Other).collect();
+        let probes = asked.iter().filter(|request| request.verb == Verb::Probe).count();
+        let log =
+            || format!("{lag} s: {:#?}", asked.iter().map(|asked| (&asked.verb, &asked.query)).collect::<Vec<_>>());
+        demand(world.lists() == lists, log)?;
+        demand(probes <= most_probes && asked.len() <= most_requests, log)?;
+    }
+    Ok(())
+}
