@@ -1,6 +1,6 @@
 //! A real kubectl on `steadfast serve`: it creates, reads, applies, patches, labels, deletes and watches.
 //!
-//! Skipped, and said so, where there is no kubectl or none of a version whose words are known; see `docs/testing.md`.
+//! Skipped, and said so, where there is no kubectl or none of a version whose words are known; see `docs/development/testing.md`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! `steadfast watch` on a real kube-apiserver that is killed and comes back: its lines are judged by the checker, with
 //! a history that comes from the etcd itself.
 //!
-//! Skipped, and said so, where the reference is not built; see `docs/testing.md`.
+//! Skipped, and said so, where the reference is not built; see `docs/development/testing.md`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};

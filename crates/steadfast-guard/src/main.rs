@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Time says little on a machine that others use; the number of instructions is the same in each run. Each stage runs in
-//! a process of its own under valgrind's callgrind, which counts only while the stage itself is at work. `docs/testing.md`
+//! a process of its own under valgrind's callgrind, which counts only while the stage itself is at work. `docs/development/testing.md`
 //! says what the numbers depend on.
 
 mod baseline;

@@ -89,7 +89,7 @@ struct Undone {
 impl Reference {
     /// Starts an etcd, the history of it, and one API server.
     ///
-    /// `None`, with the reason printed, where the reference is not built: see `docs/testing.md`.
+    /// `None`, with the reason printed, where the reference is not built: see `docs/development/testing.md`.
     ///
     /// # Errors
     ///

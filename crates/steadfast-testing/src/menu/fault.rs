@@ -123,40 +123,40 @@ impl Fault {
     /// What goes wrong, in a line.
     pub const fn title(self) -> &'static str {
         match self {
-            Self::ServerAbsent => "server unreachable at the start, then there",
+            Self::ServerAbsent => "server unreachable at the start, then available",
             Self::ServerRestarts => "server restarts: every connection dies at once",
             Self::ConnectionReset => "reset in mid-stream, also within an object",
             Self::BlackHole => "black hole: packets vanish, both ways or one",
-            Self::IdleFlowDropped => "idle flow dropped in silence after 240 s",
-            Self::FrozenServer => "proxy alive and answering pings, server frozen",
+            Self::IdleFlowDropped => "idle flow dropped silently after 240 s",
+            Self::FrozenServer => "proxy alive and responding to pings, server frozen",
             Self::StalledStream => "one stream stalled on a healthy connection",
             Self::GoAway => "GOAWAY with streams open; a server at its limit of streams",
-            Self::WatchEnded => "watch ended in good order by the server",
+            Self::WatchEnded => "watch ended cleanly by the server",
             Self::AcceptAndClose => "connections accepted and closed at once",
             Self::HistoryCompacted => "history compacted: 410 as status, in the stream, as Gone or Expired",
             Self::RecreatedWhileCut => "deleted and recreated under one name during a cut",
             Self::DeletedWhileCut => "deleted during a cut",
             Self::ContinueTokenExpired => "continue token expires in mid-list",
             Self::VersionTooLarge => "resource version too large, in three spellings",
-            Self::LaggingReplica => "a lagging replica answers after a reconnect",
-            Self::StreamedListBroken => "initial events never end, or are refused or not known",
+            Self::LaggingReplica => "a lagging replica responds after a reconnect",
+            Self::StreamedListBroken => "initial events never end, or are rejected or unsupported",
             Self::NoBookmarks => "no bookmarks at all",
-            Self::EventsLost => "server loses events, deletions among them",
-            Self::EventsRepeated => "old events again after a resume",
+            Self::EventsLost => "server loses events, including deletions",
+            Self::EventsRepeated => "repeated old events after a resume",
             Self::ServerBusy => "429 or 503 with Retry-After, 500, 504",
             Self::CredentialsRotated => "401 after a while, credentials rotated",
-            Self::ResourceRefused => "403 for one resource; a definition missing, there, removed",
+            Self::ResourceRefused => "403 for one resource; a definition missing, present, removed",
             Self::UndecodableObject => "an object that does not decode, frames split anywhere, a huge object",
             Self::HugeList => "huge list",
             Self::SlowReader => "server closes the watch of a client that does not read",
-            Self::BadHandler => "handler panics, blocks for ever, or crawls",
-            Self::ShutdownWhileCut => "shutdown while cut off; requests after it; idle connections",
-            Self::WriteWhileCut => "write while cut off",
+            Self::BadHandler => "handler panics, blocks forever, or is slow",
+            Self::ShutdownWhileCut => "shutdown while disconnected; later requests; idle connections",
+            Self::WriteWhileCut => "write while disconnected",
             Self::HistoryRestored => "resource versions start again lower: a restore",
             Self::ClockJumps => "clock jumps on the client",
             Self::FrozenEtcd => "etcd frozen behind a live server",
-            Self::PermissionRemoved => "permission or served version gone before the objects are",
-            Self::SelectorChurn => "objects enter and leave a selector, again and again",
+            Self::PermissionRemoved => "permission or served version removed before the objects",
+            Self::SelectorChurn => "objects repeatedly enter and leave a selector",
         }
     }
 
@@ -164,8 +164,8 @@ impl Fault {
     pub const fn cannot_be_made(self) -> Option<&'static str> {
         match self {
             Self::ClockJumps => Some(
-                "the wall clock belongs to the whole machine, so no test of its own may set it; instead the lints of \
-                 the core forbid wall clocks, and `Environment`, the library's only source of time, has none",
+                "the wall clock belongs to the whole machine, so a test must not set it. Instead, lints forbid wall \
+                 clocks in the core, and `Environment`, the library's only source of time, has none",
             ),
             _ => None,
         }

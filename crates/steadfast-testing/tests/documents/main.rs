@@ -15,10 +15,15 @@ use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, config_map};
 
 /// The pages, where they are, and what is compiled of them.
-const PAGES: [(&str, &str, &str); 3] = [
+const PAGES: [(&str, &str, &str); 4] = [
     ("README.md", include_str!("../../../../README.md"), include_str!("snippets.rs")),
     ("docs/guide.md", include_str!("../../../../docs/guide.md"), include_str!("snippets.rs")),
     ("docs/guide-controllers.md", include_str!("../../../../docs/guide-controllers.md"), POOL),
+    (
+        "docs/testing.md",
+        include_str!("../../../../docs/testing.md"),
+        include_str!("../../../../examples/test_with_a_cut.rs"),
+    ),
 ];
 
 /// The example that is on the page about controllers, and is run by its own test.

@@ -9,28 +9,29 @@ use steadfast_testing::menu::{Fault, Findings, Ground, Scenario, Trouble, scenar
 use crate::play;
 
 const HEAD: &str = "\
-# The menu of faults, played
+# Faults and scenarios
 
-What is done to Steadfast, what it notices and when, and what that costs the server. The table is made from runs in
-virtual time, with the library's default settings and seed 0, by `cargo test -p steadfast-testing --test faults`, which
-fails where it is no longer true (`STEADFAST_REWRITE=1` writes it anew). `steadfast lab all` plays the same over TCP and
-TLS in real time; `steadfast lab --list F4` explains a scenario with its bounds.
+This page lists the faults that the tests inject, the detection and recovery times of Steadfast, and the cost for the server.
+`cargo test -p steadfast-testing --test faults` creates the table from runs in virtual time, with the library's default
+settings and seed 0. The test fails if the table is out of date; `STEADFAST_REWRITE=1` updates it. `steadfast lab all` runs the
+same scenarios over TCP and TLS in real time. `steadfast lab --list F4` explains a scenario with its bounds.
 
-- **Noticed**: from the fault to the first doubt in `freshness()`, reported to an observer that sees nothing else; in brackets
-  what it may be at most. `-` where no doubt has to arise, because nothing is missing that long.
-- **Recovered**: from the end of the fault (or from its beginning, where it does not end) until everything is there and
-  fresh; in brackets what it may be at most.
-- **LISTs**, **WATCHes**, **probes**, **bytes**: what the server was asked for from the first fault on, by all informers of
-  the scenario together. LISTs are full transfers, streamed ones and attempts included; 0 wherever resuming is possible.
+- **Held to**: the clauses of [the contract](contract.md) that the scenario checks.
+- **Noticed**: time from the fault to the first doubt in `freshness()`, with the maximum in brackets. `-` if no doubt is
+  required because nothing is missing for that long.
+- **Recovered**: time from the end of the fault until the cache is complete and fresh, with the maximum in brackets. For a fault
+  that does not end, the time starts with the fault.
+- **LISTs**, **WATCHes**, **probes**, **bytes**: requests and traffic from the first fault on, for all informers of the scenario
+  together. LISTs are full transfers, including streamed lists and failed attempts. Their number is 0 if resuming is possible.
 
-Every run is judged by the checker of [the contract](contract.md) too: no change lost, none delivered twice, none out of order.
+The checker of the contract also judges every run: no change is lost, delivered twice or out of order.
 
 | fault | scenario | held to | noticed | recovered | LISTs | WATCHes | probes | bytes |
 |---|---|---|---|---|--:|--:|--:|--:|
 ";
 
 const SCENARIOS: &str = "
-## What each scenario is
+## Scenarios
 
 ";
 
@@ -86,15 +87,15 @@ fn the_document_says_what_a_fresh_run_gives() -> Result<(), Trouble> {
             }
         }
     }
-    let document = format!("{document}{summaries}\n## What cannot be made\n\n{missing}");
+    let document = format!("{document}{summaries}\n## Not testable\n\n{missing}");
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md");
     if std::env::var("STEADFAST_REWRITE").is_ok() {
         std::fs::write(&path, &document)?;
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     for (line, (is, was)) in document.lines().zip(written.lines()).enumerate() {
-        assert_eq!(is, was, "line {} of docs/faults.md; STEADFAST_REWRITE=1 writes it anew", line + 1);
+        assert_eq!(is, was, "line {} of docs/faults.md; STEADFAST_REWRITE=1 updates it", line + 1);
     }
-    assert_eq!(document.len(), written.len(), "docs/faults.md ends elsewhere; STEADFAST_REWRITE=1 writes it anew");
+    assert_eq!(document.len(), written.len(), "docs/faults.md ends elsewhere; STEADFAST_REWRITE=1 updates it");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The conformance suite: scenarios of informers that are played on any server, and judged by the checker of the contract.
 //!
 //! `STEADFAST_SERVER` says on which: the embedded one, which is the default, `reference`, or a kubeconfig; see
-//! `docs/testing.md`. A scenario that cannot be played on a server says so, and `played.rs` asserts which these are.
+//! `docs/development/testing.md`. A scenario that cannot be played on a server says so, and `played.rs` asserts which these are.
 
 mod changes;
 mod clients;

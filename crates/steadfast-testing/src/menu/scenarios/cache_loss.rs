@@ -27,8 +27,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "apiserver-restart",
         faults: &[Fault::ServerRestarts],
         source: Source::InformerCacheLoss,
-        summary: "The server restarts under fifty informers on one HTTP/2 connection, with changes meanwhile and an \
-                empty watch window. All are fresh again with at most one full transfer each, at most four at once.",
+        summary: "The server restarts under fifty informers on one HTTP/2 connection. Objects change during the \
+                restart, and the watch window is empty. All informers are fresh again with at most one full transfer \
+                each, at most four at once.",
         clauses: "C2, R4, R5",
         bounds: Bounds::NONE.notice(2).recover(8).lists(INFORMERS),
         seconds: 4,
@@ -38,8 +39,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "replica-change",
         faults: &[Fault::ServerRestarts],
         source: Source::InformerCacheLoss,
-        summary: "One of two replicas stops under fifty informers, and a balancer sends them to the other one, which \
-                holds their versions. All go on from where they were, without a single list.",
+        summary: "One of two replicas stops under fifty informers, and a balancer sends them to the other replica, \
+                which has their versions. All watches resume without a list.",
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 1,
@@ -49,8 +50,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "dead-connection",
         faults: &[Fault::ServerRestarts, Fault::BlackHole],
         source: Source::InformerCacheLoss,
-        summary: "The server restarts and each request after that is answered; then packets vanish without a word. The \
-                dead connection is noticed within 15 s, and no request is ever put on it again.",
+        summary: "The server restarts and then responds to every request. Afterwards packets vanish without an error. \
+                The dead connection is detected within 15 s and receives no further request.",
         clauses: "R1, R4, R5",
         bounds: Bounds::NONE.notice(15).recover(10).lists(1),
         seconds: 12,
@@ -60,9 +61,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "time-travel",
         faults: &[Fault::LaggingReplica],
         source: Source::InformerCacheLoss,
-        summary: "The replica in use stops, and the one that takes over lags behind what was seen, once at a resume and \
-                once at a relist. Neither the cache nor a handler goes back, and all is there once the replica has \
-                caught up.",
+        summary: "The current replica stops, and its successor lags behind the cache, once at a resume and once at a \
+                relist. Neither the cache nor a handler goes back. The cache is complete when the replica has caught \
+                up.",
         clauses: "C3, C4, R5",
         bounds: Bounds::NONE.recover(10),
         seconds: 6,
@@ -72,8 +73,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-events-for-a-while",
         faults: &[],
         source: Source::InformerCacheLoss,
-        summary: "Behind a connection that answers pings the server freezes, with a period of one second. Freshness \
-                tells it within two periods, and what changed meanwhile arrives when the server thaws.",
+        summary: "The server behind a connection that responds to pings freezes, with a period of one second. \
+                Freshness reports this within two periods, and changes in the meantime arrive when the server \
+                resumes.",
         clauses: "C10, R2",
         bounds: Bounds::NONE.notice(3).recover(10).lists(0),
         seconds: 8,

@@ -32,9 +32,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "goaway",
         faults: &[Fault::GoAway],
         source: Source::Menu,
-        summary: "130 watches run against a server that allows 100 streams a connection, and all connections are told to \
-                go away, three times, while requests go on. No request waits behind a watch, all watches move, and \
-                nothing is listed.",
+        summary: "130 watches run against a server that allows 100 streams per connection. All connections receive \
+                GOAWAY three times, while requests continue. No request waits behind a watch, all watches move, and \
+                there is no list.",
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 4,
@@ -44,8 +44,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frames-split",
         faults: &[Fault::UndecodableObject],
         source: Source::Menu,
-        summary: "All bodies come in pieces of seven bytes, and then of 4,999 with one object of a megabyte, cut \
-                within characters too. Everything arrives as it is, without a list more.",
+        summary: "All bodies arrive in pieces of seven bytes, and then of 4,999 bytes with one object of a megabyte, \
+                also split within characters. Every object arrives unchanged, without an additional list.",
         clauses: "C11, R8",
         bounds: Bounds::NONE.recover(10).lists(1),
         seconds: 5,
@@ -55,8 +55,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "slow-reader",
         faults: &[Fault::SlowReader],
         source: Source::Menu,
-        summary: "The server gives up any client that leaves fifty events unread, and a handler is stuck while thousands \
-                come. The socket is read all the same, and the one watch lives on.",
+        summary: "The server disconnects any client that leaves fifty events unread, and a handler is stuck while \
+                thousands of events arrive. The socket is still read, and the single watch stays open.",
         clauses: "C8, R4",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 5,
@@ -66,8 +66,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "unread-streams",
         faults: &[Fault::SlowReader],
         source: Source::Menu,
-        summary: "Twenty watches of kube's own run on the informers' connection, with megabytes for each, and nobody reads \
-                them for minutes. No change of the informers' is late, no request beside them waits, and nothing is in \
+        summary: "Twenty watches of kube run on the informers' connection, each with megabytes that the program does \
+                not read for minutes. No change of the informers is late, no other request waits, and no cache is in \
                 doubt.",
         clauses: "C8, C10",
         bounds: Bounds::NONE.recover(2).lists(0),
@@ -78,8 +78,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "bad-handlers",
         faults: &[Fault::BadHandler],
         source: Source::Menu,
-        summary: "One handler panics at every call, one never returns, one takes a second each time, beside one that is \
-                well. That one hears everything at once, and what waits for the others is bounded by the objects.",
+        summary: "One handler panics at every call, one never returns, one takes a second per call, and one is \
+                healthy. The healthy handler receives every event immediately. The number of pending events of the \
+                others is limited by the number of objects.",
         clauses: "C5, C7, C8",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 10,
@@ -89,8 +90,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "selector-churn",
         faults: &[Fault::SelectorChurn],
         source: Source::Menu,
-        summary: "Objects enter and leave a selector again and again, while watched and while cut off. Each stay is delivered \
-                as one, and no leaving is called a deletion.",
+        summary: "Objects enter and leave a selector repeatedly, while watched and while disconnected. Each stay is \
+                delivered as one, and no exit is reported as a deletion.",
         clauses: "C1, C2",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 2,

@@ -25,8 +25,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-server-at-sync",
         faults: &[Fault::ServerAbsent],
         source: Source::FailureScenarios(1),
-        summary: "No server runs while a program waits for its first sync. The wait ends at its deadline and names what \
-                is missing and why, and the sync follows as soon as the server is there.",
+        summary: "No server runs while a program waits for its first sync. The wait ends at its deadline with an \
+                error that names the missing caches and the reason. The sync follows when the server is available.",
         clauses: "C9, C10, R6",
         bounds: Bounds::NONE.recover(3),
         seconds: 2,
@@ -36,8 +36,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "request-after-shutdown",
         faults: &[],
         source: Source::FailureScenarios(2),
-        summary: "The informers are shut down and the client is used on, before and after its idle connections were \
-                closed. The watches end, the connections close, and every request is answered.",
+        summary: "The informers are shut down and the program continues to use the client, before and after its idle \
+                connections were closed. The watches end, the connections close, and every request succeeds.",
         clauses: "R10",
         bounds: Bounds::NONE,
         seconds: 2,
@@ -47,9 +47,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "idle-after-shutdown",
         faults: &[Fault::ShutdownWhileCut],
         source: Source::Menu,
-        summary: "The informers are shut down and the client is used on, before and after its idle connections were \
-                closed, by default after 60 s. The watches end, the connections close before the server closes them, \
-                and every request is answered.",
+        summary: "The informers are shut down and the program continues to use the client, before and after its idle \
+                connections were closed, by default after 60 s. The watches end, the client closes its connections \
+                before the server does, and every request succeeds.",
         clauses: "R10",
         bounds: Bounds::NONE,
         seconds: 65,
@@ -59,8 +59,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "shutdown-while-cut",
         faults: &[Fault::ShutdownWhileCut],
         source: Source::FailureScenarios(3),
-        summary: "The informers are shut down while the server is cut off, once with connections refused and once with \
-                packets swallowed. Both shutdowns are prompt and no attempt follows.",
+        summary: "The informers are shut down while the server is unreachable, once with refused connections and once \
+                with dropped packets. Both shutdowns are prompt, and no attempt follows.",
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
         seconds: 2,
@@ -70,9 +70,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "create-while-cut",
         faults: &[],
         source: Source::FailureScenarios(4),
-        summary: "An object is created while the server is cut off, once with connections refused and once with packets \
-                swallowed. Both end within the deadline with an error that names server and cause, and nothing is \
-                created twice.",
+        summary: "An object is created while the server is unreachable, once with refused connections and once with \
+                dropped packets. Both requests end within the deadline with an error that names server and cause, and \
+                no object is created twice.",
         clauses: "R10",
         bounds: Bounds::NONE.notice(2).recover(15).lists(0),
         seconds: 3,
@@ -82,8 +82,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "write-while-cut",
         faults: &[Fault::WriteWhileCut],
         source: Source::Menu,
-        summary: "The same with the deadline that a program has which chooses nothing. Both writes end within 30 s with an \
-                error that names server and cause, and nothing is created twice.",
+        summary: "An object is created while the server is unreachable, with the default deadlines. Both requests end \
+                within 30 s with an error that names server and cause, and no object is created twice.",
         clauses: "C12, R1, R10",
         bounds: Bounds::NONE.notice(2).recover(15).lists(0),
         seconds: 20,
@@ -93,8 +93,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "recreate-while-cut",
         faults: &[Fault::RecreatedWhileCut],
         source: Source::FailureScenarios(5),
-        summary: "An object is deleted and created anew during a cut, and the history between is compacted. Two \
-                informers tell the end of the old one and the beginning of the new one, not an update.",
+        summary: "An object is deleted and recreated during a network cut, and the history in between is compacted. \
+                Two informers deliver the deletion of the old object and the addition of the new one, not an update.",
         clauses: "C1, C2, R5",
         bounds: Bounds::NONE.notice(2).recover(5).lists(2),
         seconds: 1,

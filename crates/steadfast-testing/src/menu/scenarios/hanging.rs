@@ -31,9 +31,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "hanging-lists",
     faults: &[Fault::ResourceRefused],
     source: Source::Menu,
-    summary: "Lists of eight resources are not answered, and end with 500 after 29 s, as where a conversion webhook is dead. \
-            Config maps sync, are listed again after an expiry and stay fresh as if nothing were wrong, and the eight \
-            sync when the webhook is back.",
+    summary: "Lists of eight resources hang and end with 500 after 29 s, as with a dead conversion webhook. Config \
+            maps sync, relist after an expiry and stay fresh without a delay. The eight resources sync when the \
+            webhook recovers.",
     clauses: "C9, R5, R7",
     bounds: Bounds::NONE.recover(10),
     seconds: 80,

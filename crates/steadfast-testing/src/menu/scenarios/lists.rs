@@ -21,9 +21,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "streamed-list-broken",
         faults: &[Fault::StreamedListBroken],
         source: Source::Menu,
-        summary: "On four servers the initial events have no end, end without their annotation, are refused, or are taken \
-                for a plain watch. Pages take their place within 30 s of the last progress, and the next informer asks \
-                for pages at once.",
+        summary: "On four servers the initial events never end, end without their annotation, are rejected, or are \
+                treated as a plain watch. Pages replace them within 30 s of the last progress. The next informer \
+                requests pages immediately.",
         clauses: "C9, R3",
         bounds: Bounds::NONE.recover(33).lists(12),
         seconds: 65,
@@ -33,7 +33,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "continue-token-expired",
         faults: &[Fault::ContinueTokenExpired],
         source: Source::Menu,
-        summary: "A list in pages cannot go on, because its continue token has expired when the second page is requested. It is complete in the end, without a mix of old and new.",
+        summary: "The continue token of a paged list has expired when the second page is requested. The list \
+                completes, without a mix of old and new state.",
         clauses: "C2, C9, C11, R3, R5",
         bounds: Bounds::NONE.recover(20).lists(4),
         seconds: 15,
@@ -43,8 +44,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "huge-list",
         faults: &[Fault::HugeList],
         source: Source::Menu,
-        summary: "Thousands of objects are listed, and listed again because the version expired, while readers read. \
-                Readers see all of them all the time, and the second list is one transfer.",
+        summary: "Thousands of objects are listed, and listed again after the version expired, with concurrent \
+                readers. Readers see all objects at any time, and the second list is one transfer.",
         clauses: "C2, C11, R5, R9",
         bounds: Bounds::NONE.recover(30).lists(1),
         seconds: 20,

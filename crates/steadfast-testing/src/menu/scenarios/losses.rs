@@ -22,9 +22,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-bookmarks",
         faults: &[Fault::NoBookmarks],
         source: Source::Menu,
-        summary: "The server sends no bookmarks, as aggregated ones do not, and nothing changes for two and a half \
-                periods. Probes prove what bookmarks would have, no watch is opened anew, and the first change arrives \
-                at once.",
+        summary: "The server sends no bookmarks, as some aggregated servers do, and nothing changes for two and a \
+                half periods. Probes are proofs instead of bookmarks. No watch is reopened, and the first change \
+                arrives immediately.",
         clauses: "C10, R2",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 150,
@@ -34,8 +34,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "events-lost",
         faults: &[Fault::EventsLost],
         source: Source::Menu,
-        summary: "The server sends a change, a deletion and a creation to nobody, and bookmarks say that nothing is \
-                missing. With the audit on, each minute here, what was lost is found and reported within one of its periods.",
+        summary: "The server sends a change, a deletion and a creation to no watch, and its bookmarks hide the loss. \
+                An audit, here every minute, detects and reports each lost event within one audit period.",
         clauses: "C2, C11, R12",
         bounds: Bounds::NONE.recover(AUDIT.as_secs() + 10),
         seconds: 65,

@@ -18,9 +18,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "deep-and-huge",
     faults: &[Fault::UndecodableObject],
     source: Source::Menu,
-    summary: "Of five objects one comes nested 200 levels deep and one above the limit, in a watch, in initial events and \
-            in pages, and both are changed, deleted and created again. They alone are unknown and named, their ends are \
-            told, and nobody lists because of them.",
+    summary: "Of five objects, one is nested 200 levels deep and one is above the limit, in a watch, in initial \
+            events and in pages. Both are changed, deleted and recreated. Only these two are unknown and named, their \
+            deletions are delivered, and they cause no list.",
     clauses: "C2, C11, R8",
     bounds: Bounds::NONE.recover(2).lists(2),
     seconds: 2,

@@ -23,8 +23,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "watch-closed",
         faults: &[Fault::WatchEnded],
         source: Source::WatchPitfalls,
-        summary: "The server ends the watch in good order, ten times over. The stream of events goes on each time, \
-                without a list and without a change lost.",
+        summary: "The server ends the watch cleanly, ten times. The event stream continues each time, without a list \
+                and without a lost change.",
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 1,
@@ -34,8 +34,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "connection-killed",
         faults: &[Fault::ConnectionReset],
         source: Source::WatchPitfalls,
-        summary: "The connection is reset in the middle of an object, again and again, while objects change. The watch \
-                goes on from where it was, without a list, and nothing is lost or delivered twice.",
+        summary: "The connection is reset repeatedly in the middle of an object, while objects change. The watch \
+                resumes without a list, and no event is lost or delivered twice.",
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 1,
@@ -45,8 +45,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-spin",
         faults: &[Fault::AcceptAndClose],
         source: Source::WatchPitfalls,
-        summary: "For four seconds every connection is accepted and closed at once. The attempts stay few, and the \
-                watch is back soon after.",
+        summary: "For four seconds every connection is accepted and closed immediately. The number of attempts stays \
+                small, and the watch recovers soon afterwards.",
         clauses: "R6",
         bounds: Bounds::NONE.notice(2).recover(5).lists(0),
         seconds: 6,
@@ -56,9 +56,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "events-in-the-gap",
         faults: &[Fault::DeletedWhileCut],
         source: Source::WatchPitfalls,
-        summary: "Objects are created, changed, deleted and recreated while the watch is cut, once with the history \
-                kept and once with it compacted. The first gap costs no list, the second one, and every deletion is \
-                told.",
+        summary: "Objects are created, changed, deleted and recreated while the watch is disconnected, once with the \
+                history kept and once with it compacted. The first gap costs no list, the second gap one, and every \
+                deletion is delivered.",
         clauses: "C1, C2, R4, R5",
         bounds: Bounds::NONE.notice(2).recover(3).lists(1),
         seconds: 1,
@@ -68,8 +68,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "quiet-for-long",
         faults: &[],
         source: Source::WatchPitfalls,
-        summary: "Nothing changes for so long that the server ends idle watches several times. No doubt worth the name \
-                arises, and the first change after the silence arrives at once.",
+        summary: "Nothing changes for a long time, and the server ends idle watches several times. No significant \
+                doubt arises, and the first change after the silence arrives immediately.",
         clauses: "C10, R4",
         bounds: Bounds::NONE.lists(0),
         seconds: 10,
@@ -79,8 +79,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "stop-when-told",
         faults: &[],
         source: Source::WatchPitfalls,
-        summary: "A watch is to stop while it waits between attempts, and another while its packets are swallowed. \
-                Both end at once, and so does the stream of events.",
+        summary: "One watch is stopped between attempts, and another while its packets are dropped. Both end \
+                immediately, and so does the event stream.",
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
         seconds: 2,
@@ -90,8 +90,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "undecodable-object",
         faults: &[Fault::UndecodableObject],
         source: Source::WatchPitfalls,
-        summary: "One object comes with a field of the wrong type, in the watch and in a list. It alone is unknown and \
-                named as such, the others go on, and it is known again with its next good state.",
+        summary: "One object has a field of the wrong type, in the watch and in a list. Only that object is unknown \
+                and is named, and all others continue. It is known again with its next valid state.",
         clauses: "C3, C11, R8",
         bounds: Bounds::NONE.recover(2).lists(1),
         seconds: 1,

@@ -32,8 +32,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "server-busy",
         faults: &[Fault::ServerBusy],
         source: Source::Menu,
-        summary: "Watches are answered with 429 and 503 with Retry-After, with 500 and with 504, and once with a \
-                Retry-After of an hour. What is requested is waited for, a minute at most, and nothing is listed.",
+        summary: "The server responds to watches with 429 and 503 with Retry-After, with 500 and with 504, and once \
+                with a Retry-After of an hour. The informer honours each delay, up to a minute, and does not list.",
         clauses: "R4, R6, R11",
         bounds: Bounds::NONE.recover(67).lists(0),
         seconds: 75,
@@ -43,8 +43,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "credentials-refused",
         faults: &[Fault::CredentialsRotated],
         source: Source::Menu,
-        summary: "After a while the server answers 401 to the only token that there is. The cache is called failed, names \
-                the cause without the token, stays readable, and goes on without a list when the token is taken again.",
+        summary: "After some time the server responds 401 to the only token. The cache is failed, names the cause \
+                without the token, and stays readable. It resumes without a list when the server accepts the token \
+                again.",
         clauses: "C2, C10, R4, R6",
         bounds: Bounds::NONE.notice(2).recover(9).lists(0),
         seconds: 15,
@@ -54,8 +55,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "resource-refused",
         faults: &[Fault::ResourceRefused],
         source: Source::Menu,
-        summary: "Secrets are forbidden, and widgets are not defined, then are, then are removed with all there are. \
-                Config maps know nothing of it, what is missing is named, and widgets come and go with their definition.",
+        summary: "Secrets are forbidden. Widgets are first undefined, then defined, then removed with all their \
+                objects. Config maps are not affected, the missing resources are named, and widgets follow their \
+                definition.",
         clauses: "C2, C9, R6, R7",
         bounds: Bounds::NONE.recover(9),
         seconds: 25,
@@ -65,9 +67,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "refused-by-verb",
         faults: &[Fault::ResourceRefused],
         source: Source::Menu,
-        summary: "On three servers that serve lists, streamed lists and watches are forbidden, or are answered with 405 or \
-                500. The cache is listed every so often in place of a watch, here every 3 s, says so and \
-                why, tells a deletion by its next list, and is watched again when the server allows it.",
+        summary: "Three servers serve lists, but reject streamed lists and watches as forbidden, with 405 or with \
+                500. The informer polls by lists instead, here every 3 s, and reports this with the reason. A \
+                deletion is delivered with the next list. The watch resumes when the server allows it.",
         clauses: "C2, C9, C10, R3, R6",
         bounds: Bounds::NONE.recover(9).lists(36),
         seconds: 45,
@@ -77,9 +79,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "permission-removed",
         faults: &[Fault::PermissionRemoved],
         source: Source::Menu,
-        summary: "Permission to see config maps goes before they do, and so does the served version of widgets. Nothing is \
-                inferred from 403 and 404: both caches are called failed and stay readable, and what was deleted \
-                meanwhile is told when they are served again.",
+        summary: "Permission to read config maps is removed before the objects, and so is the served version of \
+                widgets. 403 and 404 imply no deletion: both caches are failed and stay readable. Deletions in the \
+                meantime are delivered when the resources are served again.",
         clauses: "C2, C10, R7",
         bounds: Bounds::NONE.notice(2).recover(9).lists(2),
         seconds: 20,

@@ -24,9 +24,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "black-hole",
         faults: &[Fault::BlackHole],
         source: Source::Menu,
-        summary: "Packets vanish and nobody notices: both ways, then only those to the server, then only those to the \
-                client. Each time the informer doubts within 15 s, and goes on where it was, without a list, when they \
-                pass again.",
+        summary: "Packets vanish without an error: in both directions, then only to the server, then only to the \
+                client. Each time the informer is in doubt within 15 s. It resumes without a list when packets pass \
+                again.",
         clauses: "C10, R1, R4",
         bounds: Bounds::NONE.notice(15).recover(20).lists(0),
         seconds: 45,
@@ -36,9 +36,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "idle-flow-dropped",
         faults: &[Fault::IdleFlowDropped],
         source: Source::Menu,
-        summary: "Something between forgets flows on which nothing passed for 240 s, and lets what follows vanish. Nothing \
-                changes for five minutes, and the first change after that arrives at once: no flow was ever idle that \
-                long.",
+        summary: "A middlebox forgets flows after 240 s without traffic and drops later packets. Nothing changes for \
+                five minutes, and the first change after that arrives immediately: no flow was idle for that long.",
         clauses: "C10, R1, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 300,
@@ -48,8 +47,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frozen-server",
         faults: &[Fault::FrozenServer],
         source: Source::Menu,
-        summary: "Connections live and pings are answered, but the server behind them is frozen. A question that is not \
-                answered makes the cache suspect and then stale, and no list follows when the server thaws.",
+        summary: "Connections are alive and pings are acknowledged, but the server behind them is frozen. A request \
+                without a response makes the cache suspect and then stale. No list follows when the server resumes.",
         clauses: "C10, R2, R2a, R4",
         bounds: Bounds::NONE.notice(15).recover(15).lists(0),
         seconds: 135,
@@ -59,8 +58,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frozen-etcd",
         faults: &[Fault::FrozenEtcd],
         source: Source::Menu,
-        summary: "The store behind a live server is frozen, and bookmarks with an equal version go on. They are no \
-                proof, the cache is suspect and then stale, and no list follows when the store moves again.",
+        summary: "The etcd behind a live server is frozen, and bookmarks with an equal version continue. They are not \
+                proofs. The cache is suspect and then stale, and no list follows when etcd resumes.",
         clauses: "C10, R2, R4",
         bounds: Bounds::NONE.notice(PROBED).recover(15).lists(0),
         seconds: 135,
@@ -70,8 +69,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "stalled-stream",
         faults: &[Fault::StalledStream],
         source: Source::Menu,
-        summary: "One of two watches on a healthy connection falls silent and stays so. What it held back comes by a \
-                second watch, opened on another connection, within two periods, and the other one is left alone.",
+        summary: "One of two watches on a healthy connection stalls permanently. A second watch, opened on another \
+                connection, delivers the missing events within two periods. The other watch is not affected.",
         clauses: "C10, C11, R2",
         bounds: Bounds::NONE.recover(120).lists(0),
         seconds: 75,
@@ -81,8 +80,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "quiet-and-healthy",
         faults: &[],
         source: Source::Menu,
-        summary: "Nothing changes for five minutes and nothing is wrong. The cache is fresh all the time, and no watch is \
-                opened anew because of the silence.",
+        summary: "Nothing changes for five minutes on a healthy server. The cache stays fresh, and no watch is \
+                reopened because of the silence.",
         clauses: "C10, R2",
         bounds: Bounds::NONE.lists(0),
         seconds: 300,

@@ -23,9 +23,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "version-expired",
         faults: &[Fault::HistoryCompacted],
         source: Source::Menu,
-        summary: "The version that a watch resumes from is no longer held, said as an HTTP status and in the stream, as \
-                Expired and as Gone, and once because the history is really compacted. Each costs one list and no \
-                more, and every deletion is delivered.",
+        summary: "The server no longer has the version that a watch resumes from. It responds as an HTTP status and \
+                in the stream, with Expired and with Gone, and once after a real compaction. Each case costs exactly \
+                one list, and every deletion is delivered.",
         clauses: "C2, C3, R5",
         bounds: Bounds::NONE.recover(3).lists(5),
         seconds: 10,
@@ -35,9 +35,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "version-too-large",
         faults: &[Fault::VersionTooLarge],
         source: Source::Menu,
-        summary: "The replica that answers has not reached the version requested, and says so in three spellings, to \
-                the watch that resumes and to the list that follows. The informer waits and lists once more, and \
-                nothing goes back.",
+        summary: "The responding replica has not reached the requested version. It reports this in three spellings, \
+                to the resuming watch and to the following list. The informer waits and lists once more, and no state \
+                goes back.",
         clauses: "C4, R5",
         bounds: Bounds::NONE.recover(15).lists(12),
         seconds: 15,
@@ -47,8 +47,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "events-repeated",
         faults: &[Fault::EventsRepeated],
         source: Source::Menu,
-        summary: "After each resume the server sends the last three events again, deletions among them. No handler hears \
-                them twice, and nothing goes back.",
+        summary: "After each resume the server sends the last three events again, including deletions. No handler \
+                receives them twice, and no state goes back.",
         clauses: "C3, C4, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 1,
@@ -58,9 +58,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "history-restored",
         faults: &[Fault::HistoryRestored],
         source: Source::Menu,
-        summary: "The server is restored from a backup, so that its versions start again lower, and it takes a watch from \
-                a version that it has not reached. A probe proves the new epoch, one list follows, and objects that \
-                live on are not told as deleted.",
+        summary: "The server is restored from a backup, so its versions start again lower. It accepts a watch from a \
+                version that it has not reached. A probe proves the new epoch, one list follows, and surviving \
+                objects are not reported as deleted.",
         clauses: "C1, C4, R5",
         bounds: Bounds::NONE.notice(2).recover(8).lists(1),
         seconds: 8,
