@@ -13,7 +13,6 @@ use super::contestant::{self, Resource};
 use super::machine::Setting;
 use super::place::Place;
 use super::process::{Process, succeed};
-use super::report;
 use super::request::RunArgs;
 use super::results::{Outcomes, Results};
 use super::session::Session;
@@ -63,13 +62,9 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
                 place.say(&format!("{}: {error}", contestant.name));
                 outcomes.failed(contestant.name, args.real_size, &error.to_string());
             }
+            results.keep_real(&outcomes, &place.out)?;
         }
-        results.real = Some(outcomes);
-        results.write(&place.out)?;
-        report::write_files(results, &place.out)?;
-        outcomes = results.real.take().ok_or("just put there")?;
     }
-    results.real = Some(outcomes);
     drop(server);
     let _ = std::fs::remove_dir_all(&folder);
     Ok(())

@@ -11,7 +11,6 @@ use super::machine::{Setting, available_memory};
 use super::number::number;
 use super::place::Place;
 use super::process::{Process, control};
-use super::report;
 use super::request::RunArgs;
 use super::results::{Outcomes, Results};
 use super::session::Session;
@@ -37,14 +36,8 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     for &size in &args.sizes {
         let rounds = if size < LARGE { args.rounds } else { args.large_rounds };
         let plan = Plan { size, rounds, events: if size == most { args.events } else { 0 } };
-        plan.run(&chosen, &data, place, &mut outcomes).await?;
-        // What is there is kept, should a later size fail or the run be cut.
-        results.replayed = Some(outcomes);
-        results.write(&place.out)?;
-        report::write_files(results, &place.out)?;
-        outcomes = results.replayed.take().ok_or("just put there")?;
+        plan.run(&chosen, &data, place, (&mut outcomes, results)).await?;
     }
-    results.replayed = Some(outcomes);
     Ok(())
 }
 
@@ -62,7 +55,7 @@ impl Plan {
         chosen: &[&'static Contestant],
         data: &Path,
         place: &Place,
-        outcomes: &mut Outcomes,
+        (outcomes, results): (&mut Outcomes, &mut Results),
     ) -> Result<(), Trouble> {
         let kubeconfig = place.out.join("kubeconfig-replayed");
         let (_server, address) = Process::serve(self.size, data, &kubeconfig).await?;
@@ -94,6 +87,7 @@ impl Plan {
                     place.say(&format!("{}: {error}", contestant.name));
                     outcomes.failed(contestant.name, self.size, &error.to_string());
                 }
+                results.keep_replayed(outcomes, &place.out)?;
                 if self.size >= LARGE && begun.elapsed() > SLOW {
                     slow.push(contestant.name);
                 }

@@ -163,9 +163,8 @@ impl World {
         }
         if let Known::Listed { .. } = known {
             // What a list shows to have ended comes before everything else that it shows.
-            expected.sort_by_key(|line| match line.contains(": Deleted ") {
-                true => usize::from(line.ends_with("left the handler's filter")),
-                false => 2,
+            expected.sort_by_key(|line| {
+                if line.contains(": Deleted ") { usize::from(line.ends_with("left the handler's filter")) } else { 2 }
             });
         }
         expected

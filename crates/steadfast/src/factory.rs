@@ -629,12 +629,12 @@ impl<K: Kept> InformerBuilder<'_, K> {
                 let (resource, scope) = (self.collection.name().to_owned(), self.scope.to_string());
                 return Err(InformerError::Conflict { resource, scope, differences });
             }
-            if let Some(informer) = running.informer.downcast_ref::<Informer<K>>() {
-                if let Some(share) = running.share.upgrade().or_else(|| informer.owner().new_share()) {
-                    self.notes.into_iter().for_each(|callback| informer.shared().on_note(callback));
-                    running.share = Arc::downgrade(&share);
-                    return Ok(informer.with_share(share));
-                }
+            if let Some(informer) = running.informer.downcast_ref::<Informer<K>>()
+                && let Some(share) = running.share.upgrade().or_else(|| informer.owner().new_share())
+            {
+                self.notes.into_iter().for_each(|callback| informer.shared().on_note(callback));
+                running.share = Arc::downgrade(&share);
+                return Ok(informer.with_share(share));
             }
         }
         #[cfg(feature = "checkpoint")]

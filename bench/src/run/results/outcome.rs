@@ -8,7 +8,7 @@ use crate::run::contestant::{Contestant, Resource, Team};
 use crate::run::machine::Setting;
 
 /// All figures of a part.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Outcomes {
     pub(in crate::run) setting: Setting,
     pub(in crate::run) seconds: u64,
@@ -19,7 +19,7 @@ pub(in crate::run) struct Outcomes {
 }
 
 /// One measurement of one contestant, in all rounds.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Figure {
     pub(in crate::run) contestant: String,
     pub(in crate::run) team: Team,
@@ -31,7 +31,7 @@ pub(in crate::run) struct Figure {
 }
 
 /// One that could not be measured.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Failure {
     pub(in crate::run) contestant: String,
     pub(in crate::run) size: usize,

@@ -95,7 +95,7 @@ impl Asker {
     /// Checks that a document is the list that was requested; any other document could pass for an empty list.
     ///
     /// A list without `items` is empty if it has the requested list's kind and a version: Go servers omit an empty
-    /// `items` where the type has `omitempty` (kube-apiserver 1.30, ValidatingAdmissionPolicyList).
+    /// `items` where the type has `omitempty` (kube-apiserver 1.30, `ValidatingAdmissionPolicyList`).
     pub(crate) fn check_list(
         &self,
         kind: Option<&str>,
