@@ -82,15 +82,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             faults.goaway();
             "goaway"
         }
-        Fault::WatchEnded if on => {
-            // Once per watch, with a version that no object has reached.
-            let name = name(random.draw() % NAMES);
-            let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
-            let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
-            faults.answer_with(rule().verb(Verb::Watch).times(2), Answer::ErrorObject(object));
-            faults.end_watches();
-            "errors without a status"
-        }
+        Fault::WatchEnded if on => end_with_errors(&faults, random),
         Fault::WatchEnded => {
             faults.end_watches();
             "end of watches"
@@ -159,6 +151,16 @@ fn answer_too(faults: &Faults, on: bool, rule: RequestRule, answer: Answer) {
         faults.answer_with(RequestRule::any().verb(Verb::State).times(1), answer.clone());
     }
     faults.answer_with(rule, answer);
+}
+
+/// Ends watches with errors that have no status, but an object with a version that the history has not reached.
+fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
+    let name = name(random.draw() % NAMES);
+    let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
+    faults.answer_with(RequestRule::any().verb(Verb::Watch).times(2), Answer::ErrorObject(object));
+    faults.end_watches();
+    "errors without a status"
 }
 
 /// What a dead conversion webhook does to lists.
