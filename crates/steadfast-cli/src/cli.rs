@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Run the embedded API server in the foreground, for kubectl and any other client.
     Serve(ServeArgs),
+    /// Switch faults of a running `steadfast serve`: lost connections, a replica that lags, statuses instead of responses.
+    Fault(FaultArgs),
 }
 
 /// How results are written.
@@ -352,7 +354,42 @@ pub(crate) struct ServeArgs {
     /// repeated. One of the two has to be on the path.
     #[arg(short = 'k', long = "kustomize", value_name = "FOLDER")]
     pub(crate) kustomizations: Vec<PathBuf>,
+
+    /// A fault that is on from the start, as `steadfast fault` takes it; may be repeated.
+    #[arg(long = "fault", value_name = "FAULT")]
+    pub(crate) faults: Vec<String>,
 }
+
+/// `steadfast fault`.
+#[derive(Args, Debug)]
+#[command(after_help = FAULT_HELP)]
+pub(crate) struct FaultArgs {
+    /// The faults to switch, in this order: `NAME[=VALUE][,replica=N]`. Without any, those that are on are printed.
+    #[arg(value_name = "FAULT")]
+    pub(crate) faults: Vec<String>,
+
+    /// Print all faults with their syntax and effect.
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// The kubeconfig that `serve` has written; else those that kubectl reads.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The context of the server; else the current one.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+const FAULT_HELP: &str = "\
+A fault without replica=N concerns all replicas. Faults stay on until they are switched off, or all of them by `none`. The \
+requests that switch them have a port of their own, which no fault reaches.
+
+Examples:
+  steadfast fault lag,replica=1
+  steadfast fault respond=503,resource=pods,verb=watch,times=3,retry-after=2s
+  steadfast fault black-hole; sleep 20; steadfast fault none
+  steadfast fault stop,replica=0; steadfast fault start,replica=0";
 
 const SERVE_HELP: &str = "\
 It is an API server and no cluster: no controllers, scheduler or kubelet, no admission, nothing kept. Whoever creates a \

@@ -17,6 +17,7 @@
 //! | `notify` | acts on changes, by a configuration |
 //! | `lab` | what went wrong elsewhere, played and judged |
 //! | `serve` | the embedded API server in the foreground |
+//! | `fault` | switches faults of a running `serve` |
 
 mod aside;
 mod catalog;
@@ -26,6 +27,7 @@ mod connect;
 mod discovery;
 mod endpoint;
 mod failure;
+mod fault;
 mod fleet;
 mod lab;
 mod names;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
             Command::Notify(args) => notify::run(args).await,
             Command::Lab(args) => lab::run(args).await,
             Command::Serve(args) => serve::run(args).await,
+            Command::Fault(args) => fault::run(args).await,
         }
     });
     // What still runs (a write to a pipe that nobody reads) is left behind: nobody waits for it.

@@ -9,7 +9,7 @@
 //! | `yaml` | YAML that is changed in one place and kept everywhere else |
 //! | `whole` | a file that is changed as a whole or not at all |
 
-mod kubeconfig;
+pub(crate) mod kubeconfig;
 mod manifest;
 mod place;
 mod sources;
@@ -19,6 +19,7 @@ mod yaml;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{self, ExitCode};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -27,6 +28,8 @@ use steadfast_apiserver::ApiServer;
 use crate::aside;
 use crate::cli::ServeArgs;
 use crate::failure::Failure;
+use crate::fault::control::{self, Switchboard};
+use crate::fault::spec::FaultSpec;
 use crate::signals::Stop;
 use kubeconfig::Entries;
 use place::Place;
@@ -46,6 +49,9 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     // Standard input may take as long as it likes, and what builds a kustomization too; Ctrl-C ends them and us.
     let texts = sources::read(&args.manifests, args.recursive, &args.kustomizations)?;
     let objects = manifest::read_all(&texts)?;
+    for fault in &args.faults {
+        fault.parse::<FaultSpec>().map_err(Failure::usage)?;
+    }
     let mut stop = Stop::listen()?;
     ports_are_free(args.port, args.replicas)?;
     // Objects of another run are other objects, though their names are the same.
@@ -64,8 +70,12 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let server = builder.start().await.map_err(|error| cannot_start(&error))?;
     let warnings = manifest::create(&server, &objects)?;
 
+    let switchboard = Arc::new(Switchboard::new(server.faults().clone(), server.replicas()));
+    let control_token = random_token()?;
+    let control = control::serve(switchboard.clone(), &control_token).await?;
     let entries = Entries {
         name: args.context,
+        control: (control.to_string(), control_token),
         run: format!("{}-{seed:x}", process::id()),
         replicas: (0..server.replicas()).map(|replica| server.kubeconfig_of(replica)).collect(),
     };
@@ -81,10 +91,15 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     for warning in warnings {
         aside::say(format_args!("warning: {warning}"));
     }
+    for fault in &args.faults {
+        switchboard.switch(fault).map_err(Failure::usage)?;
+        say(format_args!("fault: {fault}"));
+    }
     for line in WHAT_IT_IS_NOT {
         say(format_args!("{line}"));
     }
     say(format_args!("kubeconfig: {}", place.file().display()));
+    say(format_args!("faults: steadfast fault --kubeconfig {} --list", place.file().display()));
     say(format_args!("try: kubectl --kubeconfig {} get namespaces -w", place.file().display()));
 
     stop.told().await;

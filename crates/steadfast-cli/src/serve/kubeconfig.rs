@@ -21,8 +21,23 @@ pub(crate) struct Entries {
     pub(crate) name: String,
     /// What tells this run from all others.
     pub(crate) run: String,
+    /// The address and the token of the endpoint that switches faults.
+    pub(crate) control: (String, String),
     /// The kubeconfig of each replica, as the server renders it.
     pub(crate) replicas: Vec<String>,
+}
+
+/// Returns the address and the token of the control endpoint, from the mark of a context of the kubeconfig `text`: the
+/// current context unless one is named.
+pub(crate) fn control_of(text: &str, context: Option<&str>) -> Option<(String, String)> {
+    let file = yaml::parse(text).ok().flatten()?;
+    let context = context.or_else(|| file.get("current-context").and_then(Node::as_text))?;
+    let mut contexts = file.get("contexts")?.items()?.iter();
+    let entry = contexts.find(|entry| entry.get("name").and_then(Node::as_text) == Some(context))?;
+    let extensions = entry.get("context")?.get("extensions")?.items()?;
+    let mark = extensions.iter().find(|extension| extension.get("name").and_then(Node::as_text) == Some(MARK))?;
+    let text = |key: &str| mark.get("extension")?.get(key)?.as_text().map(str::to_owned);
+    Some((text("control")?, text("control-token")?))
 }
 
 /// Why entries cannot be put into a kubeconfig.
@@ -97,7 +112,14 @@ impl Entries {
     }
 
     fn mark(&self, previous: &str) -> Node {
-        let fields = [("name", &*self.name), ("run", &*self.run), ("previous-context", previous)];
+        let (control, token) = &self.control;
+        let fields = [
+            ("name", &*self.name),
+            ("run", &*self.run),
+            ("previous-context", previous),
+            ("control", control),
+            ("control-token", token),
+        ];
         let extension = Node::map(fields.map(|(key, value)| (key, Node::text(value))));
         Node::map([("name", Node::text(MARK)), ("extension", extension)])
     }
@@ -213,6 +235,18 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn control_endpoint_is_found_by_context() {
+        let merged = entries("steadfast", "1", 2).merged("").expect("nothing is in the way");
+        let found = Some(("127.0.0.1:9".to_owned(), "control-token".to_owned()));
+        assert_eq!(control_of(&merged, None), found);
+        assert_eq!(control_of(&merged, Some("steadfast-1")), found);
+        assert_eq!(control_of(&merged, Some("other")), None);
+        for text in ["", "[]", "a: [", "current-context: x\ncontexts: [{name: x, context: {}}]"] {
+            assert_eq!(control_of(text, None), None, "{text}");
+        }
+    }
+
     fn entries(name: &str, run: &str, replicas: usize) -> Entries {
         let own = |replica: usize| {
             format!(
@@ -221,7 +255,8 @@ mod tests {
                  contexts: [{{name: e, context: {{cluster: e, user: e, namespace: default}}}}]\n"
             )
         };
-        Entries { name: name.to_owned(), run: run.to_owned(), replicas: (0..replicas).map(own).collect() }
+        let control = ("127.0.0.1:9".to_owned(), "control-token".to_owned());
+        Entries { name: name.to_owned(), run: run.to_owned(), control, replicas: (0..replicas).map(own).collect() }
     }
 
     const OTHERS: &str = "\

@@ -115,7 +115,8 @@ mod tests {
 
     fn entries() -> Entries {
         let own = "clusters: [{name: e, cluster: {server: 'http://127.0.0.1:1'}}]\n";
-        Entries { name: "steadfast".to_owned(), run: "1".to_owned(), replicas: vec![own.to_owned()] }
+        let control = ("127.0.0.1:9".to_owned(), "t".to_owned());
+        Entries { name: "steadfast".to_owned(), run: "1".to_owned(), control, replicas: vec![own.to_owned()] }
     }
 
     #[test]

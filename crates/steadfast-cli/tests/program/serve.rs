@@ -236,3 +236,35 @@ fn the_help_names_every_command_and_exit_code() {
         assert!(steadfast(&[command, "--help"]).status.success());
     }
 }
+
+#[test]
+fn faults_are_switched_while_the_server_runs() {
+    let manifest = file("faults.yaml", &config_map("default", "a"));
+    let server = Serving::start("faults.kubeconfig", &["--replicas", "2", "-f", &manifest, "--fault", "delay=10ms"]);
+    assert!(server.said.iter().any(|line| line == "fault: delay=10ms"), "{:?}", server.said);
+    let fault = |faults: &[&str]| {
+        let output = steadfast(&[&["fault", "--kubeconfig", &server.kubeconfig], faults].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), said(&output))
+    };
+    assert_eq!(fault(&[]).1, "delay=10ms\n");
+    assert_eq!(config_maps(&server.kubeconfig, "default", "1"), ["default/a"]);
+
+    // What closes each connection to the API server does not close the way to end it.
+    assert_eq!(fault(&["respond=503,resource=configmaps", "accept-and-close,replica=1"]).0, Some(0));
+    let kubeconfig = server.kubeconfig.clone();
+    let watching = std::thread::spawn(move || config_maps(&kubeconfig, "default", "1"));
+    assert_eq!(fault(&[]).1, "delay=10ms\nrespond=503,resource=configmaps\naccept-and-close,replica=1\n");
+    assert!(!watching.is_finished(), "its lists get 503");
+    assert_eq!(fault(&["none"]).0, Some(0));
+    assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n");
+    assert_eq!(watching.join().expect("it ends"), ["default/a"]);
+
+    let (code, _, told) = fault(&["lag,replica=7"]);
+    assert!(code == Some(2) && told.contains("no replica 7"), "{told}");
+    let (code, _, told) = fault(&["lag", "lagg"]);
+    assert!(code == Some(2) && told.contains("unknown fault \"lagg\""), "{told}");
+    assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n", "nothing is switched if one of them is wrong");
+    assert!(fault(&["--list"]).1.lines().count() > 20);
+    let elsewhere = steadfast(&["fault", "lag", "--kubeconfig", &file("elsewhere.kubeconfig", "kind: Config\n")]);
+    assert!(said(&elsewhere).contains("no context of a running `steadfast serve`"), "{}", said(&elsewhere));
+}

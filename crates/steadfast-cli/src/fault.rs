@@ -1,0 +1,75 @@
+//! `steadfast fault`: switches faults of a running `steadfast serve`.
+//!
+//! | module | responsibility |
+//! |---|---|
+//! | `spec` | the faults by name, and the text that switches one |
+//! | `control` | the endpoint of `serve` that takes such texts, and its client |
+
+pub(crate) mod control;
+pub(crate) mod spec;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::cli::FaultArgs;
+use crate::failure::Failure;
+use crate::serve::kubeconfig::control_of;
+use control::Control;
+use spec::{CATALOG, FaultSpec};
+
+/// Switches the faults that the command line names, or lists all of them and those that are on.
+pub(crate) async fn run(args: FaultArgs) -> Result<ExitCode, Failure> {
+    // Before anything is sent, so that a mistake in the second name does not leave the first one on.
+    for text in &args.faults {
+        text.parse::<FaultSpec>().map_err(Failure::usage)?;
+    }
+    if args.list {
+        print!("{}", catalog());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let control = find(args.kubeconfig, args.context.as_deref())?;
+    if args.faults.is_empty() {
+        let active = control.active().await?;
+        println!("{}", if active.is_empty() { "no fault is on; --list shows all" } else { active.trim_end() });
+        return Ok(ExitCode::SUCCESS);
+    }
+    for text in &args.faults {
+        control.switch(text).await?;
+        println!("{text}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn catalog() -> String {
+    let width = CATALOG.iter().map(|entry| entry.usage.len()).max().unwrap_or_default();
+    CATALOG.iter().map(|entry| format!("{:width$}  {}\n", entry.usage, entry.effect)).collect()
+}
+
+/// Finds the server by the entries that `serve` has put into a kubeconfig.
+fn find(file: Option<PathBuf>, context: Option<&str>) -> Result<Control, Failure> {
+    let files = match file {
+        Some(file) => vec![file],
+        None => candidates(),
+    };
+    for file in &files {
+        let Ok(text) = std::fs::read_to_string(file) else { continue };
+        if let Some((address, token)) = control_of(&text, context) {
+            return Control::new(&address, token)
+                .ok_or_else(|| Failure::config(format!("{}: {address:?} is not an address", file.display())));
+        }
+    }
+    let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    Err(Failure::config(format!(
+        "{} has no context of a running `steadfast serve`{}; name its kubeconfig with --kubeconfig",
+        files.join(", "),
+        context.map(|context| format!(" named {context:?}")).unwrap_or_default()
+    )))
+}
+
+/// The kubeconfigs that kubectl would read.
+fn candidates() -> Vec<PathBuf> {
+    match std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
+        Some(files) => std::env::split_paths(&files).filter(|file| !file.as_os_str().is_empty()).collect(),
+        None => std::env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect(),
+    }
+}

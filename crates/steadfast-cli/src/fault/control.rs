@@ -1,0 +1,182 @@
+//! The endpoint of `serve` that switches faults, and its client.
+//!
+//! It has a port and a token of its own: faults of the API server, such as a black hole, must not reach it.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::AUTHORIZATION;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use steadfast_apiserver::Faults;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::spec::FaultSpec;
+use crate::failure::Failure;
+
+/// Deadline of a request, at both ends.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest text of a fault, in bytes.
+const MAX_BODY_BYTES: usize = 4096;
+
+/// Longest response that the client reads, in bytes.
+const MAX_RESPONSE_BYTES: u64 = 1024 * 1024;
+
+/// The faults of a server, and those that are on.
+pub(crate) struct Switchboard {
+    faults: Faults,
+    replicas: usize,
+    active: Mutex<Vec<(String, FaultSpec)>>,
+}
+
+impl Switchboard {
+    pub(crate) fn new(faults: Faults, replicas: usize) -> Self {
+        Self { faults, replicas, active: Mutex::default() }
+    }
+
+    /// Switches the fault that `text` names.
+    pub(crate) fn switch(&self, text: &str) -> Result<(), String> {
+        let spec: FaultSpec = text.parse()?;
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        spec.apply(&self.faults, self.replicas).map_err(|why| format!("fault {text:?}: {why}"))?;
+        active.retain(|(_, earlier)| !spec.ends(earlier));
+        if spec.stays() {
+            active.push((text.to_owned(), spec));
+        }
+        Ok(())
+    }
+
+    /// The faults that are on, a line for each.
+    fn active(&self) -> String {
+        let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        active.iter().fold(String::new(), |mut lines, (text, _)| {
+            let _ = writeln!(lines, "{text}");
+            lines
+        })
+    }
+}
+
+/// Serves `switchboard` on a free port of 127.0.0.1 until the program ends; returns the address.
+pub(crate) async fn serve(switchboard: Arc<Switchboard>, token: &str) -> Result<SocketAddr, Failure> {
+    let cannot = |error| Failure::run(format!("the control endpoint for faults cannot be served: {error}"));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(cannot)?;
+    let address = listener.local_addr().map_err(cannot)?;
+    let expected: Arc<str> = format!("Bearer {token}").into();
+    tokio::spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            tokio::spawn(timeout(REQUEST_TIMEOUT, converse(stream, switchboard.clone(), expected.clone())));
+        }
+    });
+    Ok(address)
+}
+
+async fn converse(stream: TcpStream, switchboard: Arc<Switchboard>, expected: Arc<str>) {
+    let respond = service_fn(move |request: Request<Incoming>| {
+        let (switchboard, expected) = (switchboard.clone(), expected.clone());
+        async move {
+            let (status, text) = respond(request, &switchboard, &expected).await;
+            let mut response = Response::new(Full::new(Bytes::from(text)));
+            *response.status_mut() = status;
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).keep_alive(false);
+    if let Err(error) = server.serve_connection(TokioIo::new(stream), respond).await {
+        tracing::debug!(%error, "a request to the control endpoint failed");
+    }
+}
+
+async fn respond(request: Request<Incoming>, switchboard: &Switchboard, expected: &str) -> (StatusCode, String) {
+    let given = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
+    // Pages of a browser on this machine do not know the token.
+    if given != Some(expected.as_bytes()) {
+        return (StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".to_owned());
+    }
+    match *request.method() {
+        Method::GET => (StatusCode::OK, switchboard.active()),
+        Method::POST => {
+            let Ok(body) = Limited::new(request.into_body(), MAX_BODY_BYTES).collect().await else {
+                return (
+                    StatusCode::BAD_REQUEST,
+                    format!("the body cannot be read, or exceeds {MAX_BODY_BYTES} bytes\n"),
+                );
+            };
+            match switchboard.switch(String::from_utf8_lossy(&body.to_bytes()).trim()) {
+                Ok(()) => (StatusCode::OK, String::new()),
+                Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")),
+            }
+        }
+        _ => (StatusCode::METHOD_NOT_ALLOWED, "only GET and POST are supported\n".to_owned()),
+    }
+}
+
+/// A client of the endpoint.
+pub(crate) struct Control {
+    address: SocketAddr,
+    token: String,
+}
+
+impl Control {
+    /// A client of the endpoint at `address`; none if that is not an address of this machine.
+    pub(crate) fn new(address: &str, token: String) -> Option<Self> {
+        let address: SocketAddr = address.parse().ok()?;
+        let is_header = token.bytes().all(|byte| byte.is_ascii_graphic());
+        (address.ip().is_loopback() && is_header).then_some(Self { address, token })
+    }
+
+    /// Returns the faults that are on, a line for each.
+    pub(crate) async fn active(&self) -> Result<String, Failure> {
+        self.request("GET", "").await
+    }
+
+    /// Switches the fault that `text` names.
+    pub(crate) async fn switch(&self, text: &str) -> Result<(), Failure> {
+        self.request("POST", text).await.map(drop)
+    }
+
+    async fn request(&self, method: &str, body: &str) -> Result<String, Failure> {
+        let Self { address, token } = self;
+        let failed = |why: String| {
+            Failure::run(format!(
+                "the control endpoint of `steadfast serve` at {address}: {why}; is the server still running?"
+            ))
+        };
+        let exchange = async {
+            let mut stream = TcpStream::connect(address).await?;
+            let head = format!(
+                "{method} /faults HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
+                 Content-Length: {}\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(format!("{head}{body}").as_bytes()).await?;
+            let mut response = Vec::new();
+            stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut response).await?;
+            Ok::<_, std::io::Error>(String::from_utf8_lossy(&response).into_owned())
+        };
+        let response = timeout(REQUEST_TIMEOUT, exchange).await;
+        let response = response.map_err(|_| failed(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))?;
+        let response = response.map_err(|error| failed(error.to_string()))?;
+        let (head, body) =
+            response.split_once("\r\n\r\n").ok_or_else(|| failed("an incomplete response".to_owned()))?;
+        match head.split_whitespace().nth(1) {
+            Some("200") => Ok(body.to_owned()),
+            Some("400") => Err(Failure::usage(body.trim_end())),
+            status => Err(failed(format!("status {}: {}", status.unwrap_or("none"), body.trim_end()))),
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The faults by name, and the text that switches one: `NAME[=VALUE][,OPTION=VALUE]…`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use steadfast_apiserver::{Answer, Faults, RequestRule, Verb};
+
+/// One fault: its syntax and its effect, for people.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) usage: &'static str,
+    pub(crate) effect: &'static str,
+    action: Action,
+}
+
+/// What a fault takes as its value, and what it does.
+enum Action {
+    /// Happens once.
+    Once(fn(&Faults)),
+    /// Stays on until it is switched off.
+    Switch(fn(&Faults, bool)),
+    /// Takes a number.
+    Number(fn(&Faults, u64)),
+    /// Takes a duration; zero switches it off.
+    Delay(fn(&Faults, Duration)),
+    /// Responses with a status instead of the true ones, by a rule.
+    Respond,
+    /// Ends everything that is on.
+    Clear,
+}
+
+const fn once(name: &'static str, effect: &'static str, action: fn(&Faults)) -> Entry {
+    Entry { name, usage: name, effect, action: Action::Once(action) }
+}
+
+const fn switch(name: &'static str, usage: &'static str, effect: &'static str, action: fn(&Faults, bool)) -> Entry {
+    Entry { name, usage, effect, action: Action::Switch(action) }
+}
+
+const fn number(name: &'static str, usage: &'static str, effect: &'static str, action: fn(&Faults, u64)) -> Entry {
+    Entry { name, usage, effect, action: Action::Number(action) }
+}
+
+/// All faults, in the order of the help.
+pub(crate) const CATALOG: &[Entry] = &[
+    once("stop", "a replica's process ends: connections are reset, new ones rejected", Faults::stop),
+    once("start", "a stopped replica starts, with an empty watch window", Faults::start),
+    once("restart", "stop and start at once", Faults::restart),
+    switch("refuse", "refuse[=off]", "new connections are refused", Faults::refuse),
+    switch(
+        "accept-and-close",
+        "accept-and-close[=off]",
+        "new connections are accepted and closed",
+        Faults::accept_and_close,
+    ),
+    once("reset", "all connections are reset", Faults::reset),
+    number(
+        "reset-after",
+        "reset-after=BYTES",
+        "connections are reset after this many bytes",
+        Faults::reset_after_bytes,
+    ),
+    switch("black-hole", "black-hole[=off]", "packets vanish in both directions", Faults::black_hole),
+    once("cut", "connections are reset and new ones refused until `heal`", Faults::cut),
+    once("heal", "ends `cut` and all other faults of connections", Faults::heal),
+    once("goaway", "HTTP/2 connections receive a GOAWAY", Faults::goaway),
+    switch("freeze", "freeze[=off]", "the server responds to pings only", Faults::freeze),
+    switch("stall-streams", "stall-streams[=off]", "open watches deliver nothing", Faults::stall_streams),
+    once("end-watches", "open watches end cleanly", Faults::end_watches),
+    Entry {
+        name: "delay",
+        usage: "delay=DURATION",
+        effect: "each response starts this much later; 0s switches it off",
+        action: Action::Delay(Faults::delay),
+    },
+    switch("no-bookmarks", "no-bookmarks[=off]", "watches have no bookmarks", Faults::no_bookmarks),
+    switch(
+        "refuse-streamed-lists",
+        "refuse-streamed-lists[=off]",
+        "streamed lists are rejected with 422",
+        Faults::refuse_streamed_lists,
+    ),
+    number(
+        "expire-continue-tokens",
+        "expire-continue-tokens=COUNT",
+        "the next continue tokens have expired",
+        |faults, count| faults.expire_continue_tokens(u32::try_from(count).unwrap_or(u32::MAX)),
+    ),
+    number(
+        "split-bodies",
+        "split-bodies=BYTES",
+        "bodies arrive in pieces of this size; 0 switches it off",
+        |faults, bytes| {
+            faults.split_bodies(usize::try_from(bytes).unwrap_or(usize::MAX));
+        },
+    ),
+    switch("lag", "lag[=off]", "the watch cache of a replica stops following", Faults::lag),
+    switch(
+        "freeze-etcd",
+        "freeze-etcd[=off]",
+        "the store is frozen: no writes, no consistent reads, no events",
+        Faults::freeze_etcd,
+    ),
+    once("expire-events", "watches from older versions get 410 Expired", Faults::expire_events),
+    number("repeat-events", "repeat-events=COUNT", "the next watches repeat this many events", |faults, count| {
+        faults.repeat_events(usize::try_from(count).unwrap_or(usize::MAX));
+    }),
+    number("restore", "restore=REVISION", "the history is restored from a backup of this revision", Faults::restore),
+    Entry {
+        name: "respond",
+        usage: "respond=CODE[,resource=NAME][,namespace=NAME][,verb=VERB][,times=N][,retry-after=DURATION]",
+        effect: "matching requests get this status instead of the true response",
+        action: Action::Respond,
+    },
+    once("respond-truly", "ends all `respond`", Faults::answer_truly),
+    Entry { name: "none", usage: "none", effect: "ends all faults that are on", action: Action::Clear },
+];
+
+/// The verbs of `respond`, as authorization names them.
+const VERBS: [(&str, &[Verb]); 8] = [
+    ("get", &[Verb::Get]),
+    ("list", &[Verb::List, Verb::Page, Verb::Probe, Verb::State]),
+    ("watch", &[Verb::Watch, Verb::StreamedList]),
+    ("create", &[Verb::Create]),
+    ("update", &[Verb::Update]),
+    ("patch", &[Verb::Patch]),
+    ("delete", &[Verb::Delete]),
+    ("deletecollection", &[Verb::DeleteCollection]),
+];
+
+/// A fault to be switched.
+pub(crate) struct FaultSpec {
+    entry: &'static Entry,
+    replica: Option<usize>,
+    value: Value,
+}
+
+enum Value {
+    None,
+    On(bool),
+    Number(u64),
+    Duration(Duration),
+    Respond(RequestRule, Answer),
+}
+
+impl fmt::Debug for FaultSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FaultSpec({})", self.entry.name)
+    }
+}
+
+impl FromStr for FaultSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fail = |why: String| Err(format!("fault {text:?}: {why}"));
+        let mut parts = text.split(',').map(|part| match part.split_once('=') {
+            Some((key, value)) => (key.trim(), Some(value.trim())),
+            None => (part.trim(), None),
+        });
+        let (name, value) = parts.next().unwrap_or_default();
+        let Some(entry) = CATALOG.iter().find(|entry| entry.name == name) else {
+            return fail(format!("unknown fault {name:?}; `steadfast fault --list` shows all"));
+        };
+        let (mut replica, mut options) = (None, Vec::new());
+        for (key, value) in parts {
+            let Some(value) = value else { return fail(format!("option {key:?} needs a value, as in {key}=…")) };
+            match key {
+                "replica" => match value.parse() {
+                    Ok(number) => replica = Some(number),
+                    Err(_) => return fail(format!("replica {value:?} is not a number")),
+                },
+                _ if matches!(entry.action, Action::Respond) => options.push((key, value)),
+                _ => return fail(format!("unknown option {key:?}; {name} takes: replica")),
+            }
+        }
+        let needs = || format!("it needs a value: {}", entry.usage);
+        let value = match (&entry.action, value) {
+            (Action::Once(_) | Action::Clear, None) => Ok(Value::None),
+            (Action::Once(_) | Action::Clear, Some(_)) => Err("it takes no value".to_owned()),
+            (Action::Switch(_), None | Some("on")) => Ok(Value::On(true)),
+            (Action::Switch(_), Some("off")) => Ok(Value::On(false)),
+            (Action::Switch(_), Some(other)) => Err(format!("{other:?} is neither on nor off")),
+            (Action::Number(_), Some(number)) => {
+                number.parse().map(Value::Number).map_err(|_| format!("{number:?} is not a number"))
+            }
+            (Action::Delay(_), Some(text)) => duration(text).map(Value::Duration),
+            (Action::Respond, Some(code)) => respond(code, &options),
+            (Action::Number(_) | Action::Delay(_) | Action::Respond, None) => Err(needs()),
+        };
+        match value {
+            Ok(value) => Ok(Self { entry, replica, value }),
+            Err(why) => fail(why),
+        }
+    }
+}
+
+impl FaultSpec {
+    /// Switches the fault on a server of `replicas` replicas.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not have the replica.
+    pub(crate) fn apply(&self, faults: &Faults, replicas: usize) -> Result<(), String> {
+        let faults = match self.replica {
+            Some(replica) if replica >= replicas => {
+                return Err(format!("no replica {replica}: the server has replicas 0 to {}", replicas - 1));
+            }
+            Some(replica) => faults.replica(replica),
+            None => faults.clone(),
+        };
+        match (&self.entry.action, &self.value) {
+            (Action::Once(act), _) => act(&faults),
+            (Action::Switch(act), Value::On(on)) => act(&faults, *on),
+            (Action::Number(act), Value::Number(number)) => act(&faults, *number),
+            (Action::Delay(act), Value::Duration(delay)) => act(&faults, *delay),
+            (Action::Respond, Value::Respond(rule, answer)) => faults.answer_with(rule.clone(), answer.clone()),
+            (Action::Clear, _) => clear(&faults),
+            // The parser makes no other pairs.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the fault stays on once it is applied.
+    pub(crate) fn stays(&self) -> bool {
+        match (&self.entry.action, &self.value) {
+            (Action::Switch(_), Value::On(on)) => *on,
+            (Action::Delay(_), Value::Duration(delay)) => !delay.is_zero(),
+            (Action::Number(_), Value::Number(number)) => *number > 0 && self.entry.name == "split-bodies",
+            (Action::Respond, _) => true,
+            _ => matches!(self.entry.name, "stop" | "cut"),
+        }
+    }
+
+    /// Whether this ends what `earlier` switched on.
+    pub(crate) fn ends(&self, earlier: &Self) -> bool {
+        let is_here = self.replica.is_none() || self.replica == earlier.replica;
+        let ended: &[&str] = match self.entry.name {
+            "none" => return is_here,
+            "start" | "restart" => &["stop"],
+            "heal" => &["cut", "refuse", "accept-and-close", "black-hole"],
+            "respond" => &[],
+            "respond-truly" => &["respond"],
+            name => return is_here && name == earlier.entry.name,
+        };
+        is_here && ended.contains(&earlier.entry.name)
+    }
+}
+
+fn clear(faults: &Faults) {
+    faults.start();
+    faults.heal();
+    faults.answer_truly();
+    faults.delay(Duration::ZERO);
+    faults.split_bodies(0);
+    for entry in CATALOG {
+        if let Action::Switch(act) = entry.action {
+            act(faults, false);
+        }
+    }
+}
+
+fn respond(code: &str, options: &[(&str, &str)]) -> Result<Value, String> {
+    let code = code.parse().ok().filter(|code| (300..600).contains(code));
+    let code: u16 = code.ok_or("the status has to be a number from 300 to 599")?;
+    let (mut rule, mut answer) = (RequestRule::any(), Answer::code(code));
+    for (key, value) in options {
+        match *key {
+            "resource" => rule = rule.resource(value),
+            "namespace" => rule = rule.namespace(value),
+            "times" => rule = rule.times(value.parse().map_err(|_| format!("times {value:?} is not a number"))?),
+            "retry-after" => answer = Answer::retry_after(code, duration(value)?),
+            "verb" => {
+                let Some((_, verbs)) = VERBS.iter().find(|(name, _)| name == value) else {
+                    let known: Vec<_> = VERBS.iter().map(|(name, _)| *name).collect();
+                    return Err(format!("unknown verb {value:?}; known are {}", known.join(", ")));
+                };
+                rule = verbs.iter().fold(rule, |rule, verb| rule.verb(*verb));
+            }
+            _ => return Err(format!("unknown option {key:?}")),
+        }
+    }
+    Ok(Value::Respond(rule, answer))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|parsed| Duration::try_from(parsed).ok());
+    parsed.ok_or_else(|| format!("{text:?} is not a duration, as in 200ms, 5s or 2m"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(text: &str) -> String {
+        text.parse::<FaultSpec>().expect_err(text)
+    }
+
+    #[test]
+    fn each_example_of_the_catalog_parses() {
+        for entry in CATALOG {
+            let usage = entry.usage.split('[').next().unwrap_or_default();
+            let text = usage.replace("BYTES", "10").replace("COUNT", "2").replace("REVISION", "5");
+            let text = text.replace("DURATION", "200ms").replace("CODE", "503");
+            let spec = text.parse::<FaultSpec>().unwrap_or_else(|why| panic!("{why}"));
+            assert_eq!(spec.entry.name, entry.name);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        assert!(why("lagg").contains("unknown fault \"lagg\""));
+        assert!(why("lag=maybe").contains("neither on nor off"));
+        assert!(why("lag,replica=x").contains("replica \"x\" is not a number"));
+        assert!(why("lag,times=3").contains("unknown option \"times\""));
+        assert!(why("delay").contains("delay=DURATION"));
+        assert!(why("delay=soon").contains("not a duration"));
+        assert!(why("respond=200").contains("300 to 599"));
+        assert!(why("respond=503,verb=read").contains("unknown verb \"read\""));
+        assert!(why("reset=1").contains("takes no value"));
+        assert!(why("").contains("unknown fault"));
+    }
+
+    #[test]
+    fn switches_end_what_they_switched_on() {
+        let of = |text: &str| text.parse::<FaultSpec>().expect(text);
+        assert!(of("lag").stays() && !of("lag=off").stays() && !of("reset").stays());
+        assert!(of("lag=off").ends(&of("lag,replica=1")));
+        assert!(!of("lag=off,replica=0").ends(&of("lag,replica=1")));
+        assert!(of("none").ends(&of("respond=503")) && of("respond-truly").ends(&of("respond=503")));
+        assert!(!of("respond=500").ends(&of("respond=503")));
+        assert!(of("start").ends(&of("stop")) && of("heal").ends(&of("black-hole")));
+    }
+}
