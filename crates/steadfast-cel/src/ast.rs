@@ -214,7 +214,7 @@ impl Operator {
 /// Macro over the items of a list or the keys of a map.
 #[derive(Clone, Debug)]
 pub struct Comprehension {
-    /// Which macro.
+    /// Macro of the comprehension.
     pub kind: ComprehensionKind,
     /// List or map.
     pub range: Expr,

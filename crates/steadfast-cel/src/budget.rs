@@ -12,27 +12,27 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `limit` units.
+    /// Creates a budget of `limit` units.
     pub fn new(limit: u64) -> Self {
         Self { limit, left: limit }
     }
 
-    /// Units in total.
+    /// Returns the total number of units.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Units that are left.
+    /// Returns the number of units left.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Units spent so far.
+    /// Returns the number of units spent.
     pub fn spent(&self) -> u64 {
         self.limit - self.left
     }
 
-    /// Spends `cost` units. Returns false, with nothing left, if fewer are left.
+    /// Spends `cost` units. Returns false if fewer units are left, and then spends all of them.
     pub fn spend(&mut self, cost: u64) -> bool {
         let left = self.left.checked_sub(cost);
         self.left = left.unwrap_or(0);

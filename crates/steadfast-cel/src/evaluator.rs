@@ -35,7 +35,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         Self { context, meter, locals: Vec::new() }
     }
 
-    /// Value of a node.
+    /// Evaluates a node.
     pub(crate) fn evaluate(&mut self, expr: &'e Expr) -> Result<Value<'a>, Error> {
         self.meter.charge(1).map_err(|fault| fault.at(expr.at))?;
         match &expr.kind {
@@ -403,7 +403,7 @@ fn optional_of(value: Option<Value>) -> Value {
     Value::Optional(value.map(Arc::new))
 }
 
-/// Field of a map. A selection on an optional value is optional itself; `.?` on null is empty.
+/// Selects a field of a map. A selection on an optional value is optional too; `.?` on null is empty.
 fn select<'a>(of: Value<'a>, field: &str, optional: bool) -> Result<Value<'a>, Fault> {
     match of {
         Value::Map(map) if optional => Ok(optional_of(map.field(field))),

@@ -16,7 +16,8 @@ use crate::error::Fault;
 use crate::meter::{Meter, Patterns};
 use crate::value::Value;
 
-/// Calls the standard function of a name. The target of a member call is the first argument. None: no such function.
+/// Calls the standard function of a name. The target of a member call is the first argument. Returns `None` for an
+/// unknown function.
 pub(crate) fn call<'a>(
     name: &str,
     is_member: bool,
@@ -52,12 +53,12 @@ pub(crate) fn call<'a>(
     Some(found.and_then(|value| value.ok_or_else(|| no_overload(name, arguments))))
 }
 
-/// Whether [`call`] knows a function of this name. `or` and `orValue` are evaluated elsewhere.
+/// Returns whether [`call`] knows a function of this name. `or` and `orValue` are evaluated elsewhere.
 pub(crate) fn is_known(name: &str) -> bool {
     let mut budget = Budget::new(1_000);
     let constants = Patterns::new();
     let mut meter = Meter::new(&mut budget, &constants, None);
-    // A known function rejects a call without arguments; an unknown one is not found.
+    // A known function rejects a call without arguments; an unknown function returns `None`.
     matches!(name, "or" | "orValue")
         || [true, false].into_iter().any(|is_member| call(name, is_member, &[], &mut meter).is_some())
 }

@@ -1,8 +1,7 @@
 //! C10, freshness: never `Fresh` with an age beyond two periods, and never silently stale.
 //!
-//! What was changed longer ago than the age that `Fresh` tells, a stream's own lag aside, the version it tells has
-//! reached, and the store holds it. What said `Resuming` is fresh again by a proof from since then: that a watch is open
-//! is none.
+//! Every change older than the age of `Fresh`, plus the lag of the stream, is at or below the reported version and in
+//! the store. After `Resuming`, only a newer proof makes the store fresh again. An open watch is not a proof.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         let mut stopped = None;
         let mut resuming = None;
         for (moment, state) in &informer.freshness {
-            let told = match (state, stopped) {
+            let violation = match (state, stopped) {
                 (Freshness::Stopped, _) => {
                     stopped = Some(*moment);
                     continue;
@@ -33,7 +32,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                 }
                 _ => None,
             };
-            if let Some((since, what)) = told {
+            if let Some((since, what)) = violation {
                 breaches.push(informer.breach(Clause::C10, None, (since, moment.at), what));
             }
         }
@@ -45,7 +44,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// A `Fresh` that is too old, or that has not reached what its age says.
+/// Detects a `Fresh` that is too old, or that lacks changes older than its age.
 fn fresh(
     case: &Case<'_>,
     informer: &Informer<'_>,
@@ -56,7 +55,7 @@ fn fresh(
     let Moment { at, .. } = moment;
     let proven = at.saturating_sub(age);
     if age > 2 * case.terms.period {
-        return Some((proven, format!("fresh with an age of {age:.1?}, beyond two periods")));
+        return Some((proven, format!("`Fresh` with an age of {age:.1?}, beyond two periods")));
     }
     let reached: u64 = version.parse().ok().filter(|_| informer.ordered)?;
     let epoch = case.epoch_of(informer, moment);
@@ -64,25 +63,25 @@ fn fresh(
     let visible = &case.view(informer).visible;
     let next = visible.partition_point(|change| (change.epoch, change.version) <= (epoch, reached));
     let mut old = visible[next..].iter().take_while(|change| change.at <= bound);
-    // A restore that has passed the version reached cannot be told from it (R12).
+    // A state after a restore cannot be distinguished from the old epoch once it has passed the reached version (R12).
     let missed = old.find(|change| change.version > reached)?;
-    let what = format!("fresh at v{reached}, {age:.1?} old, without v{} of {}", missed.version, missed.key);
+    let what = format!("`Fresh` at v{reached} with an age of {age:.1?}, without v{} of {}", missed.version, missed.key);
     Some((missed.at, what))
 }
 
-/// A `Fresh` whose proof is from before the stream broke that it ends the doubt about.
+/// Detects a `Fresh` after `Resuming` whose proof is older than the interruption.
 fn unproven(case: &Case<'_>, resuming: Duration, moment: Moment, age: Duration) -> Option<(Duration, String)> {
     let proven = moment.at.saturating_sub(age);
-    let what = || format!("fresh again with an age of {age:.1?}, so without a proof since it was resuming");
+    let what = || format!("`Fresh` with an age of {age:.1?}, without a proof since `Resuming`");
     (proven + case.terms.slack < resuming).then(|| (resuming, what()))
 }
 
-/// How much later than made a change may be seen, the age of the proof aside.
+/// Returns the maximum delay of a change, without the age of the proof.
 fn tolerance(case: &Case<'_>) -> Duration {
     case.terms.lag + case.terms.slack + case.terms.audit.unwrap_or_default()
 }
 
-/// An answer that is older than what the informer, being fresh, had said to have reached.
+/// Detects a read that is older than the version that the informer reported as reached while fresh.
 fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>) -> Option<(Duration, String)> {
     let Answer { moment, key, held } = answer;
     let until = informer.freshness.partition_point(|(said, _)| said < moment);
@@ -93,11 +92,11 @@ fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>)
         Some(Place::Behind(_)) => Some(&line.states[from]),
         _ => None,
     };
-    // A server that loses an event goes on to tell higher versions.
+    // A server that loses an event still reports higher versions.
     let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.lossy());
     let by_version = version.map(|version| line.reached(case.epoch_of(informer, *said), version)).and_then(stale_from);
     let bound = moment.at.checked_sub(2 * case.terms.period + tolerance(case));
     let by_time = || bound.map(|bound| line.reached_by(bound)).and_then(stale_from);
     let missed = by_version.or_else(by_time)?;
-    Some((missed.at, format!("said to be fresh, while the store held {held} and not v{}", missed.text)))
+    Some((missed.at, format!("reported as `Fresh` while the store held {held} and not v{}", missed.text)))
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::SelectorError;
 
-/// A field selector: all of its requirements hold.
+/// A field selector. An object must meet all requirements.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FieldSelector(Vec<Requirement>);
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_selectors_are_rejected() {
         for selector in ["spec.nodeName", "=x", "a=b,c"] {
             assert!(FieldSelector::parse(selector).is_err(), "{selector}");
         }
