@@ -83,7 +83,7 @@ fn translate(pattern: &str) -> String {
                 Some('D') => built.push_str("[^0-9]"),
                 Some('S') => built.push_str(r"[^\t\n\f\r ]"),
                 Some('b') if !in_class => built.push_str(r"(?-u:\b)"),
-                // Use the Unicode form: a match of the ASCII form could split a character.
+                // `\B` is not translated: its ASCII form could match within a character.
                 Some('Q') if !in_class => {
                     while let Some(quoted) = letters.next() {
                         if quoted == '\\' && letters.peek() == Some(&'E') {
