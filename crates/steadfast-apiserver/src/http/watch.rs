@@ -1,4 +1,4 @@
-//! Watches: which events a stream is sent, and when.
+//! Watches: selection and timing of the events of a stream.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -29,25 +29,25 @@ use crate::status::Status;
 use crate::storage::{Change, Source};
 use crate::streams::StreamControl;
 
-/// How long before a watch's own end its last bookmark comes.
-const BEFORE_THE_END: Duration = Duration::from_secs(2);
-/// How many changes are looked at under one lock.
-const BATCH: usize = 256;
+/// Time between a watch's last bookmark and its end.
+const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
+/// Maximum number of changes read under one lock.
+const MAX_BATCH_CHANGES: usize = 256;
 
-/// Where a watch begins.
+/// Start of a watch.
 struct Start {
     source: Source,
     /// Events above this revision are sent.
     after: u64,
-    /// The objects sent first, as `ADDED`.
+    /// Objects sent first, as `ADDED`.
     initial: VecDeque<Arc<Change>>,
-    /// The end of the initial objects comes with this revision.
+    /// True if a bookmark with this revision ends the initial objects.
     announce_end: bool,
-    /// No bookmark is sent that is not above this.
+    /// Revision that bookmarks must exceed.
     told: u64,
 }
 
-/// Answers with a stream of events.
+/// Responds with a stream of events.
 pub(super) async fn watch(
     exchange: &Exchange,
     target: &Target,
@@ -97,14 +97,14 @@ pub(super) async fn watch(
     Ok(Answer::stream(Box::pin(chunks)).of_type(content_type))
 }
 
-/// How a watch is refused.
+/// Rejection of a watch.
 enum Refusal {
     Plain(Status),
-    /// With HTTP 200 and an `ERROR` event.
+    /// HTTP 200 with an `ERROR` event.
     InStream(Status),
 }
 
-/// The answer to a watch that fails where HTTP has already said yes.
+/// Creates the response of a watch that fails after the HTTP status was decided.
 pub(super) fn error_event(status: &Status, encoding: Encoding) -> Answer {
     let status = status.to_value();
     let message = if encoding == Encoding::Protobuf { protobuf::encode(&status) } else { None };
@@ -130,7 +130,8 @@ async fn start(
         return Err(Refusal::Plain(invalid("sendInitialEvents", why)));
     }
     let streamed = options.send_initial_events.filter(|_| !ignore);
-    // A server that streams lists takes a watch from nowhere for one, and tells of the end of the initial events too.
+    // A server with streamed lists treats a watch without a version as a streamed list, and marks the end of its
+    // initial events.
     let streams = !refuse && !ignore;
     if streamed == Some(true) {
         let version = match options.version {
@@ -167,7 +168,7 @@ async fn start(
                 let applied = state.caches[replica].applied;
                 let mut start = from_version(version);
                 start.after = state.before(resource, version, repeat);
-                // The changes that there are already, those too that are not for this watch.
+                // Existing changes count even if this watch does not receive them.
                 start.told = state.last_change(resource, applied).max(version);
                 start
             }))
@@ -197,12 +198,12 @@ fn from_objects(
     Start { source, after: revision, initial, announce_end, told: revision }
 }
 
-/// A watch under way.
+/// A running watch.
 struct WatchStream {
     cluster: Arc<Cluster>,
     control: Arc<StreamControl>,
     changes: Receiver<()>,
-    /// The replica's life in which it began.
+    /// Process lifetime of the replica in which the watch started.
     life: u64,
     replica: usize,
     request: u64,
@@ -211,29 +212,29 @@ struct WatchStream {
     selector: Selector,
     rendering: Rendering,
     source: Source,
-    /// Everything up to this revision was sent, or was not this watch's.
+    /// All events up to this revision were sent, or did not concern this watch.
     cursor: u64,
-    /// The revision of the last event sent, or where it began.
+    /// Revision of the last sent event, or of the start.
     told: u64,
-    /// No bookmark is sent that is not above this: a real server drops one that is not above the version that the watch
-    /// began at and the last change that its cache had then, whether that was sent or was not this watch's.
+    /// Revision that bookmarks must exceed. A real server drops a bookmark that is not above the start version of the
+    /// watch and the last change in its cache at the start. Changes that the watch did not receive count too.
     floor: u64,
     initial: VecDeque<Arc<Change>>,
     announce_end: bool,
-    /// The full transfer, until the initial objects are sent.
+    /// Full transfer until the initial objects are sent.
     transfer: Option<Transfer>,
     bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
-    /// When the client last took something.
+    /// Time at which the client last read data.
     last_taken: Instant,
     over: bool,
 }
 
-/// What the store has for a watch.
+/// New changes for a watch.
 struct News {
     changes: Vec<Arc<Change>>,
-    /// What `cursor` is when they are sent.
+    /// Value of `cursor` after these changes are sent.
     cursor: u64,
     waiting: usize,
     gone: bool,
@@ -254,7 +255,7 @@ impl WatchStream {
                 return Some(chunk);
             }
             let news = self.news();
-            // Whatever stopped the stream while it looked was meant for what it saw.
+            // A fault during the read applies to the changes that were read.
             if self.is_blocked() {
                 continue;
             }
@@ -290,7 +291,7 @@ impl WatchStream {
         self.control.is_stalled() || self.cluster.replicas[self.replica].conditions.look(|now| now.frozen)
     }
 
-    /// The server gives up a client that takes nothing while events pile up.
+    /// Returns whether the client reads nothing while events accumulate. The server closes such a watch.
     fn is_too_slow(&self, waiting: usize) -> bool {
         let settings = &self.cluster.settings;
         waiting > settings.watch_backlog && self.last_taken.elapsed() > settings.watch_patience
@@ -334,14 +335,14 @@ impl WatchStream {
                 Source::Cache => cache.applied,
                 Source::Etcd => cache.frozen_at.unwrap_or(state.revision()),
             };
-            // A definition that changes is served anew, and its streams are those of what it was.
+            // A changed definition is served as a new resource. Streams of the previous one end.
             let served = state.registry.get(&self.resource);
             let same = served.is_some_and(|now| !now.custom || Arc::ptr_eq(now, &self.rendering.resource));
             let gone = cache.life != self.life || !same;
-            let (mut changes, waiting) = state.changes(&self.resource, self.cursor, upto, BATCH);
+            let (mut changes, waiting) = state.changes(&self.resource, self.cursor, upto, MAX_BATCH_CHANGES);
             let cursor = if waiting == 0 { upto } else { changes.last().map_or(upto, |last| last.revision) };
             changes.retain(|change| !cache.has_lost(change.revision));
-            // What is gone takes its streams along once they have told of its last objects.
+            // Streams of a removed resource end after they have delivered the last objects.
             News { gone: gone && changes.is_empty(), changes, cursor, waiting }
         })
     }
@@ -376,7 +377,7 @@ impl WatchStream {
         !silent && self.reached() > self.floor
     }
 
-    /// The revision that a bookmark tells.
+    /// Returns the revision for a bookmark.
     fn reached(&self) -> u64 {
         let replica = &self.cluster.replicas[self.replica];
         if replica.conditions.look(|now| now.rare_progress) {
@@ -385,10 +386,10 @@ impl WatchStream {
         self.cursor
     }
 
-    /// One period from now, or shortly before the end where that comes earlier.
+    /// Schedules the next bookmark after one period, or shortly before the end if that is earlier.
     fn schedule_bookmark(&mut self, now: Instant) {
         let heartbeat = now + self.cluster.settings.bookmark_period;
-        let last = self.deadline.checked_sub(BEFORE_THE_END).filter(|&last| last > now && last < heartbeat);
+        let last = self.deadline.checked_sub(LAST_BOOKMARK_LEAD).filter(|&last| last > now && last < heartbeat);
         self.next_bookmark = last.unwrap_or(heartbeat);
     }
 
