@@ -97,7 +97,8 @@ impl Answer {
         })
     }
 
-    /// Creates a response with an HTTP code and a `Retry-After` header. `wait` is rounded to seconds.
+    /// Creates a response with an HTTP code and a `Retry-After` header. The header contains `wait` in whole seconds,
+    /// rounded up.
     pub fn retry_after(code: u16, wait: Duration) -> Self {
         Self::Status(Status::of_code(code).with_retry_after(wait))
     }

@@ -19,7 +19,7 @@ use super::{Link, TaskGroup};
 use crate::cluster::Cluster;
 use crate::http;
 
-/// What a client that knows HTTP/2 beforehand sends first.
+/// First bytes of a client with prior knowledge of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection until it ends or is reset.
@@ -55,7 +55,7 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
             }
         }
     }
-    // A task of this connection may hold its last words; none may speak after the end.
+    // A task of this connection may still hold data. No data may be sent after the end.
     tasks.close();
 }
 
@@ -103,7 +103,7 @@ async fn serve_http(
         Ok(connection.await?)
     } else {
         let mut builder = hyper::server::conn::http1::Builder::new();
-        // Its timer would be the real clock; a client that sends no head is the client's affair here.
+        // hyper's timer would use the real clock, and this server does not limit slow clients.
         builder.header_read_timeout(None).half_close(false);
         let mut connection = pin!(builder.serve_connection(io, service).with_upgrades());
         tokio::select! {
@@ -114,7 +114,7 @@ async fn serve_http(
             }
             outcome = connection.as_mut() => outcome?,
         }
-        // The connection speaks something else now; it still is this connection, under its faults.
+        // The connection has switched to WebSocket. Its faults still apply.
         if let Some(session) = sessions.take() {
             session.await;
         }
