@@ -1,4 +1,4 @@
-//! What ends: namespaces, and what a real server would not let end.
+//! Deletion of namespaces, and warnings of objects without effect.
 
 mod support;
 
@@ -20,7 +20,7 @@ async fn delete(client: &mut Client, path: &str) -> (u16, Value) {
     client.call(Method::DELETE, path, &Value::Null).await.expect("the server answers")
 }
 
-/// A server with the namespace `team`, two config maps in it, and their path.
+/// Creates the namespace `team` with two config maps. Returns a client and the path of the config maps.
 async fn with_team(server: &ApiServer) -> (Client, String) {
     let mut client = Client::in_memory(server, 0).await.unwrap();
     post(&mut client, NAMESPACES, &json!({"metadata": {"name": "team"}})).await;
@@ -32,7 +32,7 @@ async fn with_team(server: &ApiServer) -> (Client, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_terminating_first_and_watchers_see_it_change_and_then_go() {
+async fn deleted_namespace_terminates_before_its_removal() {
     let server = in_memory().await;
     let (mut client, inside) = with_team(&server).await;
     let from = server.revision();
@@ -56,14 +56,14 @@ async fn a_namespace_is_terminating_first_and_watchers_see_it_change_and_then_go
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_a_namespace_that_ends_can_be_deleted_and_nothing_is_created_there() {
+async fn terminating_namespace_allows_only_deletions() {
     let server = in_memory().await;
     let (mut client, inside) = with_team(&server).await;
     delete(&mut client, TEAM).await;
     let (code, refused) = post(&mut client, &inside, &json!({"metadata": {"name": "late"}})).await;
     assert_eq!((code, &refused["details"]["causes"][0]["reason"]), (403, &json!("NamespaceTerminating")));
     assert_eq!(post(&mut client, NAMESPACES, &json!({"metadata": {"name": "team"}})).await.0, 409);
-    // As `kubectl delete -k` does: the namespace, then each object that is in it.
+    // The order of `kubectl delete -k`: the namespace first, then each of its objects.
     for name in ["a", "b"] {
         assert_eq!(delete(&mut client, &format!("{inside}/{name}")).await.0, 200, "{name}");
     }
@@ -75,7 +75,7 @@ async fn what_is_in_a_namespace_that_ends_can_be_deleted_and_nothing_is_created_
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_grace_a_namespace_goes_with_its_contents_at_once() {
+async fn namespace_without_grace_is_removed_at_once() {
     let server = ApiServer::builder().in_memory().namespace_grace(Duration::ZERO).start().await.unwrap();
     let (mut client, inside) = with_team(&server).await;
     let from = server.revision();
@@ -85,7 +85,7 @@ async fn without_grace_a_namespace_goes_with_its_contents_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_of_its_own_holds_a_namespace_that_is_empty() {
+async fn own_finalizer_holds_an_empty_namespace() {
     let server = in_memory().await;
     let (mut client, inside) = with_team(&server).await;
     client.patch(TEAM, "merge-patch", &json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
@@ -99,7 +99,7 @@ async fn a_finalizer_of_its_own_holds_a_namespace_that_is_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_was_ending_in_a_backup_ends_after_its_restore() {
+async fn terminating_namespace_ends_after_a_restore() {
     let server = in_memory().await;
     let (mut client, _) = with_team(&server).await;
     delete(&mut client, TEAM).await;
@@ -114,7 +114,7 @@ async fn a_namespace_that_was_ending_in_a_backup_ends_after_its_restore() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_namespaces_that_no_cluster_is_without_are_not_deleted() {
+async fn system_namespaces_cannot_be_deleted() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for name in ["default", "kube-system", "kube-public"] {
@@ -125,7 +125,7 @@ async fn the_namespaces_that_no_cluster_is_without_are_not_deleted() {
     assert_eq!(delete(&mut client, &format!("{NAMESPACES}/kube-node-lease")).await.0, 200);
 }
 
-/// The warnings that come with an answer.
+/// Performs a request. Returns the code and the warnings of the response.
 async fn warned(client: &mut Client, method: Method, path: &str, kind: &str, object: &Value) -> (u16, Vec<String>) {
     let response = client.request(method, path, &[("content-type", kind)], object).await.expect("the server answers");
     let headers = response.headers().get_all("warning").iter();
@@ -134,7 +134,7 @@ async fn warned(client: &mut Client, method: Method, path: &str, kind: &str, obj
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_creates_what_this_server_never_asks_is_warned() {
+async fn objects_without_effect_cause_warnings() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -164,7 +164,7 @@ async fn whoever_creates_what_this_server_never_asks_is_warned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversion_by_webhook_is_warned_of_past_the_api_too() {
+async fn webhook_conversion_warns_without_the_api() {
     let server = in_memory().await;
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     let webhook = json!({"clientConfig": {"url": "https://example.test"}, "conversionReviewVersions": ["v1"]});

@@ -1,6 +1,6 @@
-//! A small client, so that the tests see what is on the wire.
+//! Small client that exposes the data on the wire.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of the module")]
 
 use std::time::Duration;
 
@@ -37,12 +37,12 @@ impl Client {
         Ok(Self::Http2(sender))
     }
 
-    /// HTTP/2 in memory.
+    /// Connects over HTTP/2 in memory.
     pub async fn in_memory(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
         Self::http2(server.connect(replica).await?).await
     }
 
-    /// HTTP/1.1 over TCP.
+    /// Connects over HTTP/1.1 and TCP.
     pub async fn over_tcp(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
         Self::http1(TcpStream::connect(server.address(replica).expect("it has sockets")).await?).await
     }
@@ -79,7 +79,7 @@ impl Client {
         self.send(request.body(Full::new(body))?).await
     }
 
-    /// A request and its whole answer.
+    /// Performs a request and reads the whole response.
     pub async fn call(&mut self, method: Method, path: &str, body: &Value) -> Result<(u16, Value), Failure> {
         self.call_with(method, path, &[("content-type", "application/json")], body).await
     }
@@ -127,7 +127,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` at the stream's end.
+    /// Returns the next event; `None` at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<Value>, Failure> {
         loop {
             if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
@@ -145,13 +145,13 @@ impl Watch {
         }
     }
 
-    /// The next event, which must come.
+    /// Returns the next event, which must exist.
     pub async fn event(&mut self) -> Value {
         let event = timeout(Duration::from_secs(600), self.next()).await.expect("an event comes");
         event.expect("the stream is whole").expect("the stream goes on")
     }
 
-    /// The next event as its type, its object's name and its version.
+    /// Returns the next event as its type, its object's name and its version.
     pub async fn told(&mut self) -> (String, String, u64) {
         let event = self.event().await;
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -159,23 +159,23 @@ impl Watch {
         (text("/type"), text("/object/metadata/name"), version)
     }
 
-    /// Asserts that nothing comes for so long.
+    /// Asserts that no event arrives within `wait`.
     pub async fn is_silent_for(&mut self, wait: Duration) {
         if let Ok(event) = timeout(wait, self.next()).await {
-            panic!("silence was expected, and there came {event:?}");
+            panic!("unexpected event {event:?}");
         }
     }
 
-    /// Asserts that the stream ends in good order.
+    /// Asserts that the stream ends cleanly.
     pub async fn ends(&mut self) {
         let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream ends");
         assert_eq!(end.expect("the stream ends in good order"), None);
     }
 
-    /// Asserts that the stream breaks.
+    /// Asserts that the stream ends with an error.
     pub async fn breaks(&mut self) -> Failure {
         let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream breaks");
-        end.expect_err("the stream breaks")
+        end.expect_err("the stream must break")
     }
 }
 
@@ -203,7 +203,7 @@ pub fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Whole seconds on the server's clock since a moment of it.
+/// Returns the whole seconds since `moment` on the server's clock.
 pub fn seconds_since(server: &ApiServer, moment: Duration) -> u64 {
     server.elapsed().saturating_sub(moment).as_secs()
 }
