@@ -13,11 +13,11 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const TEAM: &str = "/api/v1/namespaces/team";
 
 async fn post(client: &mut Client, path: &str, object: &Value) -> (u16, Value) {
-    client.call(Method::POST, path, object).await.expect("the server answers")
+    client.call(Method::POST, path, object).await.expect("the server responds")
 }
 
 async fn delete(client: &mut Client, path: &str) -> (u16, Value) {
-    client.call(Method::DELETE, path, &Value::Null).await.expect("the server answers")
+    client.call(Method::DELETE, path, &Value::Null).await.expect("the server responds")
 }
 
 /// Creates the namespace `team` with two config maps. Returns a client and the path of the config maps.
@@ -46,12 +46,12 @@ async fn deleted_namespace_terminates_before_its_removal() {
     let object = &changed["object"];
     assert_eq!((&changed["type"], &object["status"]["phase"]), (&json!("MODIFIED"), &json!("Terminating")));
     assert!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
-    assert_eq!(names(&client.get(&inside).await.1), ["a", "b"], "whoever is about to delete them finds them");
+    assert_eq!(names(&client.get(&inside).await.1), ["a", "b"], "the objects are still present for their deletion");
     assert_eq!(contents.told().await.0, "DELETED");
     assert_eq!(contents.told().await.0, "DELETED");
     let (kind, name, _) = watch.told().await;
     assert_eq!((kind.as_str(), name.as_str()), ("DELETED", "team"));
-    assert_eq!(seconds_since(&server, begun), 5, "as with the controller of a real cluster");
+    assert_eq!(seconds_since(&server, begun), 5, "like the controller of a real cluster");
     assert_eq!(client.get(TEAM).await.0, 404);
 }
 
@@ -67,8 +67,8 @@ async fn terminating_namespace_allows_only_deletions() {
     for name in ["a", "b"] {
         assert_eq!(delete(&mut client, &format!("{inside}/{name}")).await.0, 200, "{name}");
     }
-    assert_eq!(client.get(TEAM).await.0, 200, "it is empty, and its time has not come");
-    assert_eq!(delete(&mut client, TEAM).await.0, 200, "a second time changes nothing");
+    assert_eq!(client.get(TEAM).await.0, 200, "the namespace is empty, but its grace period has not ended");
+    assert_eq!(delete(&mut client, TEAM).await.0, 200, "a repeated deletion has no effect");
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(client.get(TEAM).await.0, 404);
     assert_eq!(post(&mut client, NAMESPACES, &json!({"metadata": {"name": "team"}})).await.0, 201);
@@ -81,7 +81,7 @@ async fn namespace_without_grace_is_removed_at_once() {
     let from = server.revision();
     assert_eq!(delete(&mut client, TEAM).await.0, 200);
     assert_eq!((client.get(TEAM).await.0, names(&client.get(&inside).await.1)), (404, Vec::new()));
-    assert_eq!(server.revision(), from + 4, "terminating, two config maps, gone");
+    assert_eq!(server.revision(), from + 4, "terminating, two config maps, removed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn own_finalizer_holds_an_empty_namespace() {
     delete(&mut client, TEAM).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     let (code, held) = client.get(TEAM).await;
-    assert_eq!((code, &held["spec"]), (200, &json!({})), "its contents hold it no more");
+    assert_eq!((code, &held["spec"]), (200, &json!({})), "the contents no longer hold the namespace");
     assert_eq!(names(&client.get(&inside).await.1), Vec::<&str>::new());
     client.patch(TEAM, "merge-patch", &json!({"metadata": {"finalizers": null}})).await;
     assert_eq!(client.get(TEAM).await.0, 404);
@@ -127,9 +127,9 @@ async fn system_namespaces_cannot_be_deleted() {
 
 /// Performs a request. Returns the code and the warnings of the response.
 async fn warned(client: &mut Client, method: Method, path: &str, kind: &str, object: &Value) -> (u16, Vec<String>) {
-    let response = client.request(method, path, &[("content-type", kind)], object).await.expect("the server answers");
+    let response = client.request(method, path, &[("content-type", kind)], object).await.expect("the server responds");
     let headers = response.headers().get_all("warning").iter();
-    let warnings = headers.map(|value| value.to_str().expect("it is text").to_owned()).collect();
+    let warnings = headers.map(|value| value.to_str().expect("a text value").to_owned()).collect();
     (response.status().as_u16(), warnings)
 }
 
@@ -157,7 +157,7 @@ async fn objects_without_effect_cause_warnings() {
         let (code, warnings) = warned(&mut client, Method::PATCH, &apply, kind_of_apply, &object("applied")).await;
         assert_eq!((code, warnings.len()), (201, 1), "{kind}: {warnings:?}");
         let (code, warnings) = warned(&mut client, Method::PATCH, &apply, kind_of_apply, &object("applied")).await;
-        assert_eq!((code, warnings), (200, Vec::new()), "{kind} is there already");
+        assert_eq!((code, warnings), (200, Vec::new()), "{kind} already exists");
     }
     let map = json!({"metadata": {"name": "a"}});
     assert_eq!(warned(&mut client, Method::POST, CONFIG_MAPS, "application/json", &map).await, (201, Vec::new()));

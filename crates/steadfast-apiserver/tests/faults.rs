@@ -106,7 +106,7 @@ async fn black_hole_stalls_without_an_error() {
     server.faults().black_hole(true);
     server.create(&config_map("a")).unwrap();
     watch.is_silent_for(Duration::from_secs(1000)).await;
-    assert!(timeout(Duration::from_secs(1000), server.connect(0)).await.is_err(), "a SYN is not answered");
+    assert!(timeout(Duration::from_secs(1000), server.connect(0)).await.is_err(), "a SYN gets no response");
     assert!(server.connections()[0].failed_at.is_some());
     server.faults().black_hole(false);
     assert_eq!(watch.told().await.1, "a");
@@ -135,14 +135,14 @@ async fn frozen_server_only_acknowledges_pings() {
     let (_requests, mut connection) =
         builder.handshake::<_, bytes::Bytes>(server.connect(0).await.unwrap()).await.unwrap();
     let ping = async {
-        let mut pings = connection.ping_pong().expect("there is one");
+        let mut pings = connection.ping_pong().expect("a ping handle");
         let answered = pings.ping(h2::Ping::opaque());
         tokio::select! {
             answered = answered => answered.map(drop),
             ended = &mut connection => ended,
         }
     };
-    timeout(Duration::from_secs(1), ping).await.expect("pings are answered").unwrap();
+    timeout(Duration::from_secs(1), ping).await.expect("pings are acknowledged").unwrap();
     server.faults().freeze(false);
     assert_eq!(watch.told().await.1, "a");
 }
@@ -204,7 +204,7 @@ async fn connection_limits_its_streams() {
     let _first = client.watch(&watch_from(start)).await;
     let second = client.watch(&watch_from(start)).await;
     let third = client.call(Method::GET, CONFIG_MAPS, &Value::Null);
-    assert!(timeout(Duration::from_secs(60), third).await.is_err(), "it waits behind the watches");
+    assert!(timeout(Duration::from_secs(60), third).await.is_err(), "the request waits behind the watches");
     drop(second);
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
 }
@@ -314,7 +314,7 @@ async fn streams_are_corrupted_by_event() {
     server.faults().corrupt(watches(), Corruption::Oversized(100_000));
     let mut oversized = client.watch(&watch_from(start)).await;
     server.create(&config_map("a")).unwrap();
-    assert!(malformed.next().await.is_err(), "the line is no JSON");
+    assert!(malformed.next().await.is_err(), "the line must not be valid JSON");
     truncated.ends().await;
     let event = oversized.event().await;
     assert_eq!(event["oversized"].as_str().map(str::len), Some(100_000));
@@ -375,11 +375,11 @@ async fn slow_watch_is_closed() {
     for round in 0..500 {
         server.merge_patch("configmaps", "default", "a", json!({"data": {"k": format!("{round}")}})).unwrap();
     }
-    let mut told = 0;
+    let mut received = 0;
     while let Ok(Some(_)) = watch.next().await {
-        told += 1;
+        received += 1;
     }
-    assert!(told < 3500, "{told} events were told");
+    assert!(received < 3500, "{received} events were received");
 }
 
 #[tokio::test(start_paused = true)]
@@ -455,5 +455,5 @@ async fn interceptor_loses_or_delays_requests() {
     server.faults().intercept_no_more();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
-    assert_eq!(asked.lock().unwrap().len(), 5, "nobody is asked any more");
+    assert_eq!(asked.lock().unwrap().len(), 5, "the interceptor is no longer called");
 }

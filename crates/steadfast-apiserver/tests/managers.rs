@@ -47,7 +47,7 @@ async fn conflicting_apply_fails_until_forced() {
     ];
     assert_eq!(managers(&object), expected);
     let (_, object) = apply(&mut client, &path, "fieldManager=one", &config_map(&json!({}))).await;
-    assert_eq!(object["data"], json!({"x": "2"}), "what is no longer applied goes");
+    assert_eq!(object["data"], json!({"x": "2"}), "fields that are no longer applied are removed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +89,7 @@ async fn applied_object_is_decoded_by_its_type() {
                 && message.starts_with("failed to convert new object (/a; /v1, Kind=Secret) to proper version: "),
             "{message}"
         );
-        assert!(!message.contains("no base64"), "the contents of secrets are told to nobody: {message}");
+        assert!(!message.contains("no base64"), "errors must not contain the contents of secrets: {message}");
         let (_, applied) = apply(&mut client, path, "fieldManager=one", &secret("YWJj\nZGVm")).await;
         assert_eq!(applied["data"]["k"], "YWJjZGVm");
     }
@@ -156,7 +156,11 @@ async fn mistyped_object_gets_no_managers() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     define(&mut client).await;
     let (code, created) = client.call(Method::POST, GADGETS, &gadget(&json!({"size": 1}), &json!(3))).await.unwrap();
-    assert_eq!((code, managers(&created)), (201, Vec::new()), "a status cannot be a number, though it is dropped");
+    assert_eq!(
+        (code, managers(&created)),
+        (201, Vec::new()),
+        "a number is not a valid status, although the status is dropped"
+    );
     client.call(Method::DELETE, &format!("{GADGETS}/a"), &Value::Null).await.unwrap();
     let (_, created) = client.call(Method::POST, GADGETS, &gadget(&json!({"size": 1}), &json!({}))).await.unwrap();
     let spec = json!({"f:spec": {".": {}, "f:size": {}}});

@@ -262,7 +262,7 @@ async fn stored_object_is_independent_of_encoding() -> Result<(), Failure> {
     let (code, content_type, created) = call(&mut client, Method::POST, path, PROTOBUF, body).await?;
     assert_eq!((code, content_type.as_str()), (201, PROTOBUF));
     let stored = |name: &str| {
-        let mut object = server.get("deployments", "default", name).expect("it is stored");
+        let mut object = server.get("deployments", "default", name).expect("the object is stored");
         for field in ["name", "uid", "resourceVersion", "creationTimestamp", "managedFields"] {
             object["metadata"].as_object_mut().expect("metadata").remove(field);
         }

@@ -49,7 +49,7 @@ async fn compaction_keeps_watches_and_windows() {
     server.create(&config_map("b")).unwrap();
     server.compact();
     assert_eq!(open.told().await.1, "b");
-    assert_eq!(client.watch(&watch_from(version)).await.told().await.1, "b", "the window is the replica's own");
+    assert_eq!(client.watch(&watch_from(version)).await.told().await.1, "b", "each replica has its own window");
     server.faults().expire_events();
     let expired = client.watch(&watch_from(version)).await.event().await;
     assert_eq!(expired["object"]["code"], 410);

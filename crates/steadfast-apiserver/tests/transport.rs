@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::{self, client::IntoClientRequest};
 
 async fn over_tls(server: &ApiServer, offered: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = rustls::RootCertStore::empty();
-    let authority = server.ca_pem().expect("it has an authority");
+    let authority = server.ca_pem().expect("a certificate authority");
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
@@ -31,7 +31,7 @@ async fn over_tls(server: &ApiServer, offered: &[&[u8]]) -> std::io::Result<TlsS
         .with_no_client_auth();
     config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
     let stream = TcpStream::connect(server.address(0).expect("it has sockets")).await?;
-    let name = ServerName::try_from("127.0.0.1").expect("it is an address");
+    let name = ServerName::try_from("127.0.0.1").expect("a valid address");
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 

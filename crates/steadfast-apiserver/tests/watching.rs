@@ -149,5 +149,5 @@ async fn watch_from_first_version_receives_everything() {
     server.faults().restart();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;
-    assert_eq!(watch.event().await["object"]["code"], 410, "the window of a restarted replica begins later");
+    assert_eq!(watch.event().await["object"]["code"], 410, "the window of a restarted replica starts later");
 }

@@ -232,7 +232,7 @@ async fn invalid_metadata_is_rejected_without_loss() {
     assert_eq!(put(&mut client, &path, &json!({"kind": 7, "metadata": {"name": "a"}})).await.0, 400);
     assert_eq!(client.get(&path).await.1, created);
     let service = "/api/v1/namespaces/default/services/a";
-    assert_eq!(put(&mut client, service, &json!({"metadata": "text"})).await.0, 400, "nor does it create anything");
+    assert_eq!(put(&mut client, service, &json!({"metadata": "text"})).await.0, 400, "the update creates no object");
     post(&mut client, DEPLOYMENTS, &json!({"metadata": {"name": "a"}, "spec": {"replicas": 2}})).await;
     let scale = format!("{DEPLOYMENTS}/a/scale");
     for wrong in [json!({"spec": "text"}), json!({"metadata": {"resourceVersion": 5}})] {

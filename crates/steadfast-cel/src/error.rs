@@ -69,7 +69,7 @@ pub enum Fault {
     InvalidArgument {
         /// Name of the function.
         function: String,
-        /// What the function requires.
+        /// Requirement of the function.
         why: &'static str,
     },
     /// A value that is not known at present, with the reason.

@@ -69,9 +69,9 @@ impl fmt::Display for Scope {
 /// Possible ends of a stay in a scope, apart from the object's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// None: the scope has no selector, or a selector of `metadata.name` only.
+    /// No change: the scope has no selector, or a selector of `metadata.name` only.
     Never,
-    /// None in practice, but the contract does not specify if this selector counts: `metadata.namespace`.
+    /// No change in practice, but the contract does not specify if this selector counts: `metadata.namespace`.
     NeverInFact,
     /// A change of the object.
     ByChange,

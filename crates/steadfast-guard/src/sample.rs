@@ -14,7 +14,7 @@ use steadfast_core::protobuf::MessageId;
 /// sending time, 32 bits each.
 const JSON: &[u8] = include_bytes!("../sample/pods.json");
 
-/// The same pods in protobuf.
+/// Pods in protobuf, equal to [`JSON`].
 const PROTOBUF: &[u8] = include_bytes!("../sample/pods.protobuf");
 
 /// Number of digits of a version.

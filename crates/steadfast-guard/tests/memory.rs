@@ -87,12 +87,12 @@ fn accounted_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f
     let raw: Vec<RawObject> = items.iter().map(|item| list_item(encoding, item, None).expect("an object")).collect();
     let mut decoder = Decoder::default();
     // Allocates the data that all objects share, and the buffer.
-    let first = decoder.weighed::<K>(&raw[0]).expect("it fits");
+    let first = decoder.weighed::<K>(&raw[0]).expect("an object within the limits");
     let mut kept: Vec<Arc<K>> = Vec::with_capacity(raw.len());
     let mut accounted = 0;
     let region = Region::new(ALLOCATOR);
     for raw in &raw {
-        let (object, beyond) = decoder.weighed::<K>(raw).expect("it fits");
+        let (object, beyond) = decoder.weighed::<K>(raw).expect("an object within the limits");
         let Weighed { object, bytes } = Weighed::new(object, beyond);
         accounted += bytes;
         kept.push(object);

@@ -26,7 +26,7 @@ static TYPES: LazyLock<Table> = LazyLock::new(Table::read);
 #[derive(Debug, Default)]
 struct Table {
     types: HashMap<&'static str, Atom>,
-    /// The same types, each as one atomic value.
+    /// Types by name, each as one atomic value.
     whole: HashMap<&'static str, Atom>,
 }
 

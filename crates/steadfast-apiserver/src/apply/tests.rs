@@ -15,7 +15,7 @@ use crate::status::Status;
 use crate::storage::{FieldManager, Part};
 
 fn set(fields: &Value) -> Set {
-    Set::decode(fields).expect("these are fields")
+    Set::decode(fields).expect("a valid field set")
 }
 
 fn pod_type() -> Type {

@@ -1,6 +1,6 @@
 //! Encoder from JSON to protobuf messages.
 //!
-//! As in Go, non-pointer fields are written even if empty, and fields are ordered by number.
+//! Like in Go, non-pointer fields are written even if empty, and fields are ordered by number.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ pub(crate) fn event(kind: &str, object: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(object.len() + 32);
     put_bytes(1, kind.as_bytes(), &mut message);
     put_message(2, &mut message, |into| put_bytes(1, object, into));
-    let length = u32::try_from(message.len()).expect("an object of 4 GiB is not stored");
+    let length = u32::try_from(message.len()).expect("an object below 4 GiB");
     [length.to_be_bytes().as_slice(), &message].concat()
 }
 

@@ -160,7 +160,7 @@ impl State {
         let existing = existing.map(|stored| target.resource.view(&stored, target.version()));
         let now = &self.clock.timestamp();
         let Some(tracking) = Tracking::of(target, now) else {
-            return Err(Status::bad_request("who applies must say who manages the fields"));
+            return Err(Status::bad_request("an apply requires a field manager; set fieldManager"));
         };
         let object = tracking.apply(existing.as_deref(), applied)?;
         unknown::judge_applied(target)?;

@@ -1,7 +1,7 @@
-//! The table of the built-in types and their fields.
+//! Table of the built-in types and their fields.
 //!
-//! It is made by `conformance/types/generate` from a real server. A type is a line with its name, each of
-//! its fields a line below it:
+//! `conformance/types/generate` generates the table from a real server. A type is a line with its name, followed by one
+//! line for each of its fields:
 //!
 //! ```text
 //! core.v1.Container
@@ -11,9 +11,9 @@
 //! core.v1.ConfigMapKeySelector object=atomic
 //! ```
 //!
-//! The number is that of protobuf, a path (`2.5`) where a Go struct is embedded, `-` where there is none; `[]` is a list,
-//! `{}` a map, `?` a pointer. What is `atomic` is merged as one value. A space within a value
-//! of an `enum` is written `~`.
+//! The number is the protobuf number: a path (`2.5`) for fields of an embedded Go struct, `-` for fields without a number.
+//! `[]` is a list, `{}` a map, `?` a pointer. An `atomic` type is merged as one value. A space within a value of an `enum` is
+//! written `~`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -44,7 +44,7 @@ impl Client {
 
     /// Connects over HTTP/1.1 and TCP.
     pub async fn over_tcp(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
-        Self::http1(TcpStream::connect(server.address(replica).expect("it has sockets")).await?).await
+        Self::http1(TcpStream::connect(server.address(replica).expect("a server with sockets")).await?).await
     }
 
     pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
@@ -99,17 +99,17 @@ impl Client {
     }
 
     pub async fn get(&mut self, path: &str) -> (u16, Value) {
-        self.call(Method::GET, path, &Value::Null).await.expect("the server answers")
+        self.call(Method::GET, path, &Value::Null).await.expect("the server responds")
     }
 
     pub async fn patch(&mut self, path: &str, kind: &str, body: &Value) -> (u16, Value) {
         let content_type = format!("application/{kind}+json");
         let headers = [("content-type", content_type.as_str())];
-        self.call_with(Method::PATCH, path, &headers, body).await.expect("the server answers")
+        self.call_with(Method::PATCH, path, &headers, body).await.expect("the server responds")
     }
 
     pub async fn watch(&mut self, path: &str) -> Watch {
-        self.try_watch(path).await.expect("the server answers")
+        self.try_watch(path).await.expect("the server responds")
     }
 
     pub async fn try_watch(&mut self, path: &str) -> Result<Watch, Failure> {
@@ -147,8 +147,8 @@ impl Watch {
 
     /// Returns the next event, which must exist.
     pub async fn event(&mut self) -> Value {
-        let event = timeout(Duration::from_secs(600), self.next()).await.expect("an event comes");
-        event.expect("the stream is whole").expect("the stream goes on")
+        let event = timeout(Duration::from_secs(600), self.next()).await.expect("an event within the timeout");
+        event.expect("an intact stream").expect("an open stream")
     }
 
     /// Returns the next event as its type, its object's name and its version.
@@ -169,12 +169,12 @@ impl Watch {
     /// Asserts that the stream ends cleanly.
     pub async fn ends(&mut self) {
         let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream ends");
-        assert_eq!(end.expect("the stream ends in good order"), None);
+        assert_eq!(end.expect("a clean end"), None);
     }
 
     /// Asserts that the stream ends with an error.
     pub async fn breaks(&mut self) -> Failure {
-        let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream breaks");
+        let end = timeout(Duration::from_secs(600), self.next()).await.expect("an end within the timeout");
         end.expect_err("the stream must break")
     }
 }
@@ -191,13 +191,13 @@ pub fn labelled(name: &str, labels: &Value) -> Value {
 }
 
 pub fn version_of(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("it has a version")
+    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("a numeric version")
 }
 
 pub fn names(list: &Value) -> Vec<&str> {
     list["items"]
         .as_array()
-        .expect("it is a list")
+        .expect("a list of items")
         .iter()
         .filter_map(|item| item["metadata"]["name"].as_str())
         .collect()
@@ -209,7 +209,7 @@ pub fn seconds_since(server: &ApiServer, moment: Duration) -> u64 {
 }
 
 pub async fn in_memory() -> ApiServer {
-    ApiServer::builder().in_memory().start().await.expect("it starts")
+    ApiServer::builder().in_memory().start().await.expect("the server starts")
 }
 
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -53,7 +53,7 @@ impl Requirement {
     }
 }
 
-/// What the server compares: a missing field is the empty text.
+/// Returns the text that the server compares: empty for a missing field.
 fn field(object: &Value, path: &str) -> String {
     match path.split('.').try_fold(object, |value, step| value.get(step)) {
         None | Some(Value::Null) => String::new(),

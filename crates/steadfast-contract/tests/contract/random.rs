@@ -88,7 +88,7 @@ proptest! {
             });
             calls(entries).map(|(at, _)| at).filter(distinct).collect()
         }, |entries, at| {
-            let later = next(entries, at).expect("chosen so");
+            let later = next(entries, at).expect("a matching event");
             let (first, second) = (event(&entries[at]).cloned(), event(&entries[later]).cloned());
             replace(&mut entries[at], second.expect("a call"));
             replace(&mut entries[later], first.expect("a call"));
@@ -107,7 +107,7 @@ proptest! {
             });
             calls(entries).map(|(at, _)| at).filter(recreated).collect()
         }, |entries, at| {
-            let later = next(entries, at).expect("chosen so");
+            let later = next(entries, at).expect("a matching event");
             let old = event(&entries[at]).expect("a call").object().clone();
             let new = event(&entries[later]).expect("a call").object().clone();
             replace(&mut entries[later], Seen::Updated { old, new });
@@ -123,7 +123,7 @@ proptest! {
         let stale = corrupted(&steps, which, |entries| {
             calls(entries).filter(|(_, seen)| matches!(seen, Seen::Updated { .. })).map(|(at, _)| at).collect()
         }, |entries, at| {
-            let Some(Seen::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("chosen so") };
+            let Some(Seen::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("a matching event") };
             let old = steadfast_contract::Ref { version: format!("{}0", old.version), ..old };
             replace(&mut entries[at], Seen::Updated { old, new });
         });
@@ -139,7 +139,7 @@ proptest! {
             let telling = calls(entries).filter(|(_, seen)| !matches!(seen, Seen::Resynced { .. }));
             telling.map(|(at, _)| at).filter(once).collect()
         }, |entries, at| {
-            let end = returned(entries, at).expect("chosen so");
+            let end = returned(entries, at).expect("a matching event");
             let (mut again, mut end_again) = (entries[at].clone(), entries[end].clone());
             again.at = end_again.at;
             if let Record::Entered { call, retry, .. } = &mut again.record {

@@ -29,7 +29,7 @@ pub(super) fn push(meter: &mut Meter, count: usize) {
     let mut queue = DeliveryQueue::new(Breaches::NONE);
     for change in changes(count) {
         meter.count(|| queue.push(change, Instant::ZERO));
-        let delivery = queue.pop().expect("what was pushed");
+        let delivery = queue.pop().expect("a pushed change");
         queue.done(&delivery.key);
     }
 }

@@ -144,6 +144,6 @@ mod tests {
         );
         let mut object = json!({"map": {"a": 1}});
         merge(&mut object, &json!({"map": [{"a": null}]}));
-        assert_eq!(object, json!({"map": [{"a": null}]}), "what replaces an object is kept as sent");
+        assert_eq!(object, json!({"map": [{"a": null}]}), "a replacement of an object stays unchanged");
     }
 }
