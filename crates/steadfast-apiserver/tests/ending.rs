@@ -38,7 +38,7 @@ async fn deleted_namespace_terminates_before_its_removal() {
     let from = server.revision();
     let mut watch = client.watch(&format!("{NAMESPACES}?watch=1&resourceVersion={from}")).await;
     let mut contents = client.watch(&format!("{inside}?watch=1&resourceVersion={from}")).await;
-    let begun = server.elapsed();
+    let started = server.elapsed();
     let (code, answered) = delete(&mut client, TEAM).await;
     assert_eq!((code, &answered["spec"]["finalizers"]), (200, &json!(["kubernetes"])));
 
@@ -51,7 +51,7 @@ async fn deleted_namespace_terminates_before_its_removal() {
     assert_eq!(contents.told().await.0, "DELETED");
     let (kind, name, _) = watch.told().await;
     assert_eq!((kind.as_str(), name.as_str()), ("DELETED", "team"));
-    assert_eq!(seconds_since(&server, begun), 5, "like the controller of a real cluster");
+    assert_eq!(seconds_since(&server, started), 5, "like the controller of a real cluster");
     assert_eq!(client.get(TEAM).await.0, 404);
 }
 

@@ -129,16 +129,16 @@ async fn frozen_server_only_acknowledges_pings() {
     server.faults().freeze(true);
     server.create(&config_map("a")).unwrap();
     watch.is_silent_for(Duration::from_secs(300)).await;
-    let asked = timeout(Duration::from_secs(300), client.call(Method::GET, CONFIG_MAPS, &Value::Null));
-    assert!(asked.await.is_err(), "no request is handled");
+    let call = timeout(Duration::from_secs(300), client.call(Method::GET, CONFIG_MAPS, &Value::Null));
+    assert!(call.await.is_err(), "no request is handled");
     let builder = h2::client::Builder::new();
     let (_requests, mut connection) =
         builder.handshake::<_, bytes::Bytes>(server.connect(0).await.unwrap()).await.unwrap();
     let ping = async {
         let mut pings = connection.ping_pong().expect("a ping handle");
-        let answered = pings.ping(h2::Ping::opaque());
+        let pong = pings.ping(h2::Ping::opaque());
         tokio::select! {
-            answered = answered => answered.map(drop),
+            pong = pong => pong.map(drop),
             ended = &mut connection => ended,
         }
     };
@@ -257,8 +257,8 @@ async fn rules_replace_responses() {
     assert_eq!((code, status["message"].as_str()), (403, Some(expected)));
     assert_eq!(client.get("/api/v1/pods").await.0, 200);
 
-    let gone = Status::of_code(410).with_reason("Gone").with_message("too old resource version");
-    server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::InStream(gone));
+    let expired = Status::of_code(410).with_reason("Gone").with_message("too old resource version");
+    server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::InStream(expired));
     let mut watch = client.watch(&watch_from(server.revision())).await;
     let event = watch.event().await;
     assert_eq!((watch.code, &event["type"], &event["object"]["reason"]), (200, &json!("ERROR"), &json!("Gone")));
@@ -297,8 +297,8 @@ async fn corruption_affects_each_body() {
     server.create(&config_map("b")).unwrap();
     assert_eq!(watch.told().await.1, "b");
     let mut watch = client.watch(&watch_from(server.revision() - 1)).await;
-    let spoiled = watch.event().await;
-    assert_eq!((&spoiled["object"]["data"], spoiled["object"]["metadata"]["uid"].is_string()), (&json!(7), true));
+    let corrupted = watch.event().await;
+    assert_eq!((&corrupted["object"]["data"], corrupted["object"]["metadata"]["uid"].is_string()), (&json!(7), true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -425,11 +425,11 @@ async fn dropped_server_ends_everything() {
 async fn interceptor_loses_or_delays_requests() {
     let server = in_memory().await;
     let others = ["before", "after", "waits"].map(config_map);
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&asked);
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&calls);
     let count = AtomicU32::new(0);
     server.faults().intercept(move |request, moment| {
-        told.lock().unwrap().push((request.id, request.verb, moment));
+        recorder.lock().unwrap().push((request.id, request.verb, moment));
         match (count.fetch_add(1, Ordering::Relaxed), moment) {
             // The first request is lost on arrival, the second after processing; the third one waits.
             (0, Moment::Before) | (2, Moment::After) => Fate::Lost,
@@ -440,20 +440,20 @@ async fn interceptor_loses_or_delays_requests() {
     let mut outcomes = Vec::new();
     for map in &others {
         let mut client = Client::in_memory(&server, 0).await.unwrap();
-        let begun = server.elapsed();
+        let started = server.elapsed();
         let outcome = client.call(Method::POST, CONFIG_MAPS, map).await;
-        outcomes.push((outcome.is_ok(), seconds_since(&server, begun)));
+        outcomes.push((outcome.is_ok(), seconds_since(&server, started)));
     }
     assert_eq!(outcomes, [(false, 0), (false, 0), (true, 20)]);
-    let there = |name: &str| server.get("configmaps", "default", name).is_ok();
-    assert_eq!(["before", "after", "waits"].map(there), [false, true, true]);
+    let exists = |name: &str| server.get("configmaps", "default", name).is_ok();
+    assert_eq!(["before", "after", "waits"].map(exists), [false, true, true]);
     let (before, after) = (Moment::Before, Moment::After);
     let create = |id: u64, moment: Moment| (id, Verb::Create, moment);
     let expected = [create(0, before), create(1, before), create(1, after), create(2, before), create(2, after)];
-    assert_eq!(*asked.lock().unwrap(), expected);
+    assert_eq!(*calls.lock().unwrap(), expected);
 
     server.faults().intercept_no_more();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
-    assert_eq!(asked.lock().unwrap().len(), 5, "the interceptor is no longer called");
+    assert_eq!(calls.lock().unwrap().len(), 5, "the interceptor is no longer called");
 }

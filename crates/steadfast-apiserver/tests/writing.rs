@@ -249,7 +249,7 @@ async fn duplicate_field_is_always_reported() {
     let replicas = json!({"metadata": {"name": "a"}, "spec": {"replicas": 1}});
     post(&mut client, DEPLOYMENTS, &replicas).await;
     let path = format!("{DEPLOYMENTS}/a");
-    for (method, place, content_type, body, told) in [
+    for (method, place, content_type, body, flaw) in [
         ("PUT", "", "application/json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
         ("PATCH", "", "application/merge-patch+json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
         ("PUT", "/scale", "application/json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
@@ -268,7 +268,7 @@ async fn duplicate_field_is_always_reported() {
             let response = client.send(request).await.unwrap();
             assert_eq!(response.status().is_client_error(), refused, "{method} {place} {content_type}");
             let warning = response.headers().get("warning").map(|text| text.to_str().unwrap().to_owned());
-            let expected = format!("duplicate field \\\"{told}\\\"");
+            let expected = format!("duplicate field \\\"{flaw}\\\"");
             let is_warned = warning.as_ref().is_some_and(|warning| warning.contains(&expected));
             assert_eq!(is_warned, !refused, "{method} {place} {content_type}: {warning:?}");
         }
@@ -292,8 +292,11 @@ async fn finalizers_delay_the_removal() {
     assert_eq!(client.patch(&path, "merge-patch", &more).await.0, 422);
     let released = json!({"metadata": {"finalizers": null}});
     assert_eq!(client.patch(&path, "merge-patch", &released).await.0, 200);
-    let gone = watch.event().await;
-    assert_eq!((&gone["type"], &gone["object"]["metadata"]["uid"]), (&json!("DELETED"), &created["metadata"]["uid"]));
+    let deleted = watch.event().await;
+    assert_eq!(
+        (&deleted["type"], &deleted["object"]["metadata"]["uid"]),
+        (&json!("DELETED"), &created["metadata"]["uid"])
+    );
     assert_eq!(client.get(&path).await.0, 404);
 }
 
@@ -346,9 +349,9 @@ async fn events_share_one_collection() {
     let event = json!({"metadata": {"name": "a"}, "involvedObject": about, "message": "it began", "reason": "Begun"});
     let mut watch = client.watch(&format!("{new}?watch=1&resourceVersion={}", server.revision())).await;
     assert_eq!(post(&mut client, old, &event).await.0, 201);
-    let told = watch.event().await;
-    assert_eq!((&told["object"]["note"], &told["object"]["regarding"]), (&json!("it began"), &about));
-    assert_eq!(told["object"]["apiVersion"], "events.k8s.io/v1");
+    let observed = watch.event().await;
+    assert_eq!((&observed["object"]["note"], &observed["object"]["regarding"]), (&json!("it began"), &about));
+    assert_eq!(observed["object"]["apiVersion"], "events.k8s.io/v1");
     let note = json!({"note": "it ended"});
     let (code, patched) = client.patch(&format!("{new}/a"), "merge-patch", &note).await;
     assert_eq!((code, &patched["note"], &patched["message"]), (200, &json!("it ended"), &Value::Null));

@@ -75,8 +75,8 @@ impl<'a> Case<'a> {
 
     /// Returns the current epoch of the history at `at`.
     pub(crate) fn epoch_at(&self, at: Duration) -> u32 {
-        let begun = self.history.restores().iter().take_while(|restore| restore.at <= at);
-        begun.last().map_or(0, |restore| restore.epoch)
+        let start = self.history.restores().iter().take_while(|restore| restore.at <= at);
+        start.last().map_or(0, |restore| restore.epoch)
     }
 
     /// Returns the epoch of the informer's versions at `moment`.
@@ -84,15 +84,15 @@ impl<'a> Case<'a> {
         let announced = informer.epochs.iter().rfind(|announced| **announced <= moment);
         // Epochs that started before the first list need no announcement.
         let listed = informer.first_list().map(|first| first.moment).filter(|first| *first <= moment);
-        let begun = listed.unwrap_or(informer.declared).at;
-        self.epoch_at(announced.map_or(begun, |announced| begun.max(self.known_by(announced.at))))
+        let start = listed.unwrap_or(informer.declared).at;
+        self.epoch_at(announced.map_or(start, |announced| start.max(self.known_by(announced.at))))
     }
 
     /// Returns whether the informer had announced `epoch` by `at`.
     pub(crate) fn announced(&self, informer: &Informer<'a>, epoch: u32, at: Duration) -> bool {
-        let begun = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
-        let begun = begun.unwrap_or_default().saturating_sub(self.terms.slack);
-        informer.epochs.iter().any(|moment| (begun..=self.known_by(at)).contains(&moment.at))
+        let start = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
+        let start = start.unwrap_or_default().saturating_sub(self.terms.slack);
+        informer.epochs.iter().any(|moment| (start..=self.known_by(at)).contains(&moment.at))
     }
 
     /// Returns whether the step from one state of a name to a later one enters an epoch with lower versions that was

@@ -31,18 +31,18 @@ fn counted(stage: &str, profile: &Path) -> Result<(String, Figures), Trouble> {
     if !ran.status.success() {
         return Err(format!("{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr).trim()).into());
     }
-    let told: Told = serde_json::from_slice(&ran.stdout)?;
+    let report: Told = serde_json::from_slice(&ran.stdout)?;
     let instructions = total(&std::fs::read_to_string(profile)?).ok_or("the profile of callgrind has no total")?;
-    if told.units == 0 || instructions == 0 {
+    if report.units == 0 || instructions == 0 {
         return Err("callgrind counted no instructions".into());
     }
-    let each = |sum: f64, places: f64| (sum / told.units as f64 * places).round() / places;
+    let each = |sum: f64, places: f64| (sum / report.units as f64 * places).round() / places;
     let figures = Figures {
         instructions: each(instructions as f64, 1.0),
-        allocations: each(told.allocations as f64, 1_000.0),
-        bytes: each(told.bytes as f64, 1.0),
+        allocations: each(report.allocations as f64, 1_000.0),
+        bytes: each(report.bytes as f64, 1.0),
     };
-    Ok((told.processor, figures))
+    Ok((report.processor, figures))
 }
 
 /// Parses the number of instructions from a profile of callgrind.

@@ -61,8 +61,8 @@ fn measure() -> Result<Baseline, Trouble> {
     let mut made_on = Machine::here()?;
     let mut stages = std::collections::BTreeMap::new();
     for stage in stages::STAGES {
-        let (told, figures) = callgrind::count(stage.name)?;
-        made_on.processor = told;
+        let (processor, figures) = callgrind::count(stage.name)?;
+        made_on.processor = processor;
         stages.insert(stage.name.to_owned(), figures);
     }
     Ok(Baseline { made_on, stages })

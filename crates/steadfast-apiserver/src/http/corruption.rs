@@ -17,22 +17,22 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
         answer.content = Content::Whole(Bytes::from_static(PAGE));
         return answer;
     }
-    let spoiled: fn(&Bytes, Corruption) -> Bytes = match answer.content_type {
+    let corrupt: fn(&Bytes, Corruption) -> Bytes = match answer.content_type {
         protobuf::CONTENT_TYPE | protobuf::WATCHED => corrupted_message,
-        _ => spoiled,
+        _ => corrupted_json,
     };
     answer.content = match answer.content {
-        Content::Whole(body) | Content::Document(body, _) => Content::Whole(spoiled(&body, corruption)),
+        Content::Whole(body) | Content::Document(body, _) => Content::Whole(corrupt(&body, corruption)),
         Content::Chunks(chunks) => {
             let mut intact = false;
-            let spoiled =
+            let changed =
                 chunks.map(
                     move |chunk| {
-                        if std::mem::replace(&mut intact, true) { chunk } else { spoiled(&chunk, corruption) }
+                        if std::mem::replace(&mut intact, true) { chunk } else { corrupt(&chunk, corruption) }
                     },
                 );
             let chunks = if corruption == Corruption::Truncated { 1 } else { usize::MAX };
-            Content::Chunks(Box::pin(spoiled.take(chunks)))
+            Content::Chunks(Box::pin(changed.take(chunks)))
         }
         switched @ Content::Switched { .. } => switched,
     };
@@ -58,7 +58,7 @@ pub(super) fn in_pieces(mut answer: Answer, bytes: usize) -> Answer {
     answer
 }
 
-fn spoiled(bytes: &Bytes, corruption: Corruption) -> Bytes {
+fn corrupted_json(bytes: &Bytes, corruption: Corruption) -> Bytes {
     let middle = bytes.len() / 2;
     let mut bytes = bytes.to_vec();
     match corruption {

@@ -96,8 +96,8 @@ async fn go_on(exchange: &Exchange, link: &Link, request: &RequestRecord, moment
 
 /// Returns the media types that both the client accepts and the server supports.
 fn accept<'a>(cluster: &Cluster, headers: &'a http::HeaderMap) -> Cow<'a, str> {
-    let said = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if cluster.settings.protobuf { Cow::Borrowed(said) } else { negotiate::without_protobuf(said) }
+    let header_value = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if cluster.settings.protobuf { Cow::Borrowed(header_value) } else { negotiate::without_protobuf(header_value) }
 }
 
 async fn answer(

@@ -373,7 +373,7 @@ mod tests {
 
     use super::complaints;
 
-    fn told(spec: &Value) -> Vec<String> {
+    fn violations(spec: &Value) -> Vec<String> {
         let schema = json!({"type": "object", "properties": {"a": spec}});
         complaints(&schema, "s").into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }
@@ -381,12 +381,14 @@ mod tests {
     #[test]
     fn schema_needs_a_type_everywhere() {
         assert_eq!(
-            told(&json!({})),
+            violations(&json!({})),
             ["s.properties[a].type: Required value: must not be empty for specified object fields"]
         );
-        assert_eq!(told(&json!({"type": "array"})), ["s.properties[a].items: Required value: must be specified"]);
+        assert_eq!(violations(&json!({"type": "array"})), ["s.properties[a].items: Required value: must be specified"]);
         assert_eq!(
-            told(&json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})),
+            violations(
+                &json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
+            ),
             Vec::<String>::new()
         );
     }
@@ -394,7 +396,7 @@ mod tests {
     #[test]
     fn alternatives_contain_no_structure() {
         assert_eq!(
-            told(&json!({"type": "string", "oneOf": [{"type": "string", "default": "x"}]})),
+            violations(&json!({"type": "string", "oneOf": [{"type": "string", "default": "x"}]})),
             [
                 "s.properties[a].oneOf[0].default: Forbidden: must be undefined to be structural",
                 "s.properties[a].oneOf[0].type: Forbidden: must be empty to be structural",
@@ -405,11 +407,11 @@ mod tests {
     #[test]
     fn defaults_must_be_valid() {
         assert_eq!(
-            told(&json!({"type": "integer", "default": "x"})),
+            violations(&json!({"type": "integer", "default": "x"})),
             ["s.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\""]
         );
         assert_eq!(
-            told(&json!({"type": "object", "default": {"q": 1}})),
+            violations(&json!({"type": "object", "default": {"q": 1}})),
             ["s.properties[a].default: Invalid value: {\"q\":1}: must not have unknown fields"]
         );
     }
@@ -418,7 +420,7 @@ mod tests {
     fn map_keys_are_always_present() {
         let of = json!({"type": "object", "properties": {"k": {"type": "string"}}});
         assert_eq!(
-            told(
+            violations(
                 &json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": of})
             ),
             ["s.properties[a].items.properties[k].default: Required value: this property is in \

@@ -194,12 +194,12 @@ impl Schema {
             match best.valid {
                 1 => findings.merge(best.findings),
                 valid => {
-                    let told = if valid == 0 {
+                    let outcome = if valid == 0 {
                         "Found none valid".to_owned()
                     } else {
                         format!("Found {valid} valid alternatives")
                     };
-                    let words = format!("{name} must validate one and only one schema (oneOf). {told}");
+                    let words = format!("{name} must validate one and only one schema (oneOf). {outcome}");
                     findings.add(Finding::plain(words));
                     if valid == 0 {
                         findings.merge(best.findings);

@@ -50,15 +50,15 @@ impl Misfit {
 
 /// Returns the first error for a value of a wrong type in an object of a built-in kind. `null` is valid for every type.
 pub(crate) fn misfit(api_version: &str, kind: &str, object: &Value) -> Option<String> {
-    told(of_kind(api_version, kind)?, kind, object)
+    message(of_kind(api_version, kind)?, kind, object)
 }
 
 /// Returns the first error for a value of a wrong type in the metadata of any object.
 pub(crate) fn misfit_of_metadata(metadata: &Value) -> Option<String> {
-    told("meta.v1.ObjectMeta", "ObjectMeta", metadata)
+    message("meta.v1.ObjectMeta", "ObjectMeta", metadata)
 }
 
-fn told(name: &'static str, shown: &str, object: &Value) -> Option<String> {
+fn message(name: &'static str, shown: &str, object: &Value) -> Option<String> {
     let Misfit { path, found, wanted } = of_value(Kind::Named(name), object)?;
     Some(format!("json: cannot unmarshal {found} into Go struct field {shown}{path} of type {wanted}"))
 }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn wrong_type_is_reported_with_its_path() {
         let container = |container: Value| json!({"spec": {"containers": [container]}});
-        for (pod, told) in [
+        for (pod, message) in [
             (json!({"spec": "x"}), "string into Go struct field Pod.spec of type v1.PodSpec"),
             (
                 json!({"spec": {"containers": {}}}),
@@ -178,7 +178,7 @@ mod tests {
                 "array into Go struct field Pod.metadata.labels of type map[string]string",
             ),
         ] {
-            assert_eq!(wrong("Pod", &pod), Some(format!("json: cannot unmarshal {told}")));
+            assert_eq!(wrong("Pod", &pod), Some(format!("json: cannot unmarshal {message}")));
         }
     }
 
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn bytes_and_times_are_checked() {
-        let told = wrong("Secret", &json!({"data": {"a": "no secret!"}})).unwrap();
-        assert!(told.contains("Secret.data of type []uint8") && !told.contains("no secret"), "{told}");
+        let message = wrong("Secret", &json!({"data": {"a": "no secret!"}})).unwrap();
+        assert!(message.contains("Secret.data of type []uint8") && !message.contains("no secret"), "{message}");
         let lease =
             |time: &str| misfit("coordination.k8s.io/v1", "Lease", &json!({"spec": {"renewTime": time}})).is_some();
         assert!(lease("yesterday") && lease("2026-01-01T00:00:00Z") && lease("2026-13-01T00:00:00.000000Z"));

@@ -262,10 +262,10 @@ impl<'a> Reader<'a> {
         let still = changed.max(restored);
         let quiet = self.quiet?.max(still);
         let in_time = quiet + convergence.max(audit.unwrap_or_default());
-        let said = self.settled.filter(|settled| settled.at + slack >= still);
+        let recorded = self.settled.filter(|settled| settled.at + slack >= still);
         // No entry was recorded at this instant, so all entries of the instant come before it.
         let in_time = Moment { at: in_time, position: usize::MAX };
-        said.or_else(|| Some(in_time).filter(|in_time| in_time.at <= end))
+        recorded.or_else(|| Some(in_time).filter(|in_time| in_time.at <= end))
     }
 
     fn malformed(&mut self, at: Duration, what: String) {

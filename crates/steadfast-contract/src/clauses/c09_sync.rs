@@ -36,10 +36,10 @@ fn of_informer(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Brea
         breaches.push(informer.breach(Clause::C9, None, (synced.at, first.moment.at), what));
     }
     // C4 checks that later reads never go back behind the first one.
-    let mut answered = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     let answers = case.answers(informer);
     for answer in answers.iter().filter(|answer| answer.moment > synced) {
-        if !answered.insert(answer.key) {
+        if !checked.insert(answer.key) {
             continue;
         }
         let line = case.line(informer, answer.key);
@@ -102,8 +102,8 @@ fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<St
         line.states[earlier.first].uid == call.seen.object().uid
             && case.unspanned_gap(informer, line, (earlier.last, index), call.entered.at).is_none()
     };
-    let mut begun = line.stays[..=stay].iter().filter(as_one).map(|stay| &line.states[stay.first]);
-    (!begun.any(in_time)).then(|| {
+    let mut entries = line.stays[..=stay].iter().filter(as_one).map(|stay| &line.states[stay.first]);
+    (!entries.any(in_time)).then(|| {
         let entry = &line.states[line.stays[stay].first];
         format!("{}: the object entered the scope at v{}, after the list", call.seen, entry.text)
     })

@@ -84,8 +84,8 @@ fn tolerance(case: &Case<'_>) -> Duration {
 /// Detects a read that is older than the version that the informer reported as reached while fresh.
 fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>) -> Option<(Duration, String)> {
     let Answer { moment, key, held } = answer;
-    let until = informer.freshness.partition_point(|(said, _)| said < moment);
-    let (said, state) = informer.freshness[..until].last()?;
+    let until = informer.freshness.partition_point(|(reported_at, _)| reported_at < moment);
+    let (reported_at, state) = informer.freshness[..until].last()?;
     let Freshness::Fresh { version, .. } = state else { return None };
     let line = case.line(informer, key);
     let stale_from = |from: usize| match line.stands(held, from, case.known_by(moment.at)) {
@@ -94,7 +94,8 @@ fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>)
     };
     // A server that loses an event still reports higher versions.
     let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.lossy());
-    let by_version = version.map(|version| line.reached(case.epoch_of(informer, *said), version)).and_then(stale_from);
+    let by_version =
+        version.map(|version| line.reached(case.epoch_of(informer, *reported_at), version)).and_then(stale_from);
     let bound = moment.at.checked_sub(2 * case.terms.period + tolerance(case));
     let by_time = || bound.map(|bound| line.reached_by(bound)).and_then(stale_from);
     let missed = by_version.or_else(by_time)?;

@@ -220,21 +220,21 @@ fn c2_undecodable_exit_may_end_later() {
 
 #[test]
 fn c2_reason_must_be_known() {
-    let gone = |scope: Scope, reason: Reason| {
+    let removed = |scope: Scope, reason: Reason| {
         let mut scenario = Scenario::new(scope);
         scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).gone(6, "a", "u1");
         scenario.tell(because(reason, inferred("a", "u1", 5))).settled();
         scenario
     };
-    gone(Scope::all(), Reason::Deleted).passes();
-    gone(web(), Reason::DeletedOrLeft).passes();
-    gone(Scope::all().fields("metadata.name=a"), Reason::Deleted).passes();
-    gone(Scope::namespace("default"), Reason::Deleted).passes();
+    removed(Scope::all(), Reason::Deleted).passes();
+    removed(web(), Reason::DeletedOrLeft).passes();
+    removed(Scope::all().fields("metadata.name=a"), Reason::Deleted).passes();
+    removed(Scope::namespace("default"), Reason::Deleted).passes();
 
-    gone(web(), Reason::Deleted).breaks(&[C2]);
-    gone(Scope::all(), Reason::DeletedOrLeft).breaks(&[C2]);
-    gone(Scope::all().fields("metadata.name=a"), Reason::DeletedOrLeft).breaks(&[C2]);
-    gone(Scope::all(), Reason::Replaced).breaks(&[C2]);
+    removed(web(), Reason::Deleted).breaks(&[C2]);
+    removed(Scope::all(), Reason::DeletedOrLeft).breaks(&[C2]);
+    removed(Scope::all().fields("metadata.name=a"), Reason::DeletedOrLeft).breaks(&[C2]);
+    removed(Scope::all(), Reason::Replaced).breaks(&[C2]);
 }
 
 #[test]
@@ -272,15 +272,15 @@ fn c3_unknown_states_are_violations() {
 
 #[test]
 fn c3_content_must_match_version() {
-    let told = |content: serde_json::Value| {
+    let delivered = |content: serde_json::Value| {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "spec": { "x": 1 }, "metadata": { "managedFields": [1] } }));
         let object = object("a", "u1", 5).with_content(&content);
         scenario.tell(Seen::Added { object, initial: false });
         scenario
     };
-    told(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).passes();
-    told(json!({ "metadata": {}, "spec": { "x": 2 } })).breaks(&[C3]);
+    delivered(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).passes();
+    delivered(json!({ "metadata": {}, "spec": { "x": 2 } })).breaks(&[C3]);
 }
 
 #[test]
@@ -295,21 +295,21 @@ fn c3_last_version_is_never_skipped() {
 
 #[test]
 fn c3_deletion_version_matches_certainty() {
-    let gone = || {
+    let removed = || {
         let mut scenario = Scenario::of_a();
         scenario.gone(6, "a", "u1");
         scenario
     };
     let Seen::Deleted { last, reason, .. } = inferred("a", "u1", 5) else { unreachable!() };
-    let told = |version: Option<&str>, certainty| Seen::Deleted {
+    let delivered = |version: Option<&str>, certainty| Seen::Deleted {
         last: last.clone(),
         version: version.map(str::to_owned),
         certainty,
         reason,
     };
-    gone().tell(told(Some("6"), steadfast_contract::Certainty::Inferred)).breaks(&[C3]);
-    gone().tell(told(None, steadfast_contract::Certainty::Observed)).breaks(&[C3]);
-    gone().tell(told(Some("5"), steadfast_contract::Certainty::Observed)).breaks(&[C2, C3]);
+    removed().tell(delivered(Some("6"), steadfast_contract::Certainty::Inferred)).breaks(&[C3]);
+    removed().tell(delivered(None, steadfast_contract::Certainty::Observed)).breaks(&[C3]);
+    removed().tell(delivered(Some("5"), steadfast_contract::Certainty::Observed)).breaks(&[C2, C3]);
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn c5_old_is_the_last_delivered_object() {
 
 #[test]
 fn c5_old_has_the_delivered_content() {
-    let told = |old: serde_json::Value| {
+    let delivered = |old: serde_json::Value| {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "x": 1 })).write(6, "a", "u1", json!({ "x": 2 }));
         scenario.tell(Seen::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
@@ -100,8 +100,8 @@ fn c5_old_has_the_delivered_content() {
         scenario.tell(Seen::Updated { old, new });
         scenario
     };
-    told(json!({ "x": 1 })).passes();
-    told(json!({ "x": 2 })).breaks(&[C5]);
+    delivered(json!({ "x": 1 })).passes();
+    delivered(json!({ "x": 2 })).breaks(&[C5]);
 }
 
 #[test]
@@ -121,14 +121,14 @@ fn c6_store_has_the_change_first() {
 
 #[test]
 fn c6_store_has_the_deletion_first() {
-    let gone = || {
+    let removed = || {
         let mut scenario = Scenario::of_a();
         scenario.gone(6, "a", "u1");
         scenario
     };
-    gone().tell_while(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
-    gone().set(7, "a", "u2").tell_while(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
-    gone().tell_while(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
+    removed().tell_while(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
+    removed().set(7, "a", "u2").tell_while(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
+    removed().tell_while(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
 
     let mut again = Scenario::new(Scope::all().labels("app=web"));
     again.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));

@@ -202,15 +202,15 @@ fn c11_freshness_is_finally_fresh() {
 
 #[test]
 fn c11_only_reports_before_settled_count() {
-    let said = |state| Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() };
+    let reported = |state| Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() };
     // The server is cut off, or the informer is stopped, in the instant in which the trace settled.
-    Scenario::of_a().fresh(5, Duration::ZERO).settled().record_at_once(said(Freshness::Resuming)).passes();
+    Scenario::of_a().fresh(5, Duration::ZERO).settled().record_at_once(reported(Freshness::Resuming)).passes();
     let mut stale = Scenario::of_a();
     stale.record(Record::Quiet).fresh(5, Duration::ZERO);
-    stale.record_at_once(said(Freshness::Stale)).record_at_once(Record::Settled).breaks(&[C11]);
+    stale.record_at_once(reported(Freshness::Stale)).record_at_once(Record::Settled).breaks(&[C11]);
     // The informer was still running when the trace settled; the later stop excuses nothing.
     let mut stopped = Scenario::of_a();
-    stopped.freshness(Freshness::Stale).settled().record_at_once(said(Freshness::Stopped)).breaks(&[C11]);
+    stopped.freshness(Freshness::Stale).settled().record_at_once(reported(Freshness::Stopped)).breaks(&[C11]);
 }
 
 #[test]
@@ -249,9 +249,9 @@ fn c12_failed_wait_guarantees_nothing() {
 
 #[test]
 fn c12_deletion_wait_succeeds_once_removed() {
-    let gone = || Target::Gone("u1".into());
-    Scenario::of_a().gone(6, "a", "u1").waited(gone(), None).read("a", StoreHeld::Absent).passes();
-    Scenario::of_a().gone(6, "a", "u1").set(7, "a", "u2").waited(gone(), None).read("a", held("u2", 7)).passes();
-    Scenario::of_a().waited(gone(), None).breaks(&[C12]);
-    Scenario::of_a().gone(6, "a", "u1").waited(gone(), None).read("a", held("u1", 5)).breaks(&[C12]);
+    let removed = || Target::Gone("u1".into());
+    Scenario::of_a().gone(6, "a", "u1").waited(removed(), None).read("a", StoreHeld::Absent).passes();
+    Scenario::of_a().gone(6, "a", "u1").set(7, "a", "u2").waited(removed(), None).read("a", held("u2", 7)).passes();
+    Scenario::of_a().waited(removed(), None).breaks(&[C12]);
+    Scenario::of_a().gone(6, "a", "u1").waited(removed(), None).read("a", held("u1", 5)).breaks(&[C12]);
 }

@@ -10,15 +10,15 @@ use crate::scenario::{Scenario, added, deleted, updated};
 fn violation_names_clause_object_and_times() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").tell(updated("a", "u1", 6, 6));
-    let told = scenario.terms.check(&scenario.history, &scenario.trace).unwrap_err();
-    let breach = told.of(Clause::C5).next().unwrap();
+    let error = scenario.terms.check(&scenario.history, &scenario.trace).unwrap_err();
+    let breach = error.of(Clause::C5).next().unwrap();
     assert_eq!(
         breach.to_string(),
         "C5 (old and new): default/a, handler h of informer pods, 40.000ms to 70.000ms: \
          Updated(uid u1 v6 to v6): the handler was last given uid u1 v5"
     );
     assert_eq!(breach.moments, (Duration::from_millis(40), Duration::from_millis(70)));
-    assert!(told.to_string().contains("the contract is broken 1 time(s)"));
+    assert!(error.to_string().contains("the contract is broken 1 time(s)"));
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn contradictory_recordings_never_pass() {
     ];
     for trace in traces {
         let trace: Trace = trace.into_iter().collect();
-        let told = check(&History::new(), &trace).unwrap_err();
-        assert!(!told.malformed.is_empty(), "{trace:?}");
+        let error = check(&History::new(), &trace).unwrap_err();
+        assert!(!error.malformed.is_empty(), "{trace:?}");
     }
     let mut backwards = Scenario::of_a();
     backwards.set(4, "b", "u2");
@@ -82,10 +82,10 @@ fn contradictory_recordings_never_pass() {
 fn inconclusive(scenario: &Scenario) -> String {
     let report = scenario.judge();
     assert!(report.keeps_so_far() && !report.passed(), "{report:#?}");
-    let told = report.clone().into_result().expect_err("evidence is missing");
-    assert_eq!(told.inconclusive, report.inconclusive);
-    assert!(told.to_string().starts_with("it is unproven that the trace keeps the contract"), "{told}");
-    told.to_string()
+    let error = report.clone().into_result().expect_err("evidence is missing");
+    assert_eq!(error.inconclusive, report.inconclusive);
+    assert!(error.to_string().starts_with("it is unproven that the trace keeps the contract"), "{error}");
+    error.to_string()
 }
 
 #[test]

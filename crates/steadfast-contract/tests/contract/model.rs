@@ -189,10 +189,10 @@ impl World {
         let informer = &mut self.informers[index];
         let first = informer.reached.is_none();
         // If the first list belongs to another epoch than the informer's start, no announcement is due.
-        let anew = epoch != std::mem::replace(&mut informer.epoch, epoch);
+        let is_new_epoch = epoch != std::mem::replace(&mut informer.epoch, epoch);
         let (name, from) = (informer.name.clone(), informer.reached.map(|reached| reached.to_string()));
         informer.reached = Some(self.version);
-        if anew {
+        if is_new_epoch {
             self.record(Record::Epoch { informer: name.clone() });
         }
         self.publish(index, &Self::scoped(index, &self.server()), None, first);

@@ -66,8 +66,8 @@ proptest! {
     fn dropped_final_state_is_detected(steps in script(), which: prop::sample::Index) {
         let dropped = corrupted(&steps, which, |entries| {
             let last = |at: &usize| {
-                let told = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
-                calls(entries).all(|(later, _)| later <= *at || told(later) != told(*at))
+                let handler_and_key = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+                calls(entries).all(|(later, _)| later <= *at || handler_and_key(later) != handler_and_key(*at))
             };
             let shown = calls(entries).filter(|(_, seen)| matches!(seen, Seen::Added { .. } | Seen::Updated { .. }));
             shown.map(|(at, _)| at).filter(last).collect()
@@ -153,8 +153,8 @@ proptest! {
         });
         if let Some(report) = repeated {
             // After a restore to an equal state, a repeated delivery is valid, but not with the same old state.
-            let told = [Clause::C1, Clause::C3, Clause::C5].map(|clause| report.of(clause).count());
-            prop_assert!(told != [0; 3], "{:#?}", report);
+            let counts = [Clause::C1, Clause::C3, Clause::C5].map(|clause| report.of(clause).count());
+            prop_assert!(counts != [0; 3], "{:#?}", report);
         }
     }
 
@@ -213,8 +213,10 @@ fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &Seen)> {
 
 /// Returns the handler's next call for the same name, if both calls are neither retries nor retried.
 fn next(entries: &[Entry], at: usize) -> Option<usize> {
-    let told = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
-    let later = calls(entries).map(|(later, _)| later).find(|later| *later > at && told(*later) == told(at))?;
+    let handler_and_key = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+    let later = calls(entries)
+        .map(|(later, _)| later)
+        .find(|later| *later > at && handler_and_key(*later) == handler_and_key(at))?;
     (returned(entries, at).is_some() && returned(entries, later).is_some()).then_some(later)
 }
 
@@ -235,12 +237,12 @@ fn replace(entry: &mut Entry, seen: Seen) {
 /// Removes a call and all its retries.
 fn remove_event(entries: &mut Vec<Entry>, at: usize) {
     let Record::Entered { handler, event, .. } = entries[at].record.clone() else { return };
-    let told = |entry: &Entry| matches!(&entry.record, Record::Entered { handler: of, event: seen, .. } if *of == handler && *seen == event);
+    let is_same_event = |entry: &Entry| matches!(&entry.record, Record::Entered { handler: of, event: seen, .. } if *of == handler && *seen == event);
     let mut removed = Vec::new();
     let mut first = true;
     for entry in &entries[at..] {
         match &entry.record {
-            Record::Entered { call, retry, .. } if told(entry) => {
+            Record::Entered { call, retry, .. } if is_same_event(entry) => {
                 if *retry == 0 && !first {
                     break;
                 }

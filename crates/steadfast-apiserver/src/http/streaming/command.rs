@@ -37,15 +37,15 @@ impl Command {
 
     /// Runs until the input ends; without input, until the arguments are printed.
     pub(super) async fn run(self, mut channels: Channels) {
-        let begins = !self.arguments.is_empty();
-        if begins && self.stdout {
+        let is_new_command = !self.arguments.is_empty();
+        if is_new_command && self.stdout {
             let line = format!("{}\n", self.arguments.join(" "));
             if !channels.send(STDOUT, line.as_bytes()).await {
                 return;
             }
         }
         // An attached command runs until the client disconnects.
-        let mut listens = self.stdin || !begins;
+        let mut listens = self.stdin || !is_new_command;
         while listens {
             match channels.receive().await {
                 Some((STDIN, bytes)) if self.stdin && self.stdout => {

@@ -92,9 +92,9 @@ fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Statu
         containers.iter().filter_map(|container| container["name"].as_str()).collect::<Vec<_>>()
     };
     if !container.is_empty() {
-        let there = lists.into_iter().any(|list| names(list).contains(&container));
+        let exists = lists.into_iter().any(|list| names(list).contains(&container));
         let missing = || Status::bad_request(format_args!("container {container} is not valid for pod {name}"));
-        return if there { Ok(()) } else { Err(missing()) };
+        return if exists { Ok(()) } else { Err(missing()) };
     }
     match names("containers").as_slice() {
         [_] => Ok(()),

@@ -53,15 +53,15 @@ fn initialising_pod_shows_its_progress() {
     });
     let status = |statuses: Value| json!({"phase": "Pending", "initContainerStatuses": statuses});
     let done = json!({"name": "first", "restartCount": 2, "state": {"terminated": {"exitCode": 0}}});
-    let beside = json!({"name": "beside", "started": true, "ready": true, "state": {"running": {}}});
+    let sidecar = json!({"name": "beside", "started": true, "ready": true, "state": {"running": {}}});
     let last = json!({"name": "last", "state": {"running": {}}});
-    assert_eq!(pod(&spec, &status(json!([done, beside, last]))), "p 1/2 Init:2/3 2 42s");
+    assert_eq!(pod(&spec, &status(json!([done, sidecar, last]))), "p 1/2 Init:2/3 2 42s");
     let failed = json!({"name": "first", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}});
     assert_eq!(pod(&spec, &status(json!([failed]))), "p 0/2 Init:Error 0 42s");
-    let mut over = status(json!([done, beside, {"name": "last", "state": {"terminated": {"exitCode": 0}}}]));
-    over["containerStatuses"] = json!([{"ready": true, "state": {"running": {}}}]);
-    over["phase"] = "Running".into();
-    assert_eq!(pod(&spec, &over), "p 2/2 Running 0 42s");
+    let mut initialised = status(json!([done, sidecar, {"name": "last", "state": {"terminated": {"exitCode": 0}}}]));
+    initialised["containerStatuses"] = json!([{"ready": true, "state": {"running": {}}}]);
+    initialised["phase"] = "Running".into();
+    assert_eq!(pod(&spec, &initialised), "p 2/2 Running 0 42s");
 }
 
 #[test]

@@ -200,10 +200,10 @@ fn put_in_order(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order:
     }
 }
 
-fn delete_from_list(fields: &mut Map<String, Value>, list: &str, gone: &Value) {
-    let gone = gone.as_array().map(Vec::as_slice).unwrap_or_default();
+fn delete_from_list(fields: &mut Map<String, Value>, list: &str, removed: &Value) {
+    let removed = removed.as_array().map(Vec::as_slice).unwrap_or_default();
     if let Some(Value::Array(items)) = fields.get_mut(list) {
-        items.retain(|item| !gone.contains(item));
+        items.retain(|item| !removed.contains(item));
     }
 }
 

@@ -37,14 +37,14 @@ impl State {
             // A pod has a grace period even if no kubelet runs it. The period ends at once.
             let graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
             if target.dry_run {
-                let gone = if graceful { Arc::new(self.terminating(&resource, &settled)) } else { existing };
-                return Ok(Outcome::Deleted(gone));
+                let deleted = if graceful { Arc::new(self.terminating(&resource, &settled)) } else { existing };
+                return Ok(Outcome::Deleted(deleted));
             }
             let existing = if graceful { self.mark_terminating(&resource, &key, existing, &settled) } else { existing };
-            let mut gone = Value::clone(&existing);
+            let mut deleted = Value::clone(&existing);
             let revision = self.remove(&resource, &key, existing);
-            metadata::set(&mut gone, "resourceVersion", Some(revision.to_string().into()));
-            return Ok(Outcome::Deleted(Arc::new(gone)));
+            metadata::set(&mut deleted, "resourceVersion", Some(revision.to_string().into()));
+            return Ok(Outcome::Deleted(Arc::new(deleted)));
         }
         if target.dry_run {
             return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &settled))));
