@@ -217,8 +217,10 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&
     Ok(())
 }
 
-/// Returns whether a page of another site in a browser may have sent the request: by the origin of the page, or by a
-/// host name that such a site's name server resolved to this machine.
+/// Returns whether a page of another site in a browser may have sent the request.
+///
+/// Checks the origin of the page, and the host name. A site can let its name server resolve its own host name to this
+/// machine.
 fn is_from_elsewhere(request: &Request<Incoming>) -> bool {
     let text = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
     let authority = request.uri().authority().map(http::uri::Authority::as_str).or_else(|| text(header::HOST));

@@ -216,8 +216,8 @@ struct WatchStream {
     cursor: u64,
     /// Revision of the last sent event, or of the start.
     told: u64,
-    /// Revision that bookmarks must exceed. A real server drops a bookmark that is not above the start version of the
-    /// watch and the last change in its cache at the start. Changes that the watch did not receive count too.
+    /// Revision that bookmarks must exceed. A real server drops a bookmark unless it is above the start version
+    /// of the watch and the last change in its cache at the start. Changes that the watch did not receive count too.
     floor: u64,
     initial: VecDeque<Arc<Change>>,
     announce_end: bool,

@@ -1,5 +1,7 @@
-//! The standard functions of CEL, its extensions for strings, lists, sets and optional values, and the functions of the
-//! Kubernetes API for lists and regular expressions.
+//! Functions of CEL.
+//!
+//! The modules contain the standard functions, the extensions for strings, lists, sets and optional values, and the
+//! functions of the Kubernetes API for lists and regular expressions.
 
 mod convert;
 mod format;

@@ -1,5 +1,5 @@
-//! C11, convergence: if the server is reachable and its history is at rest, the store equals the history within a
-//! bounded time, and freshness is `Fresh`.
+//! C11, convergence: if the server is reachable and its history is at rest, the store equals the history within a bounded
+//! time. Freshness is then `Fresh`.
 //!
 //! The check starts at the bound after `Quiet`, or at `Settled`.
 
