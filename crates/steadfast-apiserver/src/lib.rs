@@ -27,8 +27,8 @@
 //! # Access
 //! Over sockets, each replica listens on a port of 127.0.0.1, with or without TLS, for HTTP/1.1 and HTTP/2. In memory
 //! ([`ApiServerBuilder::in_memory`]), [`ApiServer::connect`] and [`Dialer`] open pipes. All timers use tokio's clock.
-//! Under `tokio::time::pause` an hour therefore passes immediately, and runs with the same seed are equal. A server runs on
-//! the runtime that started it and ends when its handle is dropped.
+//! Under `tokio::time::pause` an hour therefore passes immediately, and runs with the same seed are equal. A server
+//! runs on the runtime that started it and ends when its handle is dropped.
 //!
 //! # Writes that bypass the API
 //! [`ApiServer::create`], [`replace`](ApiServer::replace), [`merge_patch`](ApiServer::merge_patch) and
@@ -36,8 +36,8 @@
 //!
 //! # Checks of a client
 //! [`ApiServer::history`] contains every change, [`requests`](ApiServer::requests) and
-//! [`connections`](ApiServer::connections) the client's actions, [`fault_log`](ApiServer::fault_log) the injected faults.
-//! Their times are relative to the server's start, like [`ApiServer::elapsed`].
+//! [`connections`](ApiServer::connections) the client's actions, [`fault_log`](ApiServer::fault_log) the injected
+//! faults. Their times are relative to the server's start, like [`ApiServer::elapsed`].
 //!
 //! # Modules
 //! | module | content |

@@ -2,8 +2,9 @@
 
 /// Cost that evaluations may still spend.
 ///
-/// One unit is roughly one step: a node of the expression, an item that a macro visits, or ten bytes of a processed string. A unit allows less than 100 bytes of new values, so that a budget bounds memory too.
-/// One budget can serve several evaluations in turn.
+/// One unit is roughly one step: a node of the expression, an item that a macro visits, or ten bytes of a processed
+/// string. A unit allows less than 100 bytes of new values, so that a budget bounds memory too. One budget can serve
+/// several evaluations in turn.
 #[derive(Clone, Debug)]
 pub struct Budget {
     limit: u64,

@@ -80,6 +80,7 @@ impl<'m> Meter<'m> {
         }
         if !self.computed.contains_key(pattern) {
             self.charge(COMPILE_COST)?;
+            // Dropping all patterns is simple and bounds the memory. An expression rarely computes many patterns.
             if self.computed.len() >= MAX_CACHED_PATTERNS {
                 self.computed.clear();
             }

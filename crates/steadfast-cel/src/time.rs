@@ -186,8 +186,10 @@ pub(crate) fn flips_after(difference: i128, rate: i32, holds: impl Fn(std::cmp::
     // The order changes at the first whole nanosecond at or after the crossing, and once more after an exact crossing.
     let crossing = if difference == 0 {
         1
+    // The difference moves towards zero; in the other case it never crosses zero.
     } else if (difference < 0) == (rate > 0) {
         let (distance, speed) = (difference.abs(), rate.abs());
+        // Round up to the first whole nanosecond at or after the crossing.
         (distance + speed - 1) / speed
     } else {
         return None;

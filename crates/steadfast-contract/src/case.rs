@@ -55,10 +55,12 @@ impl<'a> Case<'a> {
                 Answer { moment: *moment, key, held: Cow::Owned(held) }
             });
             answers.extend(held);
+            // A snapshot is complete: each name of the history that it lacks was absent at that time.
             let absent = |key: &&Key| !objects.contains_key(key) && !tainted.contains(key);
             let names = self.view(informer).lines.keys().filter(absent);
             answers.extend(names.map(|key| Answer { moment: *moment, key, held: Cow::Owned(StoreHeld::Absent) }));
         }
+        // The sort is stable and interleaves snapshots with single reads.
         answers.sort_by_key(|answer| answer.moment);
         answers
     }
@@ -145,6 +147,8 @@ impl<'a> Case<'a> {
         let Some(end) = line.stays[stay].end.map(|end| &line.states[end]) else { return false };
         let entry = &line.states[line.stays[stay + 1].first];
         let number = |text: &str| text.parse::<u64>().ok();
+        // The versions of a relist belong to two epochs: `from` to the epoch before the list, `to` to the epoch of the
+        // list.
         let mut followed = self.epoch_at(informer.declared.at);
         informer.relists.iter().filter(|relist| relist.moment.at <= self.known_by(at)).any(|relist| {
             let before = std::mem::replace(&mut followed, self.epoch_of(informer, relist.moment));
@@ -154,6 +158,7 @@ impl<'a> Case<'a> {
                 .is_some_and(|from| number(from).is_none_or(|from| (before, from) < (end.epoch, end.version)));
             let until = match relist.to.and_then(number) {
                 Some(to) => (entry.epoch, entry.version) <= (followed, to),
+                // A list without a known version spans all changes that had happened by its time.
                 None => entry.at <= self.known_by(relist.moment.at),
             };
             since && until

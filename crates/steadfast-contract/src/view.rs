@@ -99,6 +99,7 @@ impl<'h> Timeline<'h> {
         let mut open: Option<usize> = None;
         for index in 0..states.len() {
             let inside = states[index].object.is_some_and(&in_scope);
+            // A stay continues while the same UID is in scope. `open` is only set after index 0, so `index - 1` exists.
             let goes_on = open.filter(|_| inside && states[index].uid == states[index - 1].uid);
             if let (Some(stay), None) = (open, goes_on) {
                 stays[stay].end = Some(index);
@@ -163,12 +164,15 @@ impl<'h> Timeline<'h> {
         let known = |state: &State<'_>| state.at <= latest && wanted(state);
         let fits = |state: &State<'_>| known(state) && (!inside || state.stay.is_some());
         let from = from.min(self.states.len());
+        // Prefer the nearest state ahead: a restore can repeat a version, and the earliest candidate restricts later
+        // events least.
         if let Some(ahead) = self.states[from..].iter().position(fits) {
             return Place::At(from + ahead);
         }
         if let Some(behind) = self.states[..from].iter().rposition(fits) {
             return Place::Behind(behind);
         }
+        // The state exists, but outside of the scope. The last occurrence describes the violation best.
         self.states.iter().rposition(known).map_or(Place::Never, Place::Outside)
     }
 }

@@ -30,6 +30,8 @@ impl Exchange {
         target: &WriteTarget,
         write: impl Fn(&mut State) -> Result<T, Status>,
     ) -> Result<T, Status> {
+        // Another write can change the object while the rules are evaluated. The verdict is then outdated, and the
+        // write is repeated.
         for _ in 0..MAX_ATTEMPTS {
             let outcome = self.write(&write);
             if !target.asked.verdicts.decide() {

@@ -79,6 +79,7 @@ pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, tran
     }
     let gate = exchange.gate();
     let chunks = stream::unfold((Some(first), writer, gate, transfer), async |(first, mut writer, gate, transfer)| {
+        // A replica that freezes during the response stops between two chunks.
         gate.open().await;
         let chunk = first.or_else(|| writer.next_chunk())?;
         Some((chunk, (None, writer, gate, transfer)))
@@ -114,6 +115,7 @@ fn page(
             if !change.object.as_deref().is_some_and(|object| selector.matches(object)) {
                 continue;
             }
+            // The token names the last returned object, so that the next page continues after it.
             last = key.clone();
             objects.push(Arc::clone(change));
         }
@@ -126,6 +128,7 @@ fn page(
     if remaining > 0 {
         let rv = i64::try_from(revision).unwrap_or(i64::MAX);
         metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last, namespace).encode().into());
+        // With a selector, the number of remaining objects is unknown, and the real server omits it.
         if selector.is_everything() {
             metadata.insert("remainingItemCount".to_owned(), remaining.into());
         }

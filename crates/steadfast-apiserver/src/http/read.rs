@@ -23,17 +23,20 @@ pub(super) async fn etcd_answers(cluster: &Cluster, replica: usize) -> Result<()
 pub(super) async fn consistent(cluster: &Cluster, replica: usize) -> Result<u64, Status> {
     etcd_answers(cluster, replica).await?;
     let newest = cluster.store.read(State::revision);
+    // With rare progress notifications, only this request advances the version in bookmarks.
     cluster.replicas[replica].asked_for.fetch_max(newest, Ordering::Relaxed);
     let reached = cluster.store.until(|state| state.caches[replica].applied >= newest);
     if timeout(cluster.settings.freshness_wait, reached).await.is_ok() {
         return Ok(cluster.store.read(|state| state.caches[replica].applied));
     }
+    // The cache did not catch up in time. As on the real server, the read then falls back to etcd.
     Ok(cluster.store.read(State::revision))
 }
 
 /// Returns the revision of a cache that has reached a version. Returns `504` if it does not in time.
 pub(super) async fn not_older_than(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
     let reached = cluster.store.until(|state| state.caches[replica].applied >= version);
+    // The error contains the revision after the wait, so the cache is read again.
     let in_time = timeout(cluster.settings.freshness_wait, reached).await.is_ok();
     let applied = cluster.store.read(|state| state.caches[replica].applied);
     if in_time { Ok(applied) } else { Err(Status::too_large_resource_version(version, applied)) }
@@ -44,6 +47,7 @@ async fn exactly(cluster: &Cluster, replica: usize, version: u64) -> Result<u64,
     etcd_answers(cluster, replica).await?;
     let (newest, compacted) = cluster.store.read(|state| (state.revision(), state.compacted()));
     if version > newest {
+        // A future version may become current within the wait.
         tokio::time::sleep(cluster.settings.freshness_wait).await;
         let newest = cluster.store.read(State::revision);
         if version > newest {

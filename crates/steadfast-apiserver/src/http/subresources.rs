@@ -24,7 +24,8 @@ const MIN_TOKEN_SECONDS: i64 = 600;
 /// Longest lifetime that may be requested: 2^32 seconds.
 const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
-/// Subresources for discovery: resource, name, group and version if they differ from those of the resource, kind and verb.
+/// Subresources for discovery: resource, name, group and version if they differ from those of the resource, kind and
+/// verb.
 pub(super) const ALL: &[(&str, &str, &str, &str, &str, &str)] = &[
     ("pods", "binding", "", "", "Binding", "create"),
     ("pods", "eviction", "policy", "v1", "Eviction", "create"),

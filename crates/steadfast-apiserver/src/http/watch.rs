@@ -44,7 +44,7 @@ struct Start {
     /// True if a bookmark with this revision ends the initial objects.
     announce_end: bool,
     /// Revision that bookmarks must exceed.
-    told: u64,
+    floor: u64,
 }
 
 /// Responds with a stream of events.
@@ -55,6 +55,7 @@ pub(super) async fn watch(
     selector: Selector,
     rendering: Rendering,
 ) -> Result<Answer, Status> {
+    // The transfer starts before the first await, so that waiting transfers count as concurrent too.
     let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.begin_transfer());
     let cluster = Arc::clone(&exchange.cluster);
     let now = Instant::now();
@@ -77,8 +78,8 @@ pub(super) async fn watch(
         rendering,
         source: start.source,
         cursor: start.after,
-        told: start.after,
-        floor: start.told,
+        last_sent: start.after,
+        floor: start.floor,
         initial: start.initial,
         announce_end: start.announce_end,
         transfer,
@@ -86,7 +87,7 @@ pub(super) async fn watch(
         deadline,
         next_bookmark: now,
         last_taken: now,
-        over: false,
+        finished: false,
         cluster,
     };
     stream.schedule_bookmark(now);
@@ -129,6 +130,7 @@ async fn start(
         let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
         return Err(Refusal::Plain(invalid("sendInitialEvents", why)));
     }
+    // A server without streamed lists ignores `sendInitialEvents`.
     let streamed = options.send_initial_events.filter(|_| !ignore);
     // A server with streamed lists treats a watch without a version as a streamed list, and marks the end of its
     // initial events.
@@ -160,6 +162,7 @@ async fn start(
         }
         Some(version) => {
             let window = cluster.store.read(|state| state.caches[replica].window);
+            // The real server accepts the request with HTTP 200 and reports the expired version in the stream.
             if version < window {
                 return Err(Refusal::InStream(Status::too_old_resource_version(version, window)));
             }
@@ -169,7 +172,7 @@ async fn start(
                 let mut start = from_version(version);
                 start.after = state.before(resource, version, repeat);
                 // Existing changes count even if this watch does not receive them.
-                start.told = state.last_change(resource, applied).max(version);
+                start.floor = state.last_change(resource, applied).max(version);
                 start
             }))
         }
@@ -177,7 +180,7 @@ async fn start(
 }
 
 fn from_version(version: u64) -> Start {
-    Start { source: Source::Cache, after: version, initial: VecDeque::new(), announce_end: false, told: version }
+    Start { source: Source::Cache, after: version, initial: VecDeque::new(), announce_end: false, floor: version }
 }
 
 fn from_objects(
@@ -195,7 +198,7 @@ fn from_objects(
             .cloned()
             .collect()
     });
-    Start { source, after: revision, initial, announce_end, told: revision }
+    Start { source, after: revision, initial, announce_end, floor: revision }
 }
 
 /// A running watch.
@@ -215,7 +218,7 @@ struct WatchStream {
     /// All events up to this revision were sent, or did not concern this watch.
     cursor: u64,
     /// Revision of the last sent event, or of the start.
-    told: u64,
+    last_sent: u64,
     /// Revision that bookmarks must exceed. A real server drops a bookmark unless it is above the start version
     /// of the watch and the last change in its cache at the start. Changes that the watch did not receive count too.
     floor: u64,
@@ -228,7 +231,7 @@ struct WatchStream {
     next_bookmark: Instant,
     /// Time at which the client last read data.
     last_taken: Instant,
-    over: bool,
+    finished: bool,
 }
 
 /// New changes for a watch.
@@ -237,15 +240,16 @@ struct News {
     /// Value of `cursor` after these changes are sent.
     cursor: u64,
     waiting: usize,
-    gone: bool,
+    removed: bool,
 }
 
 impl WatchStream {
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
-            if self.over || self.is_over() {
+            if self.finished || self.is_expired() {
                 return None;
             }
+            // Mark before reading: a change that arrives during the read then wakes the next wait.
             self.changes.mark_unchanged();
             if self.is_blocked() {
                 self.wait(false).await;
@@ -259,17 +263,18 @@ impl WatchStream {
             if self.is_blocked() {
                 continue;
             }
-            if news.gone || self.is_too_slow(news.waiting) {
+            if news.removed || self.is_too_slow(news.waiting) {
                 return None;
             }
             self.cursor = self.cursor.max(news.cursor);
+            // The client has requested another chunk, so it has read the previous one.
             self.last_taken = Instant::now();
             let mut buffer = BytesMut::new();
             self.rendering.spoiled =
                 self.cluster.replicas[self.replica].conditions.look(|now| Arc::clone(&now.spoiled));
             for change in &news.changes {
                 self.put_event(&mut buffer, change);
-                self.told = change.revision;
+                self.last_sent = change.revision;
             }
             if buffer.is_empty() && news.waiting == 0 && self.bookmark_is_due() {
                 self.put_bookmark(&mut buffer, self.reached(), false);
@@ -283,7 +288,7 @@ impl WatchStream {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_expired(&self) -> bool {
         self.control.is_ended() || Instant::now() >= self.deadline
     }
 
@@ -301,8 +306,10 @@ impl WatchStream {
     async fn wait(&mut self, for_bookmark: bool) {
         let until = if for_bookmark && self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
         tokio::select! {
+            // A change takes precedence over a deadline of the same instant, so that runs in virtual time are
+            // reproducible.
             biased;
-            changed = self.changes.changed() => self.over |= changed.is_err(),
+            changed = self.changes.changed() => self.finished |= changed.is_err(),
             () = sleep_until(until) => {}
         }
     }
@@ -315,6 +322,7 @@ impl WatchStream {
             self.put_line(&mut buffer, "ADDED", &change, Shown::Now);
         }
         if self.initial.is_empty() {
+            // All initial objects are sent, which ends the full transfer.
             self.transfer = None;
             if std::mem::take(&mut self.announce_end) {
                 let conditions = &self.cluster.replicas[self.replica].conditions;
@@ -338,12 +346,14 @@ impl WatchStream {
             // A changed definition is served as a new resource. Streams of the previous one end.
             let served = state.registry.get(&self.resource);
             let same = served.is_some_and(|now| !now.custom || Arc::ptr_eq(now, &self.rendering.resource));
-            let gone = cache.life != self.life || !same;
+            let removed = cache.life != self.life || !same;
             let (mut changes, waiting) = state.changes(&self.resource, self.cursor, upto, MAX_BATCH_CHANGES);
+            // Without further changes, the cursor includes revisions of other resources, which bookmarks then report.
             let cursor = if waiting == 0 { upto } else { changes.last().map_or(upto, |last| last.revision) };
+            // Dropped changes move the cursor too: the client must not receive them later.
             changes.retain(|change| !cache.has_lost(change.revision));
             // Streams of a removed resource end after they have delivered the last objects.
-            News { gone: gone && changes.is_empty(), changes, cursor, waiting }
+            News { removed: removed && changes.is_empty(), changes, cursor, waiting }
         })
     }
 
@@ -354,6 +364,8 @@ impl WatchStream {
         let selected = |object: Option<&Arc<serde_json::Value>>| {
             object.is_some_and(|object| self.selector.is_everything() || self.selector.matches(object))
         };
+        // The event depends on the selector before and after the change: a client sees an object that leaves the
+        // selector as deleted.
         match (selected(change.previous.as_ref()), selected(change.object.as_ref())) {
             (false, true) => self.put_line(buffer, "ADDED", change, Shown::Now),
             (true, true) => self.put_line(buffer, "MODIFIED", change, Shown::Now),
@@ -373,6 +385,7 @@ impl WatchStream {
             return false;
         }
         self.schedule_bookmark(now);
+        // The schedule also advances if the bookmark is not sent.
         let silent = self.cluster.replicas[self.replica].conditions.look(|now| now.no_bookmarks);
         !silent && self.reached() > self.floor
     }
@@ -381,7 +394,7 @@ impl WatchStream {
     fn reached(&self) -> u64 {
         let replica = &self.cluster.replicas[self.replica];
         if replica.conditions.look(|now| now.rare_progress) {
-            return self.told.max(self.cursor.min(replica.asked_for.load(Ordering::Relaxed)));
+            return self.last_sent.max(self.cursor.min(replica.asked_for.load(Ordering::Relaxed)));
         }
         self.cursor
     }

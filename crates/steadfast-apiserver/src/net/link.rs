@@ -49,6 +49,7 @@ impl Link {
     pub(crate) fn reset(&self, now: Duration) {
         self.change(|state| {
             state.reset = true;
+            // Keep the time of the first fault: a black hole before the reset already broke the connection.
             state.failed_at.get_or_insert(now);
         });
     }
@@ -60,6 +61,7 @@ impl Link {
     pub(crate) fn set_black_hole(&self, on: bool, now: Duration) {
         self.change(|state| {
             state.black_hole = on;
+            // The end of a black hole repairs the connection, unless it was reset in the meantime.
             state.failed_at = if on { state.failed_at.or(Some(now)) } else { state.failed_at.filter(|_| state.reset) };
         });
     }
@@ -132,6 +134,7 @@ impl Link {
             change(state);
             std::mem::take(&mut state.waiting)
         });
+        // Wake without the lock: a woken task may poll the link at once.
         waiting.into_iter().for_each(Waker::wake);
         self.changed.raise();
     }

@@ -77,6 +77,7 @@ impl Severed {
         if state.0 {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
+        // A reset must wake a pending read or write, so the task is registered here in addition to the pipe.
         if !state.1.iter().any(|waiting| waiting.will_wake(context.waker())) {
             state.1.push(context.waker().clone());
         }

@@ -33,6 +33,7 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
         link.reset(cluster.clock.elapsed());
         return;
     }
+    // Tasks of the connection run in their own group, so that they end with the connection.
     let tasks = TaskGroup::on(runtime);
     let serving = async {
         if let Some(tls) = cluster.tls() {
@@ -43,11 +44,13 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             return serve_http(&cluster, &link, stream, http2, &tasks).await;
         }
+        // Without TLS there is no ALPN. The first bytes show if the client has prior knowledge of HTTP/2.
         let http2 = begins_with_preface(&mut governed).await?;
         serve_http(&cluster, &link, governed, http2, &tasks).await
     };
     tokio::select! {
         biased;
+        // A reset takes precedence over data in flight: dropping the future drops the transport, which aborts.
         () = link.until_reset() => {}
         outcome = serving => {
             if let Err(error) = outcome {
@@ -71,6 +74,7 @@ async fn begins_with_preface<T: Transport>(stream: &mut Governed<T>) -> io::Resu
         seen.extend_from_slice(&bytes[..read]);
     }
     let http2 = seen == PREFACE;
+    // The HTTP implementation must read these bytes too.
     stream.unread(Bytes::from(seen));
     Ok(http2)
 }

@@ -20,8 +20,8 @@ const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.J
 /// empty lists and maps, zero values and empty structs.
 ///
 /// # Errors
-/// Returns a `Status` with code 400 if the body has no valid envelope. The code is 415 if the kind or one of its fields is
-/// unknown.
+/// Returns a `Status` with code 400 if the body has no valid envelope. The code is 415 if the kind or one of its fields
+/// is unknown.
 pub fn decode(body: &[u8]) -> Result<Value, Status> {
     let unreadable = || Status::bad_request("the body is not a valid object in protobuf");
     let envelope = body.strip_prefix(MAGIC).ok_or_else(unreadable)?;

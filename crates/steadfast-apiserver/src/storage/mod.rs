@@ -54,9 +54,12 @@ impl Store {
             let mut state = self.lock();
             let before = state.endings.next();
             let outcome = change(&mut state);
+            // The caches advance under the same lock, so that no reader sees the change in the store but not in the
+            // caches.
             state.advance_caches();
             (outcome, state.endings.next() != before)
         };
+        // Wake the tasks without the lock, which they need to re-check their conditions.
         self.changed.raise();
         if ending {
             self.endings.raise();

@@ -142,8 +142,10 @@ impl State {
         for cache in &mut self.caches {
             cache.observe(&change);
         }
+        // The record survives restores, which truncate the tables.
         self.record.push(Arc::clone(&change));
         self.tables.entry(resource.clone()).or_default().push(key, Arc::clone(&change));
+        // The registry must follow each change of a definition within the same write, before any other request.
         if *resource == *DEFINITIONS {
             self.define_resources();
         }
@@ -235,6 +237,7 @@ impl State {
 
     /// Restores an older revision. Revisions continue in a new epoch.
     pub(crate) fn restore(&mut self, revision: u64) {
+        // The next change reuses a revision of the previous epoch, as after a restore of etcd.
         self.revision = revision.min(self.revision);
         self.epochs.push(self.revision);
         self.compacted = self.compacted.min(self.revision);
@@ -243,9 +246,11 @@ impl State {
             for versions in table.versions.values_mut() {
                 versions.retain(|change| change.revision <= revision);
             }
+            // Objects that were created after the restored revision no longer exist.
             table.versions.retain(|_, versions| !versions.is_empty());
         }
         self.define_resources();
+        // Namespaces that are terminating in the restored state start their grace period again.
         self.endings.clear();
         let now = self.clock.elapsed();
         let live: Vec<_> = self.live(&NAMESPACES, None).map(|(key, change)| (key.clone(), change.clone())).collect();
@@ -285,6 +290,7 @@ impl State {
 }
 
 fn version_at(versions: &[Arc<Change>], revision: u64) -> Option<&Arc<Change>> {
+    // The versions are sorted by revision. The last one at or below `revision` is current, unless it is a tombstone.
     let newer = versions.partition_point(|change| change.revision <= revision);
     versions.get(newer.checked_sub(1)?).filter(|change| change.object.is_some())
 }

@@ -55,6 +55,7 @@ impl State {
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
+        // Errors about the definition and the namespace contain the given name, since the name is not generated yet.
         let given = ["name", "generateName"].map(|field| metadata::text(&object, field));
         let given = given.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
         self.check_definition(target, given)?;
@@ -212,6 +213,7 @@ impl State {
             }
             Part::Main | Part::Whole => wanted,
         };
+        // An update cannot change these fields. Differences were rejected above, or are ignored as on the real server.
         for field in ["name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"] {
             metadata::copy(&mut object, &existing, field);
         }
@@ -251,12 +253,14 @@ impl State {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
         let object = target.resource.to_store(object);
+        // As on the real server, an update without a difference keeps the version and causes no event.
         if object == *stored {
             return Ok(Outcome::Stored(stored));
         }
         if target.dry_run {
             return Ok(Outcome::Stored(Arc::new(object)));
         }
+        // The update removed the last finalizer, which completes the pending deletion.
         if metadata::is_terminating(&existing) && !metadata::has_finalizers(&object) && !holds_contents(&resource) {
             self.remove(target.store(), &key, stored);
             return Ok(Outcome::Deleted(Arc::new(object)));

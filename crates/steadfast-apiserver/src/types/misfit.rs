@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use super::table::{Field, Holds, Kind, fields, of_kind};
 
-/// Quantity: a number with an optional decimal suffix, binary suffix or exponent, such as `1.5`, `100m`, `2Gi` and `1e3`.
+/// Quantity: a number with an optional decimal suffix, binary suffix or exponent, such as `1.5`, `100m`, `2Gi` and
+/// `1e3`.
 static QUANTITY: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"));
 static TIME: LazyLock<Regex> = LazyLock::new(|| {

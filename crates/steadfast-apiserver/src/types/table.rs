@@ -11,7 +11,8 @@
 //! core.v1.ConfigMapKeySelector object=atomic
 //! ```
 //!
-//! The number is the protobuf number: a path (`2.5`) for fields of an embedded Go struct, `-` for fields without a number.
+//! The number is the protobuf number: a path (`2.5`) for fields of an embedded Go struct, `-` for fields without a
+//! number.
 //! `[]` is a list, `{}` a map, `?` a pointer. An `atomic` type is merged as one value. A space within a value of an `enum` is
 //! written `~`.
 

@@ -96,6 +96,7 @@ impl<'a> Knowledge<'a> {
         known_by: Duration,
     ) -> (Place, Option<usize>) {
         let object = seen.object();
+        // Only the last delivery of the same UID is a valid reference.
         let here = self.open.as_ref().filter(|open| open.uid == object.uid).and_then(|open| open.index);
         let from = match seen {
             Seen::Added { .. } | Seen::Updated { .. } => self.next,
@@ -103,6 +104,7 @@ impl<'a> Knowledge<'a> {
             Seen::Deleted { .. } | Seen::Resynced { .. } => here.unwrap_or(self.next),
         };
         let place = match line.find(object, from, known_by) {
+            // Without an order of versions, a step back cannot be distinguished from a step forward.
             Place::Behind(index) if !ordered => Place::At(index),
             // A repeated delivery, valid or not, keeps its place.
             Place::Behind(_) if again(self.open.as_ref(), object) => here.map_or(Place::Never, Place::At),
@@ -153,5 +155,6 @@ fn exit(
     // Two epochs can contain the same version. The candidate that ended the delivered state is the right one.
     let of_last = |end: &usize| line.states[*end - 1].shows(last);
     let mut observed = ends.clone().filter(named);
+    // An inferred deletion names no version, so the first end from this stay on counts.
     observed.clone().find(of_last).or_else(|| observed.next()).or_else(|| ends.clone().next())
 }

@@ -45,6 +45,7 @@ impl<'a> Case<'a> {
             let state = line.last();
             let (kind, what) = match (open, state.stay) {
                 (None, None) => continue,
+                // An undecodable object cannot be delivered.
                 (None, Some(_)) if informer.tainted.contains(key) => continue,
                 (None, Some(_)) => (LossKind::Stay, format!("uid {} v{} was never delivered", state.uid, state.text)),
                 (Some(open), Some(_)) if open.uid == state.uid => {
@@ -64,6 +65,7 @@ impl<'a> Case<'a> {
             };
             losses.push(Loss { key, kind, at: state.at, what });
         }
+        // The handler was stopped and reported this number of undelivered events, which covers the losses.
         if losses.len() <= handler.undelivered {
             losses.clear();
         }

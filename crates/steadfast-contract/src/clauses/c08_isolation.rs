@@ -1,7 +1,7 @@
 //! C8, isolation: the pending events of a handler are bounded by the number of objects, not of events.
 //!
-//! A slow, stuck or panicking handler must not delay other handlers. The traces of the other handlers show such a delay: an endless
-//! delay causes losses (C2, C3). Only a handler with a running call is excused from these.
+//! A slow, stuck or panicking handler must not delay other handlers. The traces of the other handlers show such a
+//! delay: an endless delay causes losses (C2, C3). Only a handler with a running call is excused from these.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

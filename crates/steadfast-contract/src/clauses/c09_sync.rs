@@ -116,6 +116,7 @@ fn of_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Moment, breac
         let what = "the registration was reported as synced before its informer was".to_owned();
         breaches.push(case.at_handler(Clause::C9, handler, None, moments, what));
     }
+    // The calls are sorted by their start.
     let before: Vec<_> = handler.calls.iter().take_while(|call| call.entered < synced).collect();
     for call in &before {
         if matches!(call.seen, Seen::Added { initial: true, .. }) && !done(handler, call, synced) {

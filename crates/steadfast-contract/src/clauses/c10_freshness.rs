@@ -27,6 +27,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                     unproven.or_else(|| fresh(case, informer, *moment, version, *age))
                 }
                 (Freshness::Resuming, None) => {
+                    // The first `Resuming` of an interruption counts; later samples do not restart it.
                     resuming.get_or_insert(moment.at);
                     None
                 }
@@ -59,6 +60,7 @@ fn fresh(
     }
     let reached: u64 = version.parse().ok().filter(|_| informer.ordered)?;
     let epoch = case.epoch_of(informer, moment);
+    // Changes up to this time must be visible, in spite of the age of the proof and the tolerated delays.
     let bound = at.checked_sub(age + tolerance(case))?;
     let visible = &case.view(informer).visible;
     let next = visible.partition_point(|change| (change.epoch, change.version) <= (epoch, reached));
@@ -97,6 +99,8 @@ fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>)
     let by_version =
         version.map(|version| line.reached(case.epoch_of(informer, *reported_at), version)).and_then(stale_from);
     let bound = moment.at.checked_sub(2 * case.terms.period + tolerance(case));
+    // Versions may have no order. Independent of them, a change must be visible after two periods and the tolerated
+    // delays.
     let by_time = || bound.map(|bound| line.reached_by(bound)).and_then(stale_from);
     let missed = by_version.or_else(by_time)?;
     Some((missed.at, format!("reported as `Fresh` while the store held {held} and not v{}", missed.text)))

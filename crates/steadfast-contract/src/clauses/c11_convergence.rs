@@ -1,5 +1,5 @@
-//! C11, convergence: if the server is reachable and its history is at rest, the store equals the history within a bounded
-//! time. Freshness is then `Fresh`.
+//! C11, convergence: if the server is reachable and its history is at rest, the store equals the history within a
+//! bounded time. Freshness is then `Fresh`.
 //!
 //! The check starts at the bound after `Quiet`, or at `Settled`.
 
@@ -30,6 +30,7 @@ fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, br
         let what = match (objects.get(key), last.stay) {
             (None, None) if !tainted.contains(key) => continue,
             (Some(held), Some(_)) if last.shows(held) => continue,
+            // The store reports that the newest state does not decode. Its content may then be older, or absent.
             (_, Some(_)) if tainted.contains(key) => continue,
             (None, None) => "the store reports an undecodable object, the server has none in scope".to_owned(),
             (None, Some(_)) => format!("the store lacks the object, the server has uid {} v{}", last.uid, last.text),

@@ -26,6 +26,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         }
         let mut promised = Promised::default();
         for answer in &case.answers(informer) {
+            // Reads and waits are both sorted by time. A wait only binds later reads.
             while let Some(wait) = waits.next_if(|wait| wait.moment < answer.moment) {
                 promised.by(case, informer, wait);
             }
@@ -82,6 +83,7 @@ impl<'a> Promised<'a> {
             Target::Version(version) => {
                 let Some(version) = version.parse().ok().filter(|_| informer.ordered) else { return };
                 let promise = (case.epoch_of(informer, wait.moment), version);
+                // A higher version implies all lower guarantees.
                 if self.reached.is_none_or(|(before, _)| before < promise) {
                     self.reached = Some((promise, wait.moment.at));
                 }

@@ -60,6 +60,7 @@ impl Verdicts {
             before: before.map(readable),
         };
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A verdict about another state of the object is outdated: the caller must evaluate the rules again.
         if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&question)) {
             return Some(verdict.clone());
         }
@@ -75,6 +76,7 @@ impl Verdicts {
     /// Evaluates the rules that a write needs. Returns false if no verdict is pending, so that the write has finished.
     /// The caller must not hold the lock of the store.
     pub(crate) fn decide(&self) -> bool {
+        // The lock is released before the evaluation, which can take long.
         let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).pending.take();
         let Some(question) = pending else { return false };
         let verdict = question.decide();
