@@ -107,7 +107,7 @@ async fn bookmark_must_exceed_last_change_at_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_leaving_selector_is_deleted_with_old_content() {
+async fn leaving_object_is_deleted_with_old_content() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();

@@ -100,7 +100,7 @@ impl fmt::Display for Breaches {
         let lines: Vec<_> = lines.chain(self.inconclusive.iter().map(ToString::to_string)).collect();
         match self.breaches.len() {
             0 => f.write_str("it is unproven that the trace keeps the contract")?,
-            breaches => write!(f, "the contract is broken {breaches} time(s)")?,
+            breaches => write!(f, "the contract is violated {breaches} time(s)")?,
         }
         for line in lines.iter().take(MAX_LISTED) {
             write!(f, "\n  {line}")?;

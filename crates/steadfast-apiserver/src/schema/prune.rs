@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn preserved_fields_are_kept_and_described_ones_pruned() {
+    fn preserved_fields_are_kept_unless_described() {
         let schema = json!({"type": "object", "properties": {"spec": {
             "type": "object", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"strict": {"type": "object", "properties": {"a": {"type": "string"}}}},
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn null_fields_that_are_not_nullable_are_removed() {
+    fn disallowed_null_fields_are_removed() {
         let schema = json!({"properties": {
             "plain": {"type": "string"}, "nullable": {"type": "string", "nullable": true},
             "defaulted": {"type": "string", "default": "x"},

@@ -62,5 +62,5 @@ fn merged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<Str
     let gap = case.unspanned_gap(informer, line, (before, now), call.entered.at)?;
     let left = line.stays[gap].end.map_or("?".into(), |end| line.states[end].text.clone());
     let back = &line.states[line.stays[gap + 1].first].text;
-    Some(format!("{}: it left at v{left} and came back at v{back}, and no list spans that", call.seen))
+    Some(format!("{}: the object left at v{left} and returned at v{back}, and no list spans the gap", call.seen))
 }

@@ -45,7 +45,7 @@ fn of_informer(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Brea
         let line = case.line(informer, answer.key);
         let (from, at) = (listed(case, informer, line), answer.moment.at);
         if let Some(Place::Behind(_)) = line.stands(&answer.held, from, case.known_by(at)) {
-            let what = format!("the store held {} after it had synced: the first list had later", answer.held);
+            let what = format!("the store held {} after the sync: the first list had a later state", answer.held);
             let moments = (line.states[from].at, at);
             breaches.push(informer.breach(Clause::C9, Some(answer.key), moments, what));
         }
@@ -91,7 +91,7 @@ fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<St
         let listed = line.states[line.reached(epoch, version)].stay;
         let in_list = listed == Some(stay) && !informer.ever_tainted.contains(call.key());
         return in_list
-            .then(|| format!("{}: it was in the list at v{version}, but is not marked as initial", call.seen));
+            .then(|| format!("{}: the object was in the list at v{version}, but is not marked as initial", call.seen));
     }
     let in_time = |entry: &State<'_>| match list.filter(|_| !late) {
         Some(list) => (entry.epoch, entry.version) <= list || entry.restored,

@@ -21,7 +21,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                     stopped = Some(*moment);
                     continue;
                 }
-                (_, Some(since)) => Some((since.at, format!("{state:?} after it was stopped"))),
+                (_, Some(since)) => Some((since.at, format!("{state:?} after the informer was stopped"))),
                 (Freshness::Fresh { version, age }, None) => {
                     let unproven = resuming.take().and_then(|since| unproven(case, since, *moment, *age));
                     unproven.or_else(|| fresh(case, informer, *moment, version, *age))

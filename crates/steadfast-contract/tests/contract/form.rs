@@ -18,7 +18,7 @@ fn violation_names_clause_object_and_times() {
          Updated(uid u1 v6 to v6): the handler was last given uid u1 v5"
     );
     assert_eq!(breach.moments, (Duration::from_millis(40), Duration::from_millis(70)));
-    assert!(error.to_string().contains("the contract is broken 1 time(s)"));
+    assert!(error.to_string().contains("the contract is violated 1 time(s)"));
 }
 
 #[test]

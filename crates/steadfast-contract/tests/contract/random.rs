@@ -66,8 +66,8 @@ proptest! {
     fn dropped_final_state_is_detected(steps in script(), which: prop::sample::Index) {
         let dropped = corrupted(&steps, which, |entries| {
             let last = |at: &usize| {
-                let handler_and_key = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
-                calls(entries).all(|(later, _)| later <= *at || handler_and_key(later) != handler_and_key(*at))
+                let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+                calls(entries).all(|(later, _)| later <= *at || target_of(later) != target_of(*at))
             };
             let shown = calls(entries).filter(|(_, seen)| matches!(seen, Seen::Added { .. } | Seen::Updated { .. }));
             shown.map(|(at, _)| at).filter(last).collect()
@@ -123,7 +123,7 @@ proptest! {
         let stale = corrupted(&steps, which, |entries| {
             calls(entries).filter(|(_, seen)| matches!(seen, Seen::Updated { .. })).map(|(at, _)| at).collect()
         }, |entries, at| {
-            let Some(Seen::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("a matching event") };
+            let Some(Seen::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("an update") };
             let old = steadfast_contract::Ref { version: format!("{}0", old.version), ..old };
             replace(&mut entries[at], Seen::Updated { old, new });
         });
@@ -213,10 +213,9 @@ fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &Seen)> {
 
 /// Returns the handler's next call for the same name, if both calls are neither retries nor retried.
 fn next(entries: &[Entry], at: usize) -> Option<usize> {
-    let handler_and_key = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
-    let later = calls(entries)
-        .map(|(later, _)| later)
-        .find(|later| *later > at && handler_and_key(*later) == handler_and_key(at))?;
+    let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+    let later =
+        calls(entries).map(|(later, _)| later).find(|later| *later > at && target_of(*later) == target_of(at))?;
     (returned(entries, at).is_some() && returned(entries, later).is_some()).then_some(later)
 }
 
