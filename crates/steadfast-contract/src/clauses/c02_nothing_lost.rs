@@ -66,7 +66,7 @@ fn ended(
             return None;
         }
     }
-    Some(format!("its stay ended at v{}, not at v{elsewhere}", end.text))
+    Some(format!("the stay ended at v{}, not at v{elsewhere}", end.text))
 }
 
 /// Detects a `last` that is not the last object that matched.

@@ -64,7 +64,7 @@ impl Patch {
                 operations::apply(&mut patched, patch).map_err(refused)?;
             }
             Self::Merge(patch) if !patch.is_object() => {
-                return Err(Status::bad_request(format_args!("error decoding patch: {patch} is no object")));
+                return Err(Status::bad_request(format_args!("error decoding patch: {patch} is not an object")));
             }
             Self::Strategic(patch) if !patch.is_object() => {
                 let what = match patch {
@@ -80,7 +80,7 @@ impl Patch {
             Self::Strategic(patch) => strategic::merge(&mut patched, patch)?,
             Self::Unreadable(status) => return Err(status.clone()),
         }
-        if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched object is no object")) }
+        if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched value is not an object")) }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::status::Status;
 pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), Status> {
     let resource = &target.resource;
     let Value::Object(fields) = &mut *object else {
-        let words = "couldn't get version/kind; json parse error: it is no object";
+        let words = "couldn't get version/kind; json parse error: the value is not an object";
         return Err(Status::bad_request(format_args!(
             "the object provided is unrecognized (must be of type {}): {words}",
             resource.kind
