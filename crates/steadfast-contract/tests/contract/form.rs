@@ -15,7 +15,7 @@ fn violation_names_clause_object_and_times() {
     assert_eq!(
         breach.to_string(),
         "C5 (old and new): default/a, handler h of informer pods, 40.000ms to 70.000ms: \
-         Updated(uid u1 v6 to v6): the handler was last given uid u1 v5"
+         Updated(uid u1 v6 to v6): the handler last received uid u1 v5"
     );
     assert_eq!(breach.moments, (Duration::from_millis(40), Duration::from_millis(70)));
     assert!(error.to_string().contains("the contract is violated 1 time(s)"));
