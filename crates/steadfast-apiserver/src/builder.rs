@@ -1,4 +1,4 @@
-//! What a server is to be, before it is.
+//! Configuration of a server.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -26,12 +26,12 @@ use crate::status::Status;
 use crate::storage::{Asked, Cache, Endings, Part, State, Store, WriteTarget};
 use crate::streams::Streams;
 
-/// The calendar of servers in memory, so that their runs repeat exactly.
+/// Start of the calendar of servers in memory, so that their runs are reproducible.
 const MEMORY_EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// Describes a server; [`start`](Self::start) starts it.
+/// Configuration of a server. [`start`](Self::start) starts the server.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent option")]
 pub struct ApiServerBuilder {
     replicas: usize,
     tls: bool,
@@ -76,141 +76,144 @@ impl Default for ApiServerBuilder {
 }
 
 impl ApiServerBuilder {
-    /// So many replicas, each on a port of its own; at least one.
+    /// Sets the number of replicas, each on its own port. At least 1. Defaults to 1.
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas.max(1);
         self
     }
 
-    /// TLS, with a certificate authority made for this server.
+    /// Enables TLS with a certificate authority that is created for this server. Defaults to off.
     #[must_use]
     pub fn tls(mut self, on: bool) -> Self {
         self.tls = on;
         self
     }
 
-    /// Whether TLS clients are offered HTTP/2; without TLS, clients choose.
+    /// Sets whether TLS clients are offered HTTP/2. Without TLS, the client chooses the protocol. Defaults to on.
     #[must_use]
     pub fn http2(mut self, on: bool) -> Self {
         self.http2 = on;
         self
     }
 
-    /// Answers are in protobuf where that is preferred, as a real server's are; unless this is set they are JSON, whatever
-    /// is preferred. Bodies of requests may be in protobuf in any case.
+    /// Sends responses in protobuf if the client prefers protobuf, like a real server. Defaults to off: responses are
+    /// JSON. The server accepts request bodies in protobuf in both cases.
     #[must_use]
     pub fn protobuf(mut self, on: bool) -> Self {
         self.settings.protobuf = on;
         self
     }
 
-    /// No sockets: connections are made by [`ApiServer::connect`], the calendar begins with 2026.
+    /// Uses no sockets: connections are created by [`ApiServer::connect`]. The calendar starts at the first day of
+    /// 2026.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
         self.memory = true;
         self
     }
 
-    /// The port of the first replica, the others follow; 0, the default, takes free ones.
+    /// Sets the port of the first replica; the other replicas use the next ports. Defaults to 0: the system chooses
+    /// free ports.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// The seed of all randomness: UIDs, generated names, timeouts.
+    /// Sets the seed of all random values: UIDs, generated names and timeouts.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// A token that is accepted; with one or more, requests without are answered `401`.
+    /// Adds an accepted bearer token. If any token is set, requests without a token are rejected with `401`.
     #[must_use]
     pub fn token(mut self, token: &str) -> Self {
         self.tokens.push(token.to_owned());
         self
     }
 
-    /// A user who may log in with `password`; requests by nobody known are answered `401` then.
+    /// Adds a user that authenticates with `password`. Requests without known credentials are then rejected with `401`.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.users.push((name.to_owned(), password.to_owned()));
         self
     }
 
-    /// Requests without a token, a password or a certificate of
-    /// [`issue_client_certificate`](ApiServer::issue_client_certificate) are answered `401`.
+    /// Rejects requests without a token, a password or a certificate of
+    /// [`issue_client_certificate`](ApiServer::issue_client_certificate) with `401`.
     #[must_use]
     pub fn closed(mut self) -> Self {
         self.closed = true;
         self
     }
 
-    /// Accepts requests without an `Authorization` header although tokens or users exist; a wrong token is still answered
-    /// `401`. Off by default.
+    /// Accepts requests without an `Authorization` header although tokens or users exist. A wrong token is still
+    /// rejected with `401`. Defaults to off.
     ///
-    /// Clients built on client-go send no token over plain HTTP. Any page in a browser can send requests without a token as
-    /// well; such a request is answered `403` if its `Origin` is another one, or its `Host` is a name other than `localhost`.
+    /// Clients built on client-go send no token over plain HTTP. Any page in a browser can send requests without a
+    /// token as well. Such a request is rejected with `403` if its `Origin` is another one, or if its `Host` is a name
+    /// other than `localhost`.
     #[must_use]
     pub fn anonymous(mut self, on: bool) -> Self {
         self.settings.anonymous = on;
         self
     }
 
-    /// A custom resource served from the start.
+    /// Adds a custom resource that is served from the start.
     #[must_use]
     pub fn resource(mut self, resource: ResourceDeclaration) -> Self {
         self.declared.push(resource);
         self
     }
 
-    /// How often watches that allow it get a bookmark; a minute unless set.
+    /// Sets the interval of bookmarks in watches that allow them. Defaults to one minute.
     #[must_use]
     pub fn bookmark_period(mut self, period: Duration) -> Self {
         self.settings.bookmark_period = period;
         self
     }
 
-    /// The bounds between which a watch without a timeout of its own is ended; 30 and 60 minutes unless set.
+    /// Sets the range of the random timeout for watches without their own timeout. Defaults to 30 to 60 minutes.
     #[must_use]
     pub fn watch_timeout(mut self, bounds: std::ops::Range<Duration>) -> Self {
         self.settings.watch_timeout = (bounds.start, bounds.end);
         self
     }
 
-    /// How long reads wait for a cache to reach a version; 3 s unless set.
+    /// Sets the maximum time that a read waits for a cache to reach a version. Defaults to 3 s.
     #[must_use]
     pub fn freshness_wait(mut self, wait: Duration) -> Self {
         self.settings.freshness_wait = wait;
         self
     }
 
-    /// How long requests wait for a frozen etcd; 60 s unless set.
+    /// Sets the maximum time that a request waits for a frozen etcd. Defaults to 60 s.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.settings.request_timeout = timeout;
         self
     }
 
-    /// How long a namespace whose deletion was requested keeps its contents, as `Terminating`; 5 s unless set. With zero
-    /// they go at once, and it with them.
+    /// Sets the time that a deleted namespace keeps its contents, with the phase `Terminating`. Defaults to 5 s. With
+    /// zero, the contents and the namespace are removed immediately.
     #[must_use]
     pub fn namespace_grace(mut self, grace: Duration) -> Self {
         self.settings.namespace_grace = grace;
         self
     }
 
-    /// Streams that one HTTP/2 connection may have open; 100 unless set.
+    /// Sets the maximum number of open streams per HTTP/2 connection. Defaults to 100.
     #[must_use]
     pub fn max_streams(mut self, streams: u32) -> Self {
         self.settings.max_streams = streams;
         self
     }
 
-    /// A watch is closed when more than `events` wait for it and its client took nothing for `patience`; 1000 events
-    /// and 5 s unless set.
+    /// Closes a watch if more than `events` are pending and its client has read nothing for `patience`. Defaults to
+    /// 1000 events and 5 s.
     #[must_use]
     pub fn slow_watch(mut self, events: usize, patience: Duration) -> Self {
         self.settings.watch_backlog = events;
@@ -221,8 +224,9 @@ impl ApiServerBuilder {
     /// Starts the server on the current tokio runtime.
     ///
     /// # Errors
-    /// Where a port or a certificate cannot be had, or where there is no runtime.
-    #[allow(clippy::unused_async, reason = "it is awaited like every start, and may have to wait one day")]
+    /// Returns an error if a port cannot be opened, if a certificate cannot be created, or if no tokio runtime is
+    /// running.
+    #[allow(clippy::unused_async, reason = "callers already await the start, which may become asynchronous")]
     pub async fn start(self) -> Result<ApiServer, StartError> {
         let runtime = Handle::try_current()?;
         let tls = self.tls.then(|| ServerTls::generate(self.http2)).transpose()?;
@@ -232,7 +236,7 @@ impl ApiServerBuilder {
         let timeouts = Random::seeded(random.next());
         let endings = Endings::with_grace(self.settings.namespace_grace);
         let mut state = State::new(clock, random, Registry::with_declared(&self.declared), endings);
-        // Before the first namespace: a watch from the very first version sees them come.
+        // The caches start before the first namespace, so that a watch from the first version receives its creation.
         state.caches = vec![Cache::starting_at(state.revision()); self.replicas];
         for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             create_namespace(&mut state, namespace)?;
@@ -289,12 +293,12 @@ impl ApiServer {
     /// Starts a server with one replica, without TLS, on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// Where no port can be had, or where there is no tokio runtime.
+    /// Returns an error if no port can be opened, or if no tokio runtime is running.
     pub async fn start() -> Result<Self, StartError> {
         Self::builder().start().await
     }
 
-    /// Describes a server to start.
+    /// Creates a builder with the default configuration.
     pub fn builder() -> ApiServerBuilder {
         ApiServerBuilder::default()
     }

@@ -1,11 +1,11 @@
-//! The server's time: tokio's, so that it can be virtual.
+//! Clock of the server, based on tokio's time, which can be virtual.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Measures time since the server's start and writes it as API timestamps.
+/// Clock that measures the time since the server's start and formats API timestamps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -13,40 +13,40 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts now; `wall` is what the calendar is said to show at this moment.
+    /// Starts the clock. `wall` is the calendar time at the start.
     pub(crate) fn starting_at(wall: Timestamp) -> Self {
         Self { started: Instant::now(), wall }
     }
 
-    /// Time since the server's start.
+    /// Returns the time since the server's start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The calendar time, as it is in `creationTimestamp`: whole seconds, UTC.
+    /// Returns the calendar time in the form of `creationTimestamp`: whole seconds, UTC.
     pub(crate) fn timestamp(&self) -> String {
         self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// The age of something created at `timestamp`, as tables print it: `42s`, `7m`, `3h`, `12d`; `<unknown>` without a
-    /// timestamp, `<invalid>` if the timestamp is in the future or no timestamp at all.
+    /// Returns the age of an object created at `timestamp`, in the form of tables: `42s`, `7m`, `3h`, `12d`. Returns
+    /// `<unknown>` without a timestamp, and `<invalid>` if the timestamp is in the future or cannot be parsed.
     pub(crate) fn age_of(&self, timestamp: &str) -> String {
         if matches!(timestamp, "" | "null") {
             return "<unknown>".to_owned();
         }
         match timestamp.parse::<Timestamp>() {
             Ok(created) if created == UNSET => "<unknown>".to_owned(),
-            Ok(created) => spoken(self.now().duration_since(created)),
+            Ok(created) => human_duration(self.now().duration_since(created)),
             Err(_) => "<invalid>".to_owned(),
         }
     }
 
-    /// Seconds since 1970.
+    /// Returns the seconds since 1970.
     pub(crate) fn seconds(&self) -> i64 {
         self.now().as_second()
     }
 
-    /// Timestamp of a second since 1970; the last one there is if it is beyond.
+    /// Formats a second since 1970 as a timestamp; the latest possible timestamp if the second is out of range.
     pub(crate) fn timestamp_of(seconds: i64) -> String {
         Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
@@ -57,20 +57,20 @@ impl Clock {
     }
 }
 
-/// The time from one moment to another, both as API timestamps, as tables print it.
+/// Returns the time between two API timestamps, in the form of tables.
 pub(crate) fn between(start: &str, end: &str) -> String {
     let (Ok(start), Ok(end)) = (start.parse::<Timestamp>(), end.parse::<Timestamp>()) else {
         return "<unknown>".to_owned();
     };
-    spoken(end.duration_since(start))
+    human_duration(end.duration_since(start))
 }
 
-/// Year 1, which the API takes for no time at all.
+/// Year 1, which the API treats as unset.
 const UNSET: Timestamp = Timestamp::constant(-62_135_596_800, 0);
 
-/// A length of time in at most two units, the coarser the longer it is. A negative length is `<invalid>`, but for one
-/// second, by which clocks differ.
-fn spoken(duration: SignedDuration) -> String {
+/// Formats a duration in at most two units; longer durations use coarser units. A negative duration is `<invalid>`,
+/// except for one second of clock skew.
+fn human_duration(duration: SignedDuration) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
@@ -101,15 +101,15 @@ fn spoken(duration: SignedDuration) -> String {
 mod tests {
     use jiff::SignedDuration;
 
-    use super::spoken;
+    use super::human_duration;
 
     #[test]
-    fn the_longer_a_time_the_coarser_it_is_told() {
-        let told = |hours: i64, seconds: i64| spoken(SignedDuration::from_secs(hours * 3600 + seconds));
-        assert_eq!([told(0, -1), told(0, 119), told(0, 120), told(0, 599)], ["0s", "119s", "2m", "9m59s"]);
-        assert_eq!(told(0, -2), "<invalid>", "a date in the future");
-        assert_eq!([told(0, 600), told(2, 3599), told(3, 300), told(7, 3599)], ["10m", "179m", "3h5m", "7h59m"]);
-        assert_eq!([told(8, 60), told(48, 0), told(53, 0), told(192, 3600)], ["8h", "2d", "2d5h", "8d"]);
-        assert_eq!([told(24 * 730, 0), told(24 * 735, 0), told(24 * 2920, 0)], ["2y", "2y5d", "8y"]);
+    fn longer_durations_use_coarser_units() {
+        let age = |hours: i64, seconds: i64| human_duration(SignedDuration::from_secs(hours * 3600 + seconds));
+        assert_eq!([age(0, -1), age(0, 119), age(0, 120), age(0, 599)], ["0s", "119s", "2m", "9m59s"]);
+        assert_eq!(age(0, -2), "<invalid>", "a date in the future");
+        assert_eq!([age(0, 600), age(2, 3599), age(3, 300), age(7, 3599)], ["10m", "179m", "3h5m", "7h59m"]);
+        assert_eq!([age(8, 60), age(48, 0), age(53, 0), age(192, 3600)], ["8h", "2d", "2d5h", "8d"]);
+        assert_eq!([age(24 * 730, 0), age(24 * 735, 0), age(24 * 2920, 0)], ["2y", "2y5d", "8y"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Everything the replicas share, and the replicas.
+//! State shared by all replicas, and the replicas themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,28 +15,28 @@ use crate::signal::Signal;
 use crate::storage::Store;
 use crate::streams::Streams;
 
-/// What was settled when the server was built.
+/// Settings of the server, fixed at its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// How often a watch that allows it gets a bookmark.
+    /// Interval of bookmarks in watches that allow them.
     pub(crate) bookmark_period: Duration,
-    /// The bounds between which a watch without a timeout of its own ends.
+    /// Range of the timeout for watches without their own timeout.
     pub(crate) watch_timeout: (Duration, Duration),
-    /// How long a read waits for a cache to reach a version.
+    /// Maximum time that a read waits for a cache to reach a version.
     pub(crate) freshness_wait: Duration,
-    /// How long a request waits for a store that is frozen.
+    /// Maximum time that a request waits for a frozen store.
     pub(crate) request_timeout: Duration,
-    /// How long a namespace that ends keeps its contents.
+    /// Time that a terminating namespace keeps its contents.
     pub(crate) namespace_grace: Duration,
-    /// Whether requests without credentials are accepted although tokens exist.
+    /// True if requests without credentials are accepted although tokens exist.
     pub(crate) anonymous: bool,
-    /// Streams that one HTTP/2 connection may have open.
+    /// Maximum number of open streams per HTTP/2 connection.
     pub(crate) max_streams: u32,
-    /// A watch that has more events than this waiting …
+    /// Number of pending events beyond which a watch counts as slow.
     pub(crate) watch_backlog: usize,
-    /// Whether answers may be in protobuf.
+    /// True if responses may be in protobuf.
     pub(crate) protobuf: bool,
-    /// … and whose client has taken nothing for this long is closed.
+    /// Time without progress of its client after which a slow watch is closed.
     pub(crate) watch_patience: Duration,
 }
 
@@ -46,31 +46,31 @@ pub(crate) struct Replica {
     pub(crate) port: Option<Port>,
     pub(crate) conditions: Conditions,
     pub(crate) streams: Streams,
-    /// The revision that the last consistent read asked the cache to reach.
+    /// Revision that the last consistent read requested from the cache.
     pub(crate) asked_for: AtomicU64,
 }
 
 impl Replica {
-    /// Changes what is wrong with it. Its port is open or closed accordingly when this returns.
+    /// Changes the active faults. The port is opened or closed accordingly before the call returns.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
         self.conditions.change(|now| {
             change(now);
             if let Some(port) = &self.port
                 && let Err(error) = port.set_open(now.reachable())
             {
-                tracing::warn!(address = %port.address(), %error, "the port cannot be opened again");
+                tracing::warn!(address = %port.address(), %error, "cannot reopen the port");
             }
         });
     }
 }
 
-/// The whole: one store, several replicas.
+/// The whole cluster: one store and several replicas.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) store: Store,
-    /// Raised after every change: of the store, of a fault, of a stream's control.
+    /// Signal after every change: of the store, of a fault, or of a stream's control.
     pub(crate) changed: Signal,
     pub(crate) replicas: Vec<Replica>,
     pub(crate) tls: Mutex<Option<ServerTls>>,
@@ -80,13 +80,13 @@ pub(crate) struct Cluster {
     pub(crate) fault_log: FaultLog,
     pub(crate) rules: Rules,
     pub(crate) interception: Interception,
-    /// The tokens accepted; everybody is, where there are neither tokens nor users.
+    /// Accepted tokens. Without tokens and users, all requests are accepted.
     pub(crate) tokens: Mutex<Vec<String>>,
-    /// Tokens of service accounts, which are accepted besides.
+    /// Tokens of service accounts, which are accepted too.
     pub(crate) issued: IssuedTokens,
-    /// Users who are known by their passwords.
+    /// Users with passwords.
     pub(crate) users: Vec<(String, String)>,
-    /// Nobody is accepted without having said who it is.
+    /// True if requests without credentials are rejected.
     pub(crate) closed: bool,
     pub(crate) random: Mutex<Random>,
     pub(crate) links: Mutex<Vec<Arc<Link>>>,
@@ -94,7 +94,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Records a connection that was just accepted.
+    /// Records an accepted connection.
     pub(crate) fn open_link(&self, replica: usize) -> Arc<Link> {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
         let black_hole = self.replicas[replica].conditions.look(|now| now.black_hole);
@@ -103,7 +103,7 @@ impl Cluster {
         link
     }
 
-    /// The connections of a replica that are open.
+    /// Returns the open connections of a replica.
     pub(crate) fn open_links(&self, replica: usize) -> Vec<Arc<Link>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.iter().filter(|link| link.replica == replica && link.ended().is_none()).cloned().collect()
@@ -116,12 +116,12 @@ impl Cluster {
         }
     }
 
-    /// The TLS side, as it is now.
+    /// Returns the current TLS configuration.
     pub(crate) fn tls(&self) -> Option<ServerTls> {
         self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The tokens accepted now.
+    /// Returns the accepted tokens.
     pub(crate) fn tokens(&self) -> Vec<String> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -131,7 +131,7 @@ impl Cluster {
         *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
-    /// How long a watch without a timeout of its own lives.
+    /// Draws the timeout of a watch without its own timeout.
     pub(crate) fn draw_watch_timeout(&self) -> Duration {
         let (shortest, longest) = self.settings.watch_timeout;
         let fraction = self.random.lock().unwrap_or_else(PoisonError::into_inner).fraction();

@@ -1,4 +1,4 @@
-//! Writing to the history past the API.
+//! Writes to the history that bypass the API.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::resources::{ServedResource, version_of};
 use crate::status::Status;
 use crate::storage::{Asked, Deletion, ObjectKey, Outcome, Part, Patch, State, Update, WriteTarget, metadata};
 
-/// Creates, and tells what the API would warn of.
+/// Creates an object. Returns the object and the API's warnings.
 pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Value, Vec<String>), Status> {
     let object = to_value(object)?;
     let mut target = target_of(cluster, &object)?;
@@ -55,7 +55,7 @@ pub(crate) fn get(cluster: &Cluster, resource: &str, namespace: &str, name: &str
     found.map(|stored| shown(&target, &stored)).ok_or_else(|| Status::not_found(&target.resource.name, name))
 }
 
-/// Writes, and shows what came of it.
+/// Writes an object and returns the result.
 fn write(
     cluster: &Cluster,
     target: &WriteTarget,
@@ -65,7 +65,8 @@ fn write(
 }
 
 fn to_value(object: &impl Serialize) -> Result<Value, Status> {
-    serde_json::to_value(object).map_err(|error| Status::bad_request(format_args!("the object is no JSON: {error}")))
+    serde_json::to_value(object)
+        .map_err(|error| Status::bad_request(format_args!("the object cannot be serialized to JSON: {error}")))
 }
 
 fn target_of(cluster: &Cluster, object: &Value) -> Result<WriteTarget, Status> {
@@ -84,7 +85,7 @@ fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Resu
         exact.or_else(|| state.registry.all().find(|served| served.name.resource() == resource)).cloned()
     });
     let resource =
-        found.ok_or_else(|| Status::of_code(404).with_message(format_args!("no resource is called \"{resource}\"")))?;
+        found.ok_or_else(|| Status::of_code(404).with_message(format_args!("there is no resource \"{resource}\"")))?;
     let version = resource.storage_version().to_owned();
     Ok(aim(resource, &version, namespace, name))
 }
@@ -106,7 +107,7 @@ fn aim(resource: Arc<ServedResource>, version: &str, namespace: &str, name: &str
     }
 }
 
-/// A stored object as one of the version that it was requested in.
+/// Converts a stored object to the requested version.
 fn shown(target: &WriteTarget, stored: &Arc<Value>) -> Value {
     Arc::unwrap_or_clone(target.resource.view(stored, target.version()))
 }

@@ -1,21 +1,22 @@
-//! Encoded documents that are expensive to build, kept by path and tag.
+//! Cache of encoded documents that are expensive to build, by path and tag.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Number of documents kept; one for each group and version. More than that, and all are built again when requested.
+/// Maximum number of documents, one for each group and version. Beyond the limit the cache is emptied, and documents
+/// are built again on request.
 const MAX_DOCUMENTS: usize = 2048;
 
-/// Cache of encoded documents; each path has one document, that of the last tag.
+/// Cache of encoded documents. Each path has one document, of the last tag.
 #[derive(Debug, Default)]
 pub(crate) struct DocumentCache(Mutex<BTreeMap<String, (String, Bytes)>>);
 
 impl DocumentCache {
-    /// Returns the document of a path and tag, which `build` builds if the cache does not have it.
+    /// Returns the document of a path and tag. Calls `build` if the cache does not contain it.
     ///
-    /// `build` runs without a lock. Requests at the same time may each build the document.
+    /// `build` runs without a lock. Concurrent requests may each build the document.
     pub(crate) fn get_or_build(&self, path: &str, tag: &str, build: impl FnOnce() -> Bytes) -> Bytes {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         if let Some((_, bytes)) = known.filter(|(known, _)| known == tag) {

@@ -1,26 +1,26 @@
-//! Why a server does not start.
+//! Errors of the server's start.
 
 use std::io;
 
 use crate::status::Status;
 
-/// Why a server did not start.
+/// Error of the server's start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A port could not be had.
-    #[error("a port of 127.0.0.1 could not be opened")]
+    /// A port of 127.0.0.1 cannot be opened.
+    #[error("cannot open a port of 127.0.0.1")]
     Port(#[from] io::Error),
-    /// A certificate could not be made.
-    #[error("a certificate could not be made")]
+    /// A certificate cannot be created.
+    #[error("cannot create a certificate")]
     Certificate(#[from] rcgen::Error),
-    /// TLS could not be set up.
-    #[error("TLS could not be set up")]
+    /// TLS cannot be configured.
+    #[error("cannot configure TLS")]
     Tls(#[from] rustls::Error),
-    /// The first objects could not be written.
-    #[error("the first objects could not be written")]
+    /// The first objects cannot be created.
+    #[error("cannot create the first objects")]
     Object(#[from] Status),
-    /// There is no tokio runtime to run on.
-    #[error("there is no tokio runtime here")]
+    /// The caller does not run on a tokio runtime.
+    #[error("no tokio runtime is running; start the server within one")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
 }

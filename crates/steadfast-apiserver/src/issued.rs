@@ -1,17 +1,17 @@
-//! Tokens of service accounts that the server has issued.
+//! Tokens of service accounts that the server issued.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Number of tokens that are kept. The ones that expire first are dropped beyond.
+/// Maximum number of tokens. Beyond the limit, the tokens that expire first are dropped.
 const MAX_TOKENS: usize = 10_000;
 
-/// Issued tokens, each with its user and its expiry.
+/// Issued tokens with their user and their expiry.
 #[derive(Debug, Default)]
 pub(crate) struct IssuedTokens(Mutex<BTreeMap<String, (String, i64)>>);
 
 impl IssuedTokens {
-    /// Adds a token of a user that expires at this second since 1970.
+    /// Adds a token of `user` that expires at `expires`, in seconds since 1970.
     pub(crate) fn add(&self, token: &str, user: &str, expires: i64) {
         let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.len() >= MAX_TOKENS {
@@ -21,7 +21,7 @@ impl IssuedTokens {
         tokens.insert(token.to_owned(), (user.to_owned(), expires));
     }
 
-    /// User of a token that has not expired at `now`, in seconds since 1970.
+    /// Returns the user of a token that has not expired at `now`, in seconds since 1970.
     pub(crate) fn user(&self, token: &str, now: i64) -> Option<String> {
         let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.get(token).filter(|(_, expires)| now < *expires).map(|(user, _)| user.clone())

@@ -1,10 +1,10 @@
-//! A kubeconfig by which clients find a server.
+//! Kubeconfig for clients of the server.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// Renders a kubeconfig; JSON in strings, which YAML is a superset of, keeps everything quoted as it must be.
+/// Renders a kubeconfig. Strings are written as JSON, which is valid YAML, so that every value is quoted correctly.
 pub(crate) fn render(url: &str, ca_pem: Option<&str>, token: Option<&str>) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     let authority = ca_pem

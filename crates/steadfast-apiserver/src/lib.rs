@@ -1,4 +1,4 @@
-//! An embedded Kubernetes API server for tests: one history, several replicas, real HTTP, faults on demand.
+//! Embedded Kubernetes API server for tests, with one history, several replicas, real HTTP and injected faults.
 //!
 //! ```
 //! use serde_json::json;
@@ -10,7 +10,7 @@
 //! server.create(&json!({
 //!     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"},
 //! }))?;
-//! println!("a client finds it at {}, or by this kubeconfig:\n{}", server.url(0), server.kubeconfig());
+//! println!("URL for clients: {}, kubeconfig:\n{}", server.url(0), server.kubeconfig());
 //!
 //! server.faults().cut();
 //! server.delete_named("configmaps", "default", "a")?;
@@ -18,49 +18,49 @@
 //! server.faults().expire_events();
 //! server.faults().heal();
 //!
-//! // What really happened, to judge a client by.
+//! // The actual changes, to check the client against.
 //! assert_eq!(server.history().of("", "configmaps").count(), 2);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Reaching it
+//! # Access
 //! Over sockets, each replica listens on a port of 127.0.0.1, with or without TLS, for HTTP/1.1 and HTTP/2. In memory
-//! ([`ApiServerBuilder::in_memory`]), [`ApiServer::connect`] and [`Dialer`] open pipes. Everything that takes time takes
-//! it from tokio's clock, so that under `tokio::time::pause` an hour passes in no time, and the same seed makes the same
-//! run. A server runs on the runtime that started it and ends when its handle is dropped.
+//! ([`ApiServerBuilder::in_memory`]), [`ApiServer::connect`] and [`Dialer`] open pipes. All timers use tokio's clock.
+//! Under `tokio::time::pause` an hour therefore passes immediately, and runs with the same seed are equal. A server
+//! runs on the runtime that started it and ends when its handle is dropped.
 //!
-//! # Writing past the API
+//! # Writes that bypass the API
 //! [`ApiServer::create`], [`replace`](ApiServer::replace), [`merge_patch`](ApiServer::merge_patch) and
-//! [`delete`](ApiServer::delete) change the history at once, whatever fault lies on the network.
+//! [`delete`](ApiServer::delete) change the history immediately, independent of faults of the network.
 //!
-//! # Judging a client
-//! [`ApiServer::history`] has every change there ever was, [`requests`](ApiServer::requests) and
-//! [`connections`](ApiServer::connections) what the client did, [`fault_log`](ApiServer::fault_log) what was done to it.
-//! All are dated by [`ApiServer::elapsed`].
+//! # Checks of a client
+//! [`ApiServer::history`] contains every change, [`requests`](ApiServer::requests) and
+//! [`connections`](ApiServer::connections) the client's actions, [`fault_log`](ApiServer::fault_log) the injected
+//! faults. Their times are relative to the server's start, like [`ApiServer::elapsed`].
 //!
-//! # The rooms
-//! | module | holds |
+//! # Modules
+//! | module | content |
 //! |---|---|
-//! | `storage` | the history: log, versions of every object, caches that follow it, the rules of writes |
-//! | `resources` | the table of built-in kinds, declared resources, those that definitions define |
-//! | `schema` | what is said of the fields of custom resources: pruning, defaults, validation |
+//! | `storage` | history: log, versions of every object, caches that follow it, rules of writes |
+//! | `resources` | table of built-in kinds, declared resources, and resources of definitions |
+//! | `schema` | schemas of custom resources: pruning, defaults, validation |
 //! | `jsonpath` | paths of printer columns, in the dialect of client-go |
-//! | `types` | the fields of the built-in types |
-//! | `protobuf` | objects of those types in protobuf |
-//! | `apply` | server-side apply: who manages which field |
+//! | `types` | fields of the built-in types |
+//! | `protobuf` | protobuf encoding of the built-in types |
+//! | `apply` | server-side apply and field managers |
 //! | `selector` | label and field selectors |
-//! | `http` | from request to answer: routes, options, lists, watches, writes, discovery, the forms of objects |
-//! | `net` | connections: sockets or pipes, TLS, and the link that governs each of them |
-//! | `faults` | the conditions of the replicas, the rules for false answers, the handle that switches them |
-//! | `records` | requests and their counts |
-//! | `documents` | encoded documents, kept by path and tag |
+//! | `http` | from request to response: routes, options, lists, watches, writes, discovery, forms of objects |
+//! | `net` | connections: sockets or pipes, TLS, and the link that controls each connection |
+//! | `faults` | active faults of the replicas, rules for injected responses, the handle that switches faults |
+//! | `records` | records and counts of requests |
+//! | `documents` | cache of encoded documents, by path and tag |
 //! | `issued` | tokens of service accounts |
-//! | `cluster` | what the replicas share |
-//! | `namespaces` | takes away the contents of namespaces that end |
+//! | `cluster` | state shared by the replicas |
+//! | `namespaces` | controller that deletes the contents of terminating namespaces |
 //!
-//! Imports go downwards: `http` and `net` know `cluster`, `cluster` knows `storage`, `storage` knows `resources`, `resources` knows `schema`. This
-//! crate shares no code with the library it tests.
+//! Imports point downwards: `http` and `net` use `cluster`, `cluster` uses `storage`, `storage` uses `resources`,
+//! `resources` uses `schema`. This crate shares no code with the library under test.
 
 mod apply;
 mod builder;

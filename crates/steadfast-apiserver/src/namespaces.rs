@@ -1,10 +1,10 @@
-//! The keeper of namespaces: it takes away the contents of those that end, when their time has come.
+//! Controller that deletes the contents of terminating namespaces after their grace period.
 
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
 
-/// Runs as long as the server.
+/// Runs the controller for the server's lifetime.
 pub(crate) async fn keep(cluster: Arc<Cluster>) {
     let mut endings = cluster.store.endings();
     loop {

@@ -1,8 +1,8 @@
-//! Which texts are names, keys and values; what is wrong with others, in the words of the real server.
+//! Validation of names, keys and values, with the messages of the real server.
 
-/// The most bytes of a name, and of the prefix of a key.
+/// Maximum length of a name, and of the prefix of a key, in bytes.
 const NAME_BYTES: usize = 253;
-/// The most bytes of a label's value, and of a key behind its prefix.
+/// Maximum length of a label's value, and of a key without its prefix, in bytes.
 const LABEL_BYTES: usize = 63;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
@@ -18,12 +18,12 @@ const KEY: &str = "must consist of alphanumeric characters, '-', '_' or '.', and
                    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
                    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// What is wrong with a DNS subdomain.
+/// Returns the violations of a DNS subdomain.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
     limited(text, NAME_BYTES, "characters", text.split('.').all(is_label), SUBDOMAIN)
 }
 
-/// What is wrong with a DNS label.
+/// Returns the violations of a DNS label.
 pub(crate) fn label(text: &str) -> Vec<String> {
     limited(text, LABEL_BYTES, "characters", is_label(text), LABEL)
 }
@@ -39,7 +39,7 @@ fn limited(text: &str, most: usize, of: &str, valid: bool, why: &str) -> Vec<Str
     wrong
 }
 
-/// What is wrong with the key of a label or an annotation, or with a finalizer.
+/// Returns the violations of the key of a label or an annotation, or of a finalizer.
 pub(crate) fn key(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>().as_slice() {
@@ -67,7 +67,7 @@ pub(crate) fn key(text: &str) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with the value of a label.
+/// Returns the violations of a label's value.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
     limited(value, LABEL_BYTES, "bytes", value.is_empty() || is_qualified(value), VALUE)
 }

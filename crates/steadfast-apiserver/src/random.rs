@@ -1,10 +1,10 @@
-//! Seeded randomness, so that a run can be had again.
+//! Seeded random numbers, for reproducible runs.
 
-/// A small generator (`SplitMix64`): good enough for names, UIDs and jitter, the same on every machine.
+/// Small generator (`SplitMix64`), sufficient for names, UIDs and jitter. Its output is equal on every machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
-/// The letters Kubernetes draws generated names from: no vowels, nothing that looks like another.
+/// Letters of generated names in Kubernetes: without vowels and letters that look alike.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Random {
@@ -20,12 +20,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `0..1`.
+    /// Returns a number in `0..1`.
     pub(crate) fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A version 4 UUID.
+    /// Returns a version 4 UUID.
     pub(crate) fn uid(&mut self) -> String {
         let high = self.next();
         let low = self.next();
@@ -39,7 +39,7 @@ impl Random {
         )
     }
 
-    /// The five letters that follow `generateName`.
+    /// Returns the five letters that follow `generateName`.
     pub(crate) fn name_suffix(&mut self) -> String {
         (0..5).map(|_| char::from(NAME_LETTERS[(self.next() % NAME_LETTERS.len() as u64) as usize])).collect()
     }

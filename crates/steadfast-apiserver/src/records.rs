@@ -1,4 +1,4 @@
-//! What the server was asked, and what it answered.
+//! Records of requests and responses.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,39 +6,39 @@ use std::time::Duration;
 
 use crate::resources::GroupResource;
 
-/// What a request asked for.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// One object.
+    /// Read of one object.
     Get,
-    /// A list from its beginning: a full transfer.
+    /// List from its start: a full transfer.
     List,
-    /// A further page of a list.
+    /// Further page of a list.
     Page,
-    /// A list with `limit=1`: it asks how new the server is and transfers next to nothing.
+    /// List with `limit=1`, which reads the server's version and transfers almost nothing.
     Probe,
-    /// A list of one object by its name, as it was at a version.
+    /// List of one object by its name, at a version.
     State,
-    /// A watch that begins with all objects: a full transfer.
+    /// Watch that starts with all objects: a full transfer.
     StreamedList,
-    /// A watch from a version.
+    /// Watch from a version.
     Watch,
-    /// A new object.
+    /// Creation of an object.
     Create,
-    /// An object in place of another.
+    /// Replacement of an object.
     Update,
     /// A patch.
     Patch,
     /// A deletion.
     Delete,
-    /// A deletion of many.
+    /// Deletion of a collection.
     DeleteCollection,
-    /// Anything that is not about objects: discovery, health, version.
+    /// Request without an object: discovery, health, version.
     Other,
 }
 
 impl Verb {
-    /// The verb as authorization knows it.
+    /// Returns the verb for authorization.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get | Self::Other => "get",
@@ -52,81 +52,81 @@ impl Verb {
         }
     }
 
-    /// Whether all objects of a collection are sent.
+    /// Returns whether the response contains all objects of a collection.
     pub fn is_full_transfer(self) -> bool {
         matches!(self, Self::List | Self::StreamedList)
     }
 
-    /// Whether objects are written.
+    /// Returns whether the request writes objects.
     pub fn is_write(self) -> bool {
         matches!(self, Self::Create | Self::Update | Self::Patch | Self::Delete | Self::DeleteCollection)
     }
 }
 
-/// One request.
+/// Record of one request.
 #[derive(Clone, Debug)]
 pub struct RequestRecord {
-    /// Its number; they rise in the order in which requests came.
+    /// Number of the request, ascending in the order of arrival.
     pub id: u64,
-    /// When it came, since the server's start.
+    /// Time of arrival, since the server's start.
     pub at: Duration,
-    /// The replica that was asked.
+    /// Replica that received the request.
     pub replica: usize,
-    /// The connection it came on.
+    /// Connection of the request.
     pub connection: u64,
-    /// What it requested.
+    /// Kind of the request.
     pub verb: Verb,
-    /// The resource, where it is about one.
+    /// Resource, if the request names one.
     pub resource: Option<GroupResource>,
-    /// The path.
+    /// Path.
     pub path: String,
-    /// The query, without the question mark.
+    /// Query, without the question mark.
     pub query: String,
-    /// The client's name for itself.
+    /// User agent of the client.
     pub user_agent: String,
-    /// The user whom a certificate or a password names.
+    /// User of the certificate or the password.
     pub user: Option<String>,
-    /// The `Impersonate-` headers, by their names in small letters, in their order.
+    /// `Impersonate-` headers with lower-case names, in order.
     pub impersonation: Vec<(String, String)>,
-    /// The HTTP status answered; `None` while there is no answer.
+    /// HTTP status of the response; `None` before the response.
     pub code: Option<u16>,
-    /// Bytes of the body that were handed to the connection so far.
+    /// Number of bytes of the body that were passed to the connection.
     pub bytes_sent: u64,
-    /// Whether the body has ended, or was given up.
+    /// True if the body has ended or was abandoned.
     pub finished: bool,
 }
 
-/// How often each was requested of the server.
+/// Numbers of requests by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
-    /// Lists from their beginning.
+    /// Number of lists from their start.
     pub lists: usize,
-    /// Further pages of lists.
+    /// Number of further pages of lists.
     pub pages: usize,
-    /// Lists with `limit=1`.
+    /// Number of lists with `limit=1`.
     pub probes: usize,
-    /// Watches that began with all objects.
+    /// Number of watches that started with all objects.
     pub streamed_lists: usize,
-    /// Watches from a version.
+    /// Number of watches from a version.
     pub watches: usize,
-    /// Reads of one object, those as it was at a version among them.
+    /// Number of reads of one object, including reads at a version.
     pub gets: usize,
-    /// Creations, updates, patches and deletions.
+    /// Number of creations, updates, patches and deletions.
     pub writes: usize,
-    /// Bytes of all bodies.
+    /// Number of bytes of all bodies.
     pub bytes: u64,
-    /// The most full transfers that were under way at once.
+    /// Maximum number of concurrent full transfers.
     pub most_concurrent_transfers: usize,
 }
 
 impl RequestCounts {
-    /// Full transfers of a collection, listed or streamed.
+    /// Returns the number of full transfers of a collection, listed or streamed.
     pub fn full_transfers(&self) -> usize {
         self.lists + self.streamed_lists
     }
 }
 
-/// A request under way or finished.
+/// A running or finished request.
 #[derive(Debug)]
 pub(crate) struct RequestEntry {
     record: RequestRecord,
@@ -163,7 +163,7 @@ impl RequestEntry {
     }
 }
 
-/// All requests there were.
+/// Log of all requests.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLog {
     entries: Mutex<Vec<Arc<RequestEntry>>>,
@@ -176,7 +176,7 @@ struct Transfers {
     most: AtomicUsize,
 }
 
-/// A full transfer under way; it ends when this is dropped.
+/// A running full transfer, which ends on drop.
 #[derive(Debug)]
 pub(crate) struct Transfer(Arc<Transfers>);
 
@@ -187,7 +187,7 @@ impl Drop for Transfer {
 }
 
 impl RequestLog {
-    /// Records a request; its number is set here.
+    /// Records a request and assigns its number.
     pub(crate) fn begin(&self, mut record: RequestRecord) -> Arc<RequestEntry> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         record.id = entries.len() as u64;

@@ -11,7 +11,7 @@ mod text;
 pub(crate) use labels::LabelSelector;
 pub(crate) use text::text;
 
-/// What a list or a watch shows of a resource.
+/// Selection of a resource's objects in a list or a watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: LabelSelector,
@@ -26,7 +26,7 @@ struct FieldRequirement {
 }
 
 impl Selector {
-    /// Reads both selectors; fields that this resource does not select by are refused.
+    /// Parses both selectors. Rejects fields that the resource does not support.
     pub(crate) fn parse(labels: &str, fields: &str, resource: &ServedResource) -> Result<Self, Status> {
         let labels = LabelSelector::parse(labels)?;
         let fields = split_unescaped(fields)
@@ -36,12 +36,12 @@ impl Selector {
         Ok(Self { labels, fields })
     }
 
-    /// Whether there is nothing to select by.
+    /// Returns whether the selector matches all objects.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_empty()
     }
 
-    /// Whether it is for objects of one name.
+    /// Returns whether the selector matches objects of one name only.
     pub(crate) fn names_one(&self) -> bool {
         self.fields.iter().any(|requirement| requirement.equal && requirement.path == ["metadata", "name"])
     }
@@ -61,7 +61,7 @@ impl FieldRequirement {
             || field == "metadata.namespace" && (resource.namespaced || !resource.custom)
             || resource.selectable_fields.iter().any(|selectable| selectable == field);
         if !known {
-            // Kinds with fields of their own to select by have their own words.
+            // Kinds with selectable fields have another message.
             return Err(if resource.custom || !resource.selectable_fields.is_empty() {
                 Status::bad_request(format_args!("field label not supported: {field}"))
             } else {
@@ -81,13 +81,13 @@ impl FieldRequirement {
         let found = self.path.iter().try_fold(object, |value, step| value.get(step));
         let text = match found {
             Some(Value::String(text)) => text.clone(),
-            // An event's source is the component that it names, or else the one that reports it.
+            // The source of an event is its component, or else its reporting component.
             None | Some(Value::Object(_)) if self.path == ["source"] => {
                 let component = found.and_then(|source| source.get("component")).and_then(Value::as_str);
                 let reporting = || object.get("reportingComponent").and_then(Value::as_str);
                 component.filter(|name| !name.is_empty()).or_else(reporting).unwrap_or_default().to_owned()
             }
-            // An absent flag reads as false, an absent number or text as nothing: as the typed objects have it.
+            // As in typed objects, an absent flag equals false, and an absent number or string equals the empty value.
             Some(Value::Null) | None if matches!(self.value.as_str(), "true" | "false") => "false".to_owned(),
             Some(Value::Null) | None => String::new(),
             Some(other) => other.to_string(),
@@ -96,7 +96,7 @@ impl FieldRequirement {
     }
 }
 
-/// The first `=`, `==` or `!=`: its place, its length and whether it asks for equality.
+/// Returns the first `=`, `==` or `!=`: its position, its length, and whether it tests equality.
 fn find_operator(term: &str) -> Option<(usize, usize, bool)> {
     let place = term.find(['=', '!'])?;
     let rest = &term[place..];
@@ -109,7 +109,7 @@ fn find_operator(term: &str) -> Option<(usize, usize, bool)> {
     }
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits at commas that are not escaped by a backslash.
 fn split_unescaped(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut escaped = false;

@@ -1,4 +1,4 @@
-//! The running server.
+//! Running servers.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -18,7 +18,7 @@ use crate::resources::GroupResource;
 use crate::status::Status;
 use crate::storage::{History, Patch, State};
 
-/// An API server: one history, one or several replicas. All of it ends when this is dropped.
+/// API server with one history and one or several replicas. Dropping the handle stops the server.
 #[derive(Debug)]
 pub struct ApiServer {
     cluster: Arc<Cluster>,
@@ -26,18 +26,18 @@ pub struct ApiServer {
     faults: Faults,
 }
 
-/// A connection there was.
+/// Record of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionRecord {
-    /// Its number; they rise in the order in which connections came.
+    /// Number of the connection, ascending in the order of arrival.
     pub id: u64,
-    /// The replica it was made to.
+    /// Replica of the connection.
     pub replica: usize,
-    /// When it was accepted, since the server's start.
+    /// Time of acceptance, since the server's start.
     pub opened_at: Duration,
-    /// When a fault broke it, by a reset or a black hole.
+    /// Time at which a fault broke the connection, by a reset or a black hole.
     pub failed_at: Option<Duration>,
-    /// When it ended, and how; `None` while it is open.
+    /// Time and kind of the end; `None` while the connection is open.
     pub ended: Option<(Duration, LinkEnd)>,
 }
 
@@ -47,17 +47,17 @@ impl ApiServer {
         Self { cluster, tasks, faults }
     }
 
-    // Reaching it.
+    // Access.
 
-    /// How many replicas there are.
+    /// Returns the number of replicas.
     pub fn replicas(&self) -> usize {
         self.cluster.replicas.len()
     }
 
-    /// The base URL of a replica; of a server in memory, a name that represents it.
+    /// Returns the base URL of a replica, counted from 0. For a server in memory, the URL contains a placeholder name.
     ///
     /// # Panics
-    /// Where there is no such replica.
+    /// Panics if the replica does not exist.
     pub fn url(&self, replica: usize) -> String {
         let scheme = if self.cluster.tls().is_some() { "https" } else { "http" };
         match self.address(replica) {
@@ -66,190 +66,192 @@ impl ApiServer {
         }
     }
 
-    /// The address of a replica; `None` where the server is in memory.
+    /// Returns the address of a replica, counted from 0; `None` for a server in memory.
     ///
     /// # Panics
-    /// Where there is no such replica.
+    /// Panics if the replica does not exist.
     pub fn address(&self, replica: usize) -> Option<std::net::SocketAddr> {
         self.cluster.replicas[replica].port.as_ref().map(Port::address)
     }
 
-    /// The certificate of the authority, as PEM, where TLS is on.
+    /// Returns the certificate of the authority in PEM; `None` without TLS.
     pub fn ca_pem(&self) -> Option<String> {
         self.cluster.tls().map(|tls| tls.ca_pem)
     }
 
-    /// A certificate by which a client is known as `name`; `None` without TLS.
+    /// Issues a client certificate for the user `name`. Returns `None` without TLS.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// Returns an error if the certificate cannot be created.
     pub fn issue_client_certificate(&self, name: &str) -> Result<Option<ClientIdentity>, StartError> {
         self.cluster.tls().map(|tls| tls.issue(name)).transpose()
     }
 
-    /// Accepts no certificate of `name` any more.
+    /// Revokes all client certificates of the user `name`.
     pub fn revoke_client_certificates(&self, name: &str) {
         if let Some(tls) = self.cluster.tls() {
             tls.revoke(name);
         }
     }
 
-    /// Another authority and another certificate of the server, for connections from now on; nothing without TLS.
+    /// Replaces the authority and the certificate of the server, for new connections. Has no effect without TLS.
     ///
     /// # Errors
-    /// Where they cannot be made.
+    /// Returns an error if the certificates cannot be created.
     pub fn rotate_authority(&self) -> Result<(), StartError> {
         let rotated = self.cluster.tls().map(|tls| tls.rotated()).transpose()?;
         *self.cluster.tls.lock().unwrap_or_else(PoisonError::into_inner) = rotated;
         Ok(())
     }
 
-    /// A kubeconfig for the first replica, as YAML.
+    /// Returns a kubeconfig for the first replica, as YAML.
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig_of(0)
     }
 
-    /// A kubeconfig for a replica, as YAML.
+    /// Returns a kubeconfig for a replica, counted from 0, as YAML.
     ///
     /// # Panics
-    /// Where there is no such replica.
+    /// Panics if the replica does not exist.
     pub fn kubeconfig_of(&self, replica: usize) -> String {
         let tokens = self.cluster.tokens();
         kubeconfig::render(&self.url(replica), self.ca_pem().as_deref(), tokens.first().map(String::as_str))
     }
 
-    /// Opens an in-memory connection to a replica.
+    /// Opens an in-memory connection to a replica, counted from 0.
     ///
     /// # Errors
-    /// `ConnectionRefused` where the replica is stopped or refuses, or where there is none.
+    /// Returns `ConnectionRefused` if the replica is stopped or rejects connections, or if it does not exist.
     pub async fn connect(&self, replica: usize) -> io::Result<MemoryStream> {
         self.dialer().connect(replica).await
     }
 
-    /// What opens in-memory connections, to be handed to a client.
+    /// Returns a dialer that opens in-memory connections, for use in a client.
     pub fn dialer(&self) -> Dialer {
         Dialer { cluster: Arc::clone(&self.cluster), tasks: Arc::clone(&self.tasks) }
     }
 
-    // The history, past the API.
+    // Access to the history that bypasses the API.
 
-    /// Creates an object; its kind and version say where, and it may come with a status.
+    /// Creates an object of its own kind and version. The object may contain a status.
     ///
     /// # Errors
-    /// What the API would answer.
+    /// Returns the error that the API would return.
     pub fn create(&self, object: &impl Serialize) -> Result<Value, Status> {
         direct::create(&self.cluster, object).map(|(created, _)| created)
     }
 
-    /// Creates an object like [`create`](Self::create), and says what the API would warn of: what is stored without
-    /// effect, as a webhook that this server never calls.
+    /// Creates an object like [`create`](Self::create), and returns the API's warnings. The API warns of objects that
+    /// are stored without effect, such as a webhook, which this server never calls.
     ///
     /// # Errors
-    /// What the API would answer.
+    /// Returns the error that the API would return.
     pub fn create_with_warnings(&self, object: &impl Serialize) -> Result<(Value, Vec<String>), Status> {
         direct::create(&self.cluster, object)
     }
 
-    /// Replaces an object, status included; with a `resourceVersion`, only that version.
+    /// Replaces an object with its status. If the object has a `resourceVersion`, only that version is replaced.
     ///
     /// # Errors
-    /// What the API would answer.
+    /// Returns the error that the API would return.
     pub fn replace(&self, object: &impl Serialize) -> Result<Value, Status> {
         direct::replace(&self.cluster, object)
     }
 
-    /// Changes an object, status included, by a JSON merge patch.
+    /// Changes an object, including its status, by a JSON merge patch.
     ///
-    /// `resource` is a plural name, with its group where several groups have it: `pods`, `events.events.k8s.io`. The
-    /// namespace of what is cluster-scoped is empty.
+    /// `resource` is a plural name, with its group if several groups have it: `pods`, `events.events.k8s.io`.
+    /// `namespace` is empty for cluster-scoped resources.
     ///
     /// # Errors
-    /// What the API would answer.
+    /// Returns the error that the API would return.
     pub fn merge_patch(&self, resource: &str, namespace: &str, name: &str, patch: Value) -> Result<Value, Status> {
         direct::patch(&self.cluster, resource, namespace, name, Patch::Merge(patch))
     }
 
-    /// Deletes an object, or marks it where finalizers hold it; with a `uid` in its metadata, only that one.
+    /// Deletes an object, or marks it as terminating if it has finalizers. If the object has a `uid` in its metadata,
+    /// only that one is deleted.
     ///
     /// # Errors
-    /// What the API would answer.
+    /// Returns the error that the API would return.
     pub fn delete(&self, object: &impl Serialize) -> Result<Value, Status> {
         direct::delete(&self.cluster, object)
     }
 
-    /// Deletes an object by its name; `resource` and `namespace` as for [`merge_patch`](Self::merge_patch).
+    /// Deletes an object by its name. `resource` and `namespace` have the form of [`merge_patch`](Self::merge_patch).
     ///
     /// # Errors
-    /// What the API would answer.
+    /// Returns the error that the API would return.
     pub fn delete_named(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
         direct::delete_named(&self.cluster, resource, namespace, name)
     }
 
-    /// The newest state of an object; `resource` and `namespace` as for [`merge_patch`](Self::merge_patch).
+    /// Returns the newest state of an object. `resource` and `namespace` have the form of
+    /// [`merge_patch`](Self::merge_patch).
     ///
     /// # Errors
-    /// What the API would answer.
+    /// Returns the error that the API would return.
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
         direct::get(&self.cluster, resource, namespace, name)
     }
 
-    /// Drops the history below now: old lists and continue tokens have expired.
+    /// Compacts the history at the current revision: old lists and continue tokens expire.
     ///
-    /// Watches go on, and resume, for each replica has a window of events of its own until it restarts or
-    /// [`expire_events`](Faults::expire_events) ends it.
+    /// Watches continue and can resume. Each replica has its own window of events until it restarts or
+    /// [`expire_events`](Faults::expire_events) ends the window.
     pub fn compact(&self) {
         self.cluster.store.write(State::compact);
     }
 
-    /// Every change there ever was.
+    /// Returns all changes since the server's start.
     pub fn history(&self) -> History {
         self.cluster.store.read(State::history)
     }
 
-    /// The resources that are served now, by group and plural name, subresources aside.
+    /// Returns the served resources by group and plural name, without subresources.
     pub fn resources(&self) -> Vec<GroupResource> {
         self.cluster.store.read(|state| state.registry.all().map(|served| served.name.clone()).collect())
     }
 
-    /// The revision of now.
+    /// Returns the current revision.
     pub fn revision(&self) -> u64 {
         self.cluster.store.read(State::revision)
     }
 
-    /// The revision that a replica's watch cache has reached.
+    /// Returns the revision that the watch cache of a replica has reached.
     ///
     /// # Panics
-    /// Where there is no such replica.
+    /// Panics if the replica does not exist.
     pub fn applied_revision(&self, replica: usize) -> u64 {
         self.cluster.store.read(|state| state.caches[replica].applied)
     }
 
-    /// Time since the server's start, by tokio's clock: what all records are dated by.
+    /// Returns the time since the server's start on tokio's clock, the time base of all records.
     pub fn elapsed(&self) -> Duration {
         self.cluster.clock.elapsed()
     }
 
-    // What was asked, and by whom.
+    // Requests and connections.
 
-    /// Every request there was, in the order they came.
+    /// Returns all requests in the order of arrival.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.cluster.requests.records()
     }
 
-    /// How often each was requested of the server.
+    /// Returns the numbers of requests by kind.
     pub fn request_counts(&self) -> RequestCounts {
         self.cluster.requests.counts()
     }
 
-    /// How many watches are open on a replica.
+    /// Returns the number of open watches on a replica.
     ///
     /// # Panics
-    /// Where there is no such replica.
+    /// Panics if the replica does not exist.
     pub fn open_watches(&self, replica: usize) -> usize {
         self.cluster.replicas[replica].streams.all().len()
     }
 
-    /// Every connection there was, in the order they came.
+    /// Returns all connections in the order of arrival.
     pub fn connections(&self) -> Vec<ConnectionRecord> {
         let links = self.cluster.links.lock().unwrap_or_else(PoisonError::into_inner);
         let record = |link: &Arc<crate::net::Link>| ConnectionRecord {
@@ -264,17 +266,17 @@ impl ApiServer {
 
     // Faults.
 
-    /// The faults of all replicas together; [`Faults::replica`] narrows it to one.
+    /// Returns the handle for the faults of all replicas. [`Faults::replica`] selects one replica.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// When which fault was switched.
+    /// Returns the log of fault switches.
     pub fn fault_log(&self) -> Vec<FaultRecord> {
         self.cluster.fault_log.records()
     }
 
-    /// Stops the server: connections break, ports close, tasks end. Dropping it does the same.
+    /// Stops the server: breaks connections, closes ports and ends tasks. Dropping the server has the same effect.
     pub fn stop(self) {
         drop(self);
     }
@@ -283,7 +285,7 @@ impl ApiServer {
 impl Drop for ApiServer {
     fn drop(&mut self) {
         for (index, replica) in self.cluster.replicas.iter().enumerate() {
-            // Dialers may outlive the server, and are refused then.
+            // Dialers may outlive the server. Their connections are then refused.
             replica.change(|now| now.stopped = true);
             self.cluster.reset_links(index);
         }

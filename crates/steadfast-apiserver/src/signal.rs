@@ -1,8 +1,8 @@
-//! A signal that something changed.
+//! Signal for changes.
 
 use tokio::sync::watch;
 
-/// Wakes all who wait for a condition, so that they look again.
+/// Wakes all waiting tasks, which then re-check their conditions.
 #[derive(Clone, Debug)]
 pub(crate) struct Signal(watch::Sender<()>);
 
@@ -19,7 +19,7 @@ impl Signal {
         self.0.subscribe()
     }
 
-    /// Waits until the condition holds; it is looked at now and after every change.
+    /// Waits until the condition holds. Checks it now and after every change.
     pub(crate) async fn until(&self, condition: impl Fn() -> bool) {
         let mut changes = self.subscribe();
         while !condition() {

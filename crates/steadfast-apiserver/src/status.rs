@@ -1,4 +1,4 @@
-//! The `Status` object: how an API server says what went wrong.
+//! `Status` objects: errors of the API.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use serde_json::{Map, Value, json};
 use crate::resources::GroupResource;
 use crate::schema::Cause;
 
-/// A failure as the Kubernetes API reports it.
+/// Error of the Kubernetes API.
 ///
-/// It is both the error type of direct writes and the body of a failed HTTP answer.
+/// Error type of direct writes, and body of a failed HTTP response.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
-    /// The HTTP status code.
+    /// HTTP status code.
     pub code: u16,
-    /// The machine-readable reason (`NotFound`, `Conflict`, `Expired`, …); empty where the API gives none.
+    /// Machine-readable reason (`NotFound`, `Conflict`, `Expired`, …); empty if the API sets none.
     pub reason: String,
-    /// The sentence for people.
+    /// Human-readable message.
     pub message: String,
-    /// The `details` object, `Value::Null` where there is none.
+    /// The `details` object; `Value::Null` if absent.
     pub details: Value,
-    /// How long the client is asked to wait, in whole seconds on the wire.
+    /// Requested delay before a retry, sent in whole seconds.
     pub retry_after: Option<Duration>,
-    /// A continue token in the `metadata`, sent with an expired list.
+    /// Continue token in the `metadata`, sent with an expired list.
     pub continue_token: Option<Box<str>>,
 }
 
 impl Status {
-    /// A status with a code, a reason and a message.
+    /// Creates a status with a code, a reason and a message.
     pub fn new(code: u16, reason: &str, message: impl fmt::Display) -> Self {
         Self {
             code,
@@ -41,7 +41,7 @@ impl Status {
         }
     }
 
-    /// The status a Kubernetes API server gives for a bare HTTP code, with its usual reason and message.
+    /// Creates the status of a Kubernetes API server for an HTTP code, with the usual reason and message.
     pub fn of_code(code: u16) -> Self {
         let (reason, message) = match code {
             400 => ("BadRequest", "the server rejected our request for an unknown reason"),
@@ -61,21 +61,21 @@ impl Status {
         Self::new(code, reason, message)
     }
 
-    /// Sets how long the client is asked to wait.
+    /// Sets the requested delay before a retry. The header contains whole seconds, rounded up.
     #[must_use]
     pub fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// Sets the reason, `Gone` in place of `Expired` for instance.
+    /// Sets the reason, such as `Gone` instead of `Expired`.
     #[must_use]
     pub fn with_reason(mut self, reason: &str) -> Self {
         reason.clone_into(&mut self.reason);
         self
     }
 
-    /// Sets the sentence for people.
+    /// Sets the human-readable message.
     #[must_use]
     pub fn with_message(mut self, message: impl fmt::Display) -> Self {
         self.message = message.to_string();
@@ -120,7 +120,7 @@ impl Status {
         Self::new(400, "BadRequest", message)
     }
 
-    /// A rejected object: `causes` are pairs of field and complaint.
+    /// Creates the status of a rejected object. `causes` are pairs of a field and a message.
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[(&str, String)]) -> Self {
         let causes: Vec<Cause> = causes
             .iter()
@@ -129,7 +129,7 @@ impl Status {
         Self::invalid_causes(group, kind, name, &causes)
     }
 
-    /// A rejected object, for each of the causes.
+    /// Creates the status of a rejected object with its causes.
     pub(crate) fn invalid_causes(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut complaints: Vec<String> = Vec::new();
@@ -180,7 +180,7 @@ impl Status {
         Self::new(504, "Timeout", "Timeout: request did not complete within the allotted time").with_details(json!({}))
     }
 
-    /// The object as it is in an HTTP body or in an `ERROR` event.
+    /// Returns the object for an HTTP body or an `ERROR` event.
     pub fn to_value(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
@@ -207,7 +207,7 @@ impl Status {
     }
 }
 
-/// `Retry-After` counts whole seconds, and never promises less than asked.
+/// Rounds up to whole seconds, so that `Retry-After` is never shorter than requested.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }

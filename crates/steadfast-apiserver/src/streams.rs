@@ -1,10 +1,10 @@
-//! The watch streams that are open on a replica.
+//! Open watch streams of a replica.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What may be done to one watch stream from outside.
+/// Control of one watch stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamControl {
     stalled: AtomicBool,
@@ -29,7 +29,7 @@ impl StreamControl {
     }
 }
 
-/// The open watch streams of a replica, in the order they were opened.
+/// Open watch streams of a replica, in the order of their start.
 #[derive(Debug, Default)]
 pub(crate) struct Streams(Mutex<BTreeMap<u64, Arc<StreamControl>>>);
 
@@ -44,7 +44,7 @@ impl Streams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&request);
     }
 
-    /// The controls of the open streams by the numbers of their requests.
+    /// Returns the controls of the open streams by the numbers of their requests.
     pub(crate) fn all(&self) -> Vec<(u64, Arc<StreamControl>)> {
         let streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         streams.iter().map(|(&request, control)| (request, Arc::clone(control))).collect()

@@ -1,4 +1,4 @@
-//! What the server says of itself: discovery in both forms, `OpenAPI`, reviews.
+//! Discovery in both forms, `OpenAPI` and reviews.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{Client, in_memory};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// What a resource is called where it is listed, and all that is said of it.
+/// Name of a resource in discovery, and its description.
 type Entry = (String, String);
 
 fn definition(version: &str, field: &str) -> Value {
@@ -90,7 +90,7 @@ async fn aggregated(client: &mut Client) -> BTreeSet<Entry> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_forms_of_discovery_say_the_same() {
+async fn both_forms_of_discovery_are_equal() {
     let server = in_memory().await;
     server.create(&definition("v1", "a")).unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -102,7 +102,7 @@ async fn both_forms_of_discovery_say_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn aggregated_discovery_is_sent_again_only_when_it_has_changed() {
+async fn unchanged_discovery_is_not_sent_again() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut ask = async |tag: &str| {
@@ -122,7 +122,7 @@ async fn aggregated_discovery_is_sent_again_only_when_it_has_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_prefers_the_plain_form_gets_it() {
+async fn client_preference_selects_the_plain_form() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for accept in ["application/json", "*/*", "application/json;as=Other;v=v1;g=x,application/json"] {
@@ -134,7 +134,7 @@ async fn a_client_that_prefers_the_plain_form_gets_it() {
     assert_eq!(all["kind"], "APIGroupDiscoveryList");
 }
 
-/// The names that a document refers to.
+/// Collects the names that a document refers to.
 fn references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -153,7 +153,7 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_document_of_openapi_is_complete() {
+async fn openapi_documents_are_complete() {
     let server = in_memory().await;
     server.create(&definition("v1", "colour")).unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -181,7 +181,7 @@ async fn every_document_of_openapi_is_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_hash_of_a_document_follows_the_definitions_in_it() {
+async fn document_hash_follows_its_definitions() {
     let server = in_memory().await;
     server.create(&definition("v1", "a")).unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -203,7 +203,7 @@ async fn the_hash_of_a_document_follows_the_definitions_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_let_in_may_do_everything() {
+async fn accepted_user_may_do_everything() {
     let server = ApiServer::builder().in_memory().token("known").start().await.unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut review = async |kind: &str, plural: &str, spec: Value| {
@@ -224,7 +224,7 @@ async fn whoever_is_let_in_may_do_everything() {
 }
 
 #[tokio::test]
-async fn openapi_tag_changes_with_the_definitions_of_its_version_only() {
+async fn openapi_tag_follows_its_own_definitions() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&definition("v1", "one")).unwrap();
@@ -250,7 +250,7 @@ async fn openapi_tag_changes_with_the_definitions_of_its_version_only() {
 }
 
 #[tokio::test]
-async fn openapi_of_embedded_resource_has_the_fields_of_every_object() {
+async fn openapi_embedded_resource_has_common_fields() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut embedding = definition("v1", "one");

@@ -1,4 +1,4 @@
-//! What ends: namespaces, and what a real server would not let end.
+//! Deletion of namespaces, and warnings of objects without effect.
 
 mod support;
 
@@ -13,14 +13,14 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const TEAM: &str = "/api/v1/namespaces/team";
 
 async fn post(client: &mut Client, path: &str, object: &Value) -> (u16, Value) {
-    client.call(Method::POST, path, object).await.expect("the server answers")
+    client.call(Method::POST, path, object).await.expect("the server responds")
 }
 
 async fn delete(client: &mut Client, path: &str) -> (u16, Value) {
-    client.call(Method::DELETE, path, &Value::Null).await.expect("the server answers")
+    client.call(Method::DELETE, path, &Value::Null).await.expect("the server responds")
 }
 
-/// A server with the namespace `team`, two config maps in it, and their path.
+/// Creates the namespace `team` with two config maps. Returns a client and the path of the config maps.
 async fn with_team(server: &ApiServer) -> (Client, String) {
     let mut client = Client::in_memory(server, 0).await.unwrap();
     post(&mut client, NAMESPACES, &json!({"metadata": {"name": "team"}})).await;
@@ -32,13 +32,13 @@ async fn with_team(server: &ApiServer) -> (Client, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_terminating_first_and_watchers_see_it_change_and_then_go() {
+async fn deleted_namespace_terminates_before_its_removal() {
     let server = in_memory().await;
     let (mut client, inside) = with_team(&server).await;
     let from = server.revision();
     let mut watch = client.watch(&format!("{NAMESPACES}?watch=1&resourceVersion={from}")).await;
     let mut contents = client.watch(&format!("{inside}?watch=1&resourceVersion={from}")).await;
-    let begun = server.elapsed();
+    let started = server.elapsed();
     let (code, answered) = delete(&mut client, TEAM).await;
     assert_eq!((code, &answered["spec"]["finalizers"]), (200, &json!(["kubernetes"])));
 
@@ -46,60 +46,60 @@ async fn a_namespace_is_terminating_first_and_watchers_see_it_change_and_then_go
     let object = &changed["object"];
     assert_eq!((&changed["type"], &object["status"]["phase"]), (&json!("MODIFIED"), &json!("Terminating")));
     assert!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
-    assert_eq!(names(&client.get(&inside).await.1), ["a", "b"], "whoever is about to delete them finds them");
+    assert_eq!(names(&client.get(&inside).await.1), ["a", "b"], "the objects are still present for their deletion");
     assert_eq!(contents.told().await.0, "DELETED");
     assert_eq!(contents.told().await.0, "DELETED");
     let (kind, name, _) = watch.told().await;
     assert_eq!((kind.as_str(), name.as_str()), ("DELETED", "team"));
-    assert_eq!(seconds_since(&server, begun), 5, "as with the controller of a real cluster");
+    assert_eq!(seconds_since(&server, started), 5, "like the controller of a real cluster");
     assert_eq!(client.get(TEAM).await.0, 404);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_a_namespace_that_ends_can_be_deleted_and_nothing_is_created_there() {
+async fn terminating_namespace_allows_only_deletions() {
     let server = in_memory().await;
     let (mut client, inside) = with_team(&server).await;
     delete(&mut client, TEAM).await;
     let (code, refused) = post(&mut client, &inside, &json!({"metadata": {"name": "late"}})).await;
     assert_eq!((code, &refused["details"]["causes"][0]["reason"]), (403, &json!("NamespaceTerminating")));
     assert_eq!(post(&mut client, NAMESPACES, &json!({"metadata": {"name": "team"}})).await.0, 409);
-    // As `kubectl delete -k` does: the namespace, then each object that is in it.
+    // The order of `kubectl delete -k`: the namespace first, then each of its objects.
     for name in ["a", "b"] {
         assert_eq!(delete(&mut client, &format!("{inside}/{name}")).await.0, 200, "{name}");
     }
-    assert_eq!(client.get(TEAM).await.0, 200, "it is empty, and its time has not come");
-    assert_eq!(delete(&mut client, TEAM).await.0, 200, "a second time changes nothing");
+    assert_eq!(client.get(TEAM).await.0, 200, "the namespace is empty, but its grace period has not ended");
+    assert_eq!(delete(&mut client, TEAM).await.0, 200, "a repeated deletion has no effect");
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(client.get(TEAM).await.0, 404);
     assert_eq!(post(&mut client, NAMESPACES, &json!({"metadata": {"name": "team"}})).await.0, 201);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_grace_a_namespace_goes_with_its_contents_at_once() {
+async fn namespace_without_grace_is_removed_at_once() {
     let server = ApiServer::builder().in_memory().namespace_grace(Duration::ZERO).start().await.unwrap();
     let (mut client, inside) = with_team(&server).await;
     let from = server.revision();
     assert_eq!(delete(&mut client, TEAM).await.0, 200);
     assert_eq!((client.get(TEAM).await.0, names(&client.get(&inside).await.1)), (404, Vec::new()));
-    assert_eq!(server.revision(), from + 4, "terminating, two config maps, gone");
+    assert_eq!(server.revision(), from + 4, "terminating, two config maps, removed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_of_its_own_holds_a_namespace_that_is_empty() {
+async fn own_finalizer_holds_an_empty_namespace() {
     let server = in_memory().await;
     let (mut client, inside) = with_team(&server).await;
     client.patch(TEAM, "merge-patch", &json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
     delete(&mut client, TEAM).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     let (code, held) = client.get(TEAM).await;
-    assert_eq!((code, &held["spec"]), (200, &json!({})), "its contents hold it no more");
+    assert_eq!((code, &held["spec"]), (200, &json!({})), "the contents no longer hold the namespace");
     assert_eq!(names(&client.get(&inside).await.1), Vec::<&str>::new());
     client.patch(TEAM, "merge-patch", &json!({"metadata": {"finalizers": null}})).await;
     assert_eq!(client.get(TEAM).await.0, 404);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_was_ending_in_a_backup_ends_after_its_restore() {
+async fn terminating_namespace_ends_after_a_restore() {
     let server = in_memory().await;
     let (mut client, _) = with_team(&server).await;
     delete(&mut client, TEAM).await;
@@ -114,7 +114,7 @@ async fn a_namespace_that_was_ending_in_a_backup_ends_after_its_restore() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_namespaces_that_no_cluster_is_without_are_not_deleted() {
+async fn system_namespaces_cannot_be_deleted() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for name in ["default", "kube-system", "kube-public"] {
@@ -125,16 +125,16 @@ async fn the_namespaces_that_no_cluster_is_without_are_not_deleted() {
     assert_eq!(delete(&mut client, &format!("{NAMESPACES}/kube-node-lease")).await.0, 200);
 }
 
-/// The warnings that come with an answer.
+/// Performs a request. Returns the code and the warnings of the response.
 async fn warned(client: &mut Client, method: Method, path: &str, kind: &str, object: &Value) -> (u16, Vec<String>) {
-    let response = client.request(method, path, &[("content-type", kind)], object).await.expect("the server answers");
+    let response = client.request(method, path, &[("content-type", kind)], object).await.expect("the server responds");
     let headers = response.headers().get_all("warning").iter();
-    let warnings = headers.map(|value| value.to_str().expect("it is text").to_owned()).collect();
+    let warnings = headers.map(|value| value.to_str().expect("a text value").to_owned()).collect();
     (response.status().as_u16(), warnings)
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_creates_what_this_server_never_asks_is_warned() {
+async fn objects_without_effect_cause_warnings() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -157,14 +157,14 @@ async fn whoever_creates_what_this_server_never_asks_is_warned() {
         let (code, warnings) = warned(&mut client, Method::PATCH, &apply, kind_of_apply, &object("applied")).await;
         assert_eq!((code, warnings.len()), (201, 1), "{kind}: {warnings:?}");
         let (code, warnings) = warned(&mut client, Method::PATCH, &apply, kind_of_apply, &object("applied")).await;
-        assert_eq!((code, warnings), (200, Vec::new()), "{kind} is there already");
+        assert_eq!((code, warnings), (200, Vec::new()), "{kind} already exists");
     }
     let map = json!({"metadata": {"name": "a"}});
     assert_eq!(warned(&mut client, Method::POST, CONFIG_MAPS, "application/json", &map).await, (201, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversion_by_webhook_is_warned_of_past_the_api_too() {
+async fn webhook_conversion_warns_without_the_api() {
     let server = in_memory().await;
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     let webhook = json!({"clientConfig": {"url": "https://example.test"}, "conversionReviewVersions": ["v1"]});

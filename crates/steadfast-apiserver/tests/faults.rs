@@ -1,4 +1,4 @@
-//! Faults: each is seen by a client, and over when it is switched off.
+//! Faults: each has an effect on a client and ends when it is switched off.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn watch_from(version: u64) -> String {
 const STREAMED: &str = "/api/v1/namespaces/default/configmaps?watch=1&sendInitialEvents=true\
                         &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
-/// The deepest cause of a failure, as the kind of an I/O error.
+/// Returns the I/O error kind at the root of a failure.
 fn io_kind(failure: &support::Failure) -> Option<ErrorKind> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(failure.as_ref());
     let mut kind = None;
@@ -33,7 +33,7 @@ fn io_kind(failure: &support::Failure) -> Option<ErrorKind> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_server_refuses_until_it_is_started() {
+async fn stopped_server_refuses_until_restart() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
@@ -49,7 +49,7 @@ async fn a_stopped_server_refuses_until_it_is_started() {
 }
 
 #[tokio::test]
-async fn a_cut_network_resets_sockets_and_refuses_new_ones() {
+async fn cut_network_resets_and_refuses_sockets() {
     let server = ApiServer::start().await.unwrap();
     let mut client = Client::over_tcp(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
@@ -65,7 +65,7 @@ async fn a_cut_network_resets_sockets_and_refuses_new_ones() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_started_again_can_be_reached_when_that_returns() {
+async fn restarted_server_is_reachable_immediately() {
     let server = ApiServer::start().await.unwrap();
     let address = server.address(0).unwrap();
     for round in 0..50 {
@@ -86,7 +86,7 @@ async fn a_server_that_is_started_again_can_be_reached_when_that_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_cut_in_the_middle_of_an_object() {
+async fn connection_breaks_within_an_object() {
     let server = in_memory().await;
     let mut client = Client::http1(server.connect(0).await.unwrap()).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
@@ -99,21 +99,21 @@ async fn a_connection_is_cut_in_the_middle_of_an_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_black_hole_nothing_passes_and_nobody_is_told() {
+async fn black_hole_stalls_without_an_error() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().black_hole(true);
     server.create(&config_map("a")).unwrap();
     watch.is_silent_for(Duration::from_secs(1000)).await;
-    assert!(timeout(Duration::from_secs(1000), server.connect(0)).await.is_err(), "a SYN is not answered");
+    assert!(timeout(Duration::from_secs(1000), server.connect(0)).await.is_err(), "a SYN gets no response");
     assert!(server.connections()[0].failed_at.is_some());
     server.faults().black_hole(false);
     assert_eq!(watch.told().await.1, "a");
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_are_accepted_and_closed_at_once() {
+async fn accepted_connection_closes_immediately() {
     let server = in_memory().await;
     server.faults().accept_and_close(true);
     let Ok(mut client) = Client::in_memory(&server, 0).await else { return };
@@ -122,33 +122,33 @@ async fn connections_are_accepted_and_closed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_server_answers_pings_and_nothing_else() {
+async fn frozen_server_only_acknowledges_pings() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().freeze(true);
     server.create(&config_map("a")).unwrap();
     watch.is_silent_for(Duration::from_secs(300)).await;
-    let asked = timeout(Duration::from_secs(300), client.call(Method::GET, CONFIG_MAPS, &Value::Null));
-    assert!(asked.await.is_err(), "no request is handled");
+    let call = timeout(Duration::from_secs(300), client.call(Method::GET, CONFIG_MAPS, &Value::Null));
+    assert!(call.await.is_err(), "no request is handled");
     let builder = h2::client::Builder::new();
     let (_requests, mut connection) =
         builder.handshake::<_, bytes::Bytes>(server.connect(0).await.unwrap()).await.unwrap();
     let ping = async {
-        let mut pings = connection.ping_pong().expect("there is one");
-        let answered = pings.ping(h2::Ping::opaque());
+        let mut pings = connection.ping_pong().expect("a ping handle");
+        let pong = pings.ping(h2::Ping::opaque());
         tokio::select! {
-            answered = answered => answered.map(drop),
+            pong = pong => pong.map(drop),
             ended = &mut connection => ended,
         }
     };
-    timeout(Duration::from_secs(1), ping).await.expect("pings are answered").unwrap();
+    timeout(Duration::from_secs(1), ping).await.expect("pings are acknowledged").unwrap();
     server.faults().freeze(false);
     assert_eq!(watch.told().await.1, "a");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_stream_stalls_on_a_healthy_connection() {
+async fn stalled_stream_leaves_its_connection_healthy() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
@@ -168,7 +168,7 @@ async fn one_stream_stalls_on_a_healthy_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_end_cleanly() {
+async fn ended_watches_close_cleanly() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
@@ -184,7 +184,7 @@ async fn watches_end_cleanly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_told_to_go_away_finishes_what_is_under_way() {
+async fn goaway_lets_streams_in_flight_finish() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
@@ -197,20 +197,20 @@ async fn a_connection_told_to_go_away_finishes_what_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_carries_so_many_streams_and_no_more() {
+async fn connection_limits_its_streams() {
     let server = ApiServer::builder().in_memory().max_streams(2).start().await.unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
     let _first = client.watch(&watch_from(start)).await;
     let second = client.watch(&watch_from(start)).await;
     let third = client.call(Method::GET, CONFIG_MAPS, &Value::Null);
-    assert!(timeout(Duration::from_secs(60), third).await.is_err(), "it waits behind the watches");
+    assert!(timeout(Duration::from_secs(60), third).await.is_err(), "the request waits behind the watches");
     drop(second);
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_event_is_missed_by_watchers_and_shown_by_lists() {
+async fn dropped_event_only_appears_in_lists() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
@@ -221,12 +221,12 @@ async fn a_lost_event_is_missed_by_watchers_and_shown_by_lists() {
     assert_eq!(names(&client.get(CONFIG_MAPS).await.1), ["a", "b"]);
     server.faults().drop_event(lost["metadata"]["uid"].as_str().unwrap());
     server.delete(&lost).unwrap();
-    // The bookmark goes past what was lost.
+    // The bookmark skips the dropped event.
     assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), server.revision()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_events_are_repeated_after_a_resume() {
+async fn resumed_watch_repeats_old_events() {
     let server = in_memory().await;
     let first = version_of(&server.create(&config_map("a")).unwrap());
     let second = version_of(&server.create(&config_map("b")).unwrap());
@@ -238,7 +238,7 @@ async fn old_events_are_repeated_after_a_resume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_get_the_answers_that_rules_say() {
+async fn rules_replace_responses() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let lists = RequestRule::any().verb(Verb::List).resource("configmaps");
@@ -257,8 +257,8 @@ async fn requests_get_the_answers_that_rules_say() {
     assert_eq!((code, status["message"].as_str()), (403, Some(expected)));
     assert_eq!(client.get("/api/v1/pods").await.0, 200);
 
-    let gone = Status::of_code(410).with_reason("Gone").with_message("too old resource version");
-    server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::InStream(gone));
+    let expired = Status::of_code(410).with_reason("Gone").with_message("too old resource version");
+    server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::InStream(expired));
     let mut watch = client.watch(&watch_from(server.revision())).await;
     let event = watch.event().await;
     assert_eq!((watch.code, &event["type"], &event["object"]["reason"]), (200, &json!("ERROR"), &json!("Gone")));
@@ -268,7 +268,7 @@ async fn requests_get_the_answers_that_rules_say() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_are_spoiled_in_every_way() {
+async fn corruption_affects_each_body() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
@@ -297,12 +297,12 @@ async fn bodies_are_spoiled_in_every_way() {
     server.create(&config_map("b")).unwrap();
     assert_eq!(watch.told().await.1, "b");
     let mut watch = client.watch(&watch_from(server.revision() - 1)).await;
-    let spoiled = watch.event().await;
-    assert_eq!((&spoiled["object"]["data"], spoiled["object"]["metadata"]["uid"].is_string()), (&json!(7), true));
+    let corrupted = watch.event().await;
+    assert_eq!((&corrupted["object"]["data"], corrupted["object"]["metadata"]["uid"].is_string()), (&json!(7), true));
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_are_corrupted_event_by_event() {
+async fn streams_are_corrupted_by_event() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
@@ -314,7 +314,7 @@ async fn streams_are_corrupted_event_by_event() {
     server.faults().corrupt(watches(), Corruption::Oversized(100_000));
     let mut oversized = client.watch(&watch_from(start)).await;
     server.create(&config_map("a")).unwrap();
-    assert!(malformed.next().await.is_err(), "the line is no JSON");
+    assert!(malformed.next().await.is_err(), "the line must not be valid JSON");
     truncated.ends().await;
     let event = oversized.event().await;
     assert_eq!(event["oversized"].as_str().map(str::len), Some(100_000));
@@ -324,7 +324,7 @@ async fn streams_are_corrupted_event_by_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streamed_lists_are_refused_ignored_or_never_complete() {
+async fn streamed_lists_fail_in_each_mode() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
@@ -352,7 +352,7 @@ async fn streamed_lists_are_refused_ignored_or_never_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_are_delayed() {
+async fn delay_applies_to_responses() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.faults().delay(Duration::from_secs(4));
@@ -362,7 +362,7 @@ async fn answers_are_delayed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_nothing_while_events_pile_up_is_given_up() {
+async fn slow_watch_is_closed() {
     let server = ApiServer::builder().in_memory().slow_watch(100, Duration::from_secs(5)).start().await.unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
@@ -375,15 +375,15 @@ async fn a_client_that_takes_nothing_while_events_pile_up_is_given_up() {
     for round in 0..500 {
         server.merge_patch("configmaps", "default", "a", json!({"data": {"k": format!("{round}")}})).unwrap();
     }
-    let mut told = 0;
+    let mut received = 0;
     while let Ok(Some(_)) = watch.next().await {
-        told += 1;
+        received += 1;
     }
-    assert!(told < 3500, "{told} events were told");
+    assert!(received < 3500, "{received} events were received");
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_asked_for_where_there_are_any() {
+async fn tokens_are_required_if_configured() {
     let server = ApiServer::builder().in_memory().token("secret").start().await.unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let (code, status) = client.get(CONFIG_MAPS).await;
@@ -398,7 +398,7 @@ async fn tokens_are_asked_for_where_there_are_any() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dialer_that_outlives_its_server_is_refused() {
+async fn dialer_is_refused_after_server_end() {
     let server = in_memory().await;
     let dialer = server.dialer();
     server.stop();
@@ -406,7 +406,7 @@ async fn a_dialer_that_outlives_its_server_is_refused() {
 }
 
 #[tokio::test]
-async fn everything_ends_with_the_server() {
+async fn dropped_server_ends_everything() {
     let server = ApiServer::start().await.unwrap();
     let address = server.address(0).unwrap();
     let mut client = Client::over_tcp(&server, 0).await.unwrap();
@@ -422,16 +422,16 @@ async fn everything_ends_with_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_lost_before_or_after_it_is_acted_on_or_waits() {
+async fn interceptor_loses_or_delays_requests() {
     let server = in_memory().await;
     let others = ["before", "after", "waits"].map(config_map);
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&asked);
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&calls);
     let count = AtomicU32::new(0);
     server.faults().intercept(move |request, moment| {
-        told.lock().unwrap().push((request.id, request.verb, moment));
+        recorder.lock().unwrap().push((request.id, request.verb, moment));
         match (count.fetch_add(1, Ordering::Relaxed), moment) {
-            // The first when it comes, the second when it was done, the third in between.
+            // The first request is lost on arrival, the second after processing; the third one waits.
             (0, Moment::Before) | (2, Moment::After) => Fate::Lost,
             (3, Moment::Before) => Fate::Waits(Duration::from_secs(20)),
             _ => Fate::Goes,
@@ -440,20 +440,20 @@ async fn a_request_is_lost_before_or_after_it_is_acted_on_or_waits() {
     let mut outcomes = Vec::new();
     for map in &others {
         let mut client = Client::in_memory(&server, 0).await.unwrap();
-        let begun = server.elapsed();
+        let started = server.elapsed();
         let outcome = client.call(Method::POST, CONFIG_MAPS, map).await;
-        outcomes.push((outcome.is_ok(), seconds_since(&server, begun)));
+        outcomes.push((outcome.is_ok(), seconds_since(&server, started)));
     }
     assert_eq!(outcomes, [(false, 0), (false, 0), (true, 20)]);
-    let there = |name: &str| server.get("configmaps", "default", name).is_ok();
-    assert_eq!(["before", "after", "waits"].map(there), [false, true, true]);
+    let exists = |name: &str| server.get("configmaps", "default", name).is_ok();
+    assert_eq!(["before", "after", "waits"].map(exists), [false, true, true]);
     let (before, after) = (Moment::Before, Moment::After);
     let create = |id: u64, moment: Moment| (id, Verb::Create, moment);
     let expected = [create(0, before), create(1, before), create(1, after), create(2, before), create(2, after)];
-    assert_eq!(*asked.lock().unwrap(), expected);
+    assert_eq!(*calls.lock().unwrap(), expected);
 
     server.faults().intercept_no_more();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
-    assert_eq!(asked.lock().unwrap().len(), 5, "nobody is asked any more");
+    assert_eq!(calls.lock().unwrap().len(), 5, "the interceptor is no longer called");
 }

@@ -8,7 +8,7 @@ use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 use support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, version_of};
 
 #[tokio::test(start_paused = true)]
-async fn pages_show_the_state_of_the_first_one() {
+async fn pages_share_the_first_revision() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for name in ["a", "b", "c", "d", "e"] {
@@ -31,7 +31,7 @@ async fn pages_show_the_state_of_the_first_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_continue_token_expires_with_compaction_and_offers_another() {
+async fn continue_token_expires_with_compaction() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for name in ["a", "b"] {
@@ -52,7 +52,7 @@ async fn a_continue_token_expires_with_compaction_and_offers_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_with_a_limit_means_exactly_that_version() {
+async fn version_with_limit_is_exact() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let old = version_of(&server.create(&config_map("a")).unwrap());
@@ -68,7 +68,7 @@ async fn a_version_with_a_limit_means_exactly_that_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_of_the_future_is_too_large_after_three_seconds() {
+async fn future_version_fails_after_three_seconds() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let now = server.revision();
@@ -83,7 +83,7 @@ async fn a_version_of_the_future_is_too_large_after_three_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_choose_by_labels_and_fields() {
+async fn selectors_match_labels_and_fields() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&labelled("a", &json!({"app": "web"}))).unwrap();
@@ -108,7 +108,7 @@ async fn selectors_choose_by_labels_and_fields() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_selected_by_the_names_of_their_api() {
+async fn events_are_selected_by_their_api_fields() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for (version, about, name) in [("v1", "involvedObject", "old"), ("events.k8s.io/v1", "regarding", "new")] {
@@ -124,7 +124,7 @@ async fn events_are_selected_by_the_names_of_their_api() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_of_custom_resources_write_their_version_last() {
+async fn custom_lists_write_their_version_last() {
     let widgets = ResourceDeclaration::namespaced("example.com", "v1", "Widget", "widgets");
     let server = ApiServer::builder().in_memory().resource(widgets).start().await.unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -143,7 +143,7 @@ async fn lists_of_custom_resources_write_their_version_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_list_comes_in_chunks_and_is_whole() {
+async fn large_list_arrives_complete_in_chunks() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for index in 0..2000 {
@@ -155,7 +155,7 @@ async fn a_large_list_comes_in_chunks_and_is_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_are_shown_as_rows_and_as_metadata() {
+async fn objects_render_as_rows_and_metadata() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
@@ -172,7 +172,7 @@ async fn objects_are_shown_as_rows_and_as_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_is_shown_as_a_row() {
+async fn scale_renders_as_a_row() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let paths = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
@@ -205,7 +205,7 @@ async fn a_scale_is_shown_as_a_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_contradict_each_other_are_invalid() {
+async fn contradictory_options_are_invalid() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for query in [

@@ -1,4 +1,4 @@
-//! Who manages which fields, as clients see it: applying, taking over, forgetting.
+//! Field managers as clients see them: apply, conflicts and resets.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn config_map(data: &Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_applies_what_another_has_is_refused_until_it_takes_it() {
+async fn conflicting_apply_fails_until_forced() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
@@ -47,11 +47,11 @@ async fn who_applies_what_another_has_is_refused_until_it_takes_it() {
     ];
     assert_eq!(managers(&object), expected);
     let (_, object) = apply(&mut client, &path, "fieldManager=one", &config_map(&json!({}))).await;
-    assert_eq!(object["data"], json!({"x": "2"}), "what is no longer applied goes");
+    assert_eq!(object["data"], json!({"x": "2"}), "fields that are no longer applied are removed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_without_managers_keeps_them_and_one_with_none_forgets_them() {
+async fn update_keeps_or_resets_managers() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
@@ -75,7 +75,7 @@ async fn an_update_without_managers_keeps_them_and_one_with_none_forgets_them() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_applied_is_read_as_its_type_is() {
+async fn applied_object_is_decoded_by_its_type() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = "/api/v1/namespaces/default/secrets/a";
@@ -89,7 +89,7 @@ async fn what_is_applied_is_read_as_its_type_is() {
                 && message.starts_with("failed to convert new object (/a; /v1, Kind=Secret) to proper version: "),
             "{message}"
         );
-        assert!(!message.contains("no base64"), "the contents of secrets are told to nobody: {message}");
+        assert!(!message.contains("no base64"), "errors must not contain the contents of secrets: {message}");
         let (_, applied) = apply(&mut client, path, "fieldManager=one", &secret("YWJj\nZGVm")).await;
         assert_eq!(applied["data"]["k"], "YWJjZGVm");
     }
@@ -97,7 +97,7 @@ async fn what_is_applied_is_read_as_its_type_is() {
 
 /// Script 232 of those that apply to both servers.
 #[tokio::test(start_paused = true)]
-async fn nobody_manages_the_time_of_a_deletion_that_an_update_left_out() {
+async fn restored_deletion_time_has_no_manager() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
@@ -151,12 +151,16 @@ fn gadget(spec: &Value, status: &Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_manages_what_came_in_an_object_that_does_not_fit_its_type() {
+async fn mistyped_object_gets_no_managers() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     define(&mut client).await;
     let (code, created) = client.call(Method::POST, GADGETS, &gadget(&json!({"size": 1}), &json!(3))).await.unwrap();
-    assert_eq!((code, managers(&created)), (201, Vec::new()), "a status cannot be a number, though it is dropped");
+    assert_eq!(
+        (code, managers(&created)),
+        (201, Vec::new()),
+        "a number is not a valid status, although the status is dropped"
+    );
     client.call(Method::DELETE, &format!("{GADGETS}/a"), &Value::Null).await.unwrap();
     let (_, created) = client.call(Method::POST, GADGETS, &gadget(&json!({"size": 1}), &json!({}))).await.unwrap();
     let spec = json!({"f:spec": {".": {}, "f:size": {}}});
@@ -168,7 +172,7 @@ async fn nobody_manages_what_came_in_an_object_that_does_not_fit_its_type() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_scales_manages_the_replicas_that_somebody_managed() {
+async fn scaling_takes_over_managed_replicas() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     define(&mut client).await;

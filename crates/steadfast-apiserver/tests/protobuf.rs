@@ -1,4 +1,4 @@
-//! Kubernetes' protobuf: what is read and written in it is what is read and written in JSON.
+//! Kubernetes' protobuf: requests and responses have the same content as in JSON.
 
 mod support;
 
@@ -29,7 +29,7 @@ async fn send(
     Ok((response.status().as_u16(), content_type, response.into_body()))
 }
 
-/// The code, the type and the content of an answer, whatever it is in.
+/// Performs a request. Returns the code, the type and the content of the response in any encoding.
 async fn call(
     client: &mut Client,
     method: Method,
@@ -47,7 +47,7 @@ async fn get(client: &mut Client, path: &str, accept: &str) -> Result<(u16, Stri
     call(client, Method::GET, path, accept, Vec::new()).await
 }
 
-/// The frames of a watch.
+/// Frames of a watch.
 struct Frames {
     body: Incoming,
     read: Vec<u8>,
@@ -60,7 +60,7 @@ impl Frames {
         Ok(Self { body, read: Vec::new() })
     }
 
-    /// The next event's type, and its object in its envelope.
+    /// Returns the next event's type, and its object with its envelope.
     async fn next(&mut self) -> Result<(String, Vec<u8>), Failure> {
         loop {
             if let Some((length, rest)) = self.read.split_first_chunk() {
@@ -85,7 +85,7 @@ impl Frames {
     }
 }
 
-/// Takes a field of bytes, which has to be of this number and to come now.
+/// Removes the next field, which must have this number and contain bytes.
 fn field<'a>(number: u8, message: &mut &'a [u8]) -> &'a [u8] {
     assert_eq!(message[0], number << 3 | 2);
     let (mut length, mut at) = (0, 1);
@@ -115,7 +115,7 @@ async fn with_objects(names: &[&str]) -> Result<(ApiServer, Client), Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_lists_and_pages_say_in_protobuf_what_they_say_in_json() -> Result<(), Failure> {
+async fn protobuf_reads_equal_json_reads() -> Result<(), Failure> {
     let (_server, mut client) = with_objects(&["a", "b", "c"]).await?;
     let json = client.get(&format!("{CONFIG_MAPS}/a")).await.1;
     assert_eq!(get(&mut client, &format!("{CONFIG_MAPS}/a"), PROTOBUF).await?, (200, PROTOBUF.to_owned(), json));
@@ -124,18 +124,18 @@ async fn objects_lists_and_pages_say_in_protobuf_what_they_say_in_json() -> Resu
         let mut json = client.get(&path).await.1;
         let (code, content_type, mut list) = get(&mut client, &path, PROTOBUF).await?;
         assert_eq!((code, content_type.as_str()), (200, PROTOBUF));
-        // A token is of its time.
+        // A token contains the revision of its list.
         for list in [&mut json, &mut list] {
             assert_eq!(list["metadata"]["continue"].is_string(), query == "?limit=2");
         }
-        // Kind and version stand once, with the list.
+        // In protobuf, only the list has a kind and a version.
         assert_eq!(list, json, "{query}");
     }
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_speak_it_answers_in_json_and_reads_it_all_the_same() -> Result<(), Failure> {
+async fn server_without_protobuf_responds_in_json() -> Result<(), Failure> {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await?;
     let body = encode(&config_map("a")).ok_or("no such kind")?;
@@ -147,7 +147,7 @@ async fn a_server_that_does_not_speak_it_answers_in_json_and_reads_it_all_the_sa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_many_chunks_is_one_message() -> Result<(), Failure> {
+async fn large_list_is_one_message() -> Result<(), Failure> {
     let server = speaking().await?;
     for number in 0..500 {
         let mut object = config_map(&format!("{number:03}"));
@@ -161,7 +161,7 @@ async fn a_list_of_many_chunks_is_one_message() -> Result<(), Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streamed_list_and_the_changes_after_it_come_in_frames() -> Result<(), Failure> {
+async fn streamed_list_arrives_in_frames() -> Result<(), Failure> {
     let (server, mut client) = with_objects(&["a"]).await?;
     let streamed = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut frames = Frames::open(&mut client, &format!("{CONFIG_MAPS}?{streamed}"), PROTOBUF).await?;
@@ -181,12 +181,12 @@ async fn a_streamed_list_and_the_changes_after_it_come_in_frames() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_come_as_they_are_requested() -> Result<(), Failure> {
+async fn errors_use_the_requested_encoding() -> Result<(), Failure> {
     let (server, mut client) = with_objects(&["a"]).await?;
     let (code, content_type, status) = get(&mut client, &format!("{CONFIG_MAPS}/z"), PROTOBUF).await?;
     assert_eq!((code, content_type.as_str()), (404, PROTOBUF));
     let mut json = client.get(&format!("{CONFIG_MAPS}/z")).await.1;
-    // Which is empty.
+    // The metadata is empty.
     json.as_object_mut().expect("a status").remove("metadata");
     assert_eq!(status, json);
     server.faults().expire_events();
@@ -200,7 +200,7 @@ async fn refusals_come_as_they_are_requested() -> Result<(), Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_custom_resources_there_is_no_protobuf_but_of_their_metadata() -> Result<(), Failure> {
+async fn custom_resources_only_encode_metadata() -> Result<(), Failure> {
     let server = ApiServer::builder()
         .in_memory()
         .protobuf(true)
@@ -231,7 +231,7 @@ async fn of_custom_resources_there_is_no_protobuf_but_of_their_metadata() -> Res
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_stored_is_the_same_whichever_encoding_wrote_it() -> Result<(), Failure> {
+async fn stored_object_is_independent_of_encoding() -> Result<(), Failure> {
     let server = speaking().await?;
     let mut client = Client::in_memory(&server, 0).await?;
     let deployment = |name: &str| {
@@ -262,14 +262,14 @@ async fn what_is_stored_is_the_same_whichever_encoding_wrote_it() -> Result<(), 
     let (code, content_type, created) = call(&mut client, Method::POST, path, PROTOBUF, body).await?;
     assert_eq!((code, content_type.as_str()), (201, PROTOBUF));
     let stored = |name: &str| {
-        let mut object = server.get("deployments", "default", name).expect("it is stored");
+        let mut object = server.get("deployments", "default", name).expect("the object is stored");
         for field in ["name", "uid", "resourceVersion", "creationTimestamp", "managedFields"] {
             object["metadata"].as_object_mut().expect("metadata").remove(field);
         }
         object
     };
     assert_eq!(stored("protobuf"), stored("json"));
-    // Replaced in the one, and in the other.
+    // A replacement in one encoding, then in the other.
     let mut changed = created;
     changed["spec"]["replicas"] = 3.into();
     let body = encode(&changed).ok_or("no such kind")?;
@@ -283,7 +283,7 @@ async fn what_is_stored_is_the_same_whichever_encoding_wrote_it() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_spoiled_is_not_read_by_anybody() -> Result<(), Failure> {
+async fn corrupted_object_cannot_be_decoded() -> Result<(), Failure> {
     let (server, mut client) = with_objects(&["a", "b"]).await?;
     server.faults().undecodable("default", "a", true);
     let (_, _, body) = send(&mut client, Method::GET, CONFIG_MAPS, PROTOBUF, Vec::new()).await?;

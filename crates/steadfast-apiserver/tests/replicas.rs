@@ -1,4 +1,4 @@
-//! Replicas: lag, windows, restarts, and histories that go back.
+//! Replicas: lag, windows of events, restarts and restores.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn watch_from(version: u64) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_replica_has_forgotten_what_was_before() {
+async fn restarted_replica_forgets_old_events() {
     let server = ApiServer::builder().in_memory().replicas(2).start().await.unwrap();
     let version = version_of(&server.create(&config_map("a")).unwrap());
     let mut first = Client::in_memory(&server, 0).await.unwrap();
@@ -21,7 +21,7 @@ async fn a_restarted_replica_has_forgotten_what_was_before() {
     server.faults().replica(0).restart();
     watch.breaks().await;
 
-    // Nothing was written since: the version is where the new window begins.
+    // No write has happened since, so the version is the start of the new window.
     let mut first = Client::in_memory(&server, 0).await.unwrap();
     first.watch(&watch_from(version)).await.is_silent_for(Duration::from_secs(1)).await;
 
@@ -35,13 +35,13 @@ async fn a_restarted_replica_has_forgotten_what_was_before() {
     assert_eq!(event["object"]["reason"], "Expired");
     expired.ends().await;
 
-    // The other replica was never restarted, and remembers.
+    // The other replica was never restarted and still has the events.
     let mut second = Client::in_memory(&server, 1).await.unwrap();
     assert_eq!(second.watch(&watch_from(version)).await.told().await.1, "b");
 }
 
 #[tokio::test(start_paused = true)]
-async fn compaction_ends_no_watch_and_no_window_of_events() {
+async fn compaction_keeps_watches_and_windows() {
     let server = in_memory().await;
     let version = version_of(&server.create(&config_map("a")).unwrap());
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -49,7 +49,7 @@ async fn compaction_ends_no_watch_and_no_window_of_events() {
     server.create(&config_map("b")).unwrap();
     server.compact();
     assert_eq!(open.told().await.1, "b");
-    assert_eq!(client.watch(&watch_from(version)).await.told().await.1, "b", "the window is the replica's own");
+    assert_eq!(client.watch(&watch_from(version)).await.told().await.1, "b", "each replica has its own window");
     server.faults().expire_events();
     let expired = client.watch(&watch_from(version)).await.event().await;
     assert_eq!(expired["object"]["code"], 410);
@@ -57,7 +57,7 @@ async fn compaction_ends_no_watch_and_no_window_of_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lagging_replica_answers_from_the_past_until_a_read_must_be_consistent() {
+async fn lagging_replica_serves_old_reads() {
     let server = ApiServer::builder().in_memory().replicas(2).start().await.unwrap();
     let old = version_of(&server.create(&config_map("a")).unwrap());
     server.faults().replica(1).lag(true);
@@ -76,7 +76,7 @@ async fn a_lagging_replica_answers_from_the_past_until_a_read_must_be_consistent
     let newer = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", server.revision());
     assert_eq!(behind.get(&newer).await.0, 504);
 
-    // A watch from the future is accepted in silence; a streamed list from there is not.
+    // A watch from a future version is accepted and waits; a streamed list is not.
     let mut watch = behind.watch(&watch_from(server.revision())).await;
     watch.is_silent_for(Duration::from_secs(200)).await;
     let streamed =
@@ -90,7 +90,7 @@ async fn a_lagging_replica_answers_from_the_past_until_a_read_must_be_consistent
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_can_be_held_at_one_revision() {
+async fn replica_stops_at_a_revision() {
     let server = in_memory().await;
     let held = server.revision() + 1;
     server.faults().lag_at(held);
@@ -106,7 +106,7 @@ async fn a_replica_can_be_held_at_one_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn behind_a_frozen_store_bookmarks_go_on_and_nothing_else_does() {
+async fn frozen_store_only_sends_bookmarks() {
     let server = in_memory().await;
     let start = server.revision();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -130,7 +130,7 @@ async fn behind_a_frozen_store_bookmarks_go_on_and_nothing_else_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_history_goes_on_from_the_older_state_in_a_new_epoch() {
+async fn restored_history_continues_in_a_new_epoch() {
     let server = in_memory().await;
     let kept = version_of(&server.create(&config_map("a")).unwrap());
     server.create(&config_map("b")).unwrap();
@@ -143,7 +143,7 @@ async fn a_restored_history_goes_on_from_the_older_state_in_a_new_epoch() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let (_, list) = client.get(CONFIG_MAPS).await;
     assert_eq!((names(&list), version_of(&list)), (vec!["a"], kept));
-    // What was seen before lies in the future now.
+    // The versions seen before are now in the future.
     let mut silent = client.watch(&watch_from(newest)).await;
     silent.is_silent_for(Duration::from_secs(5)).await;
     let again = version_of(&server.create(&config_map("c")).unwrap());

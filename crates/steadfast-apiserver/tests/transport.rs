@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::{self, client::IntoClientRequest};
 
 async fn over_tls(server: &ApiServer, offered: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = rustls::RootCertStore::empty();
-    let authority = server.ca_pem().expect("it has an authority");
+    let authority = server.ca_pem().expect("a certificate authority");
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
@@ -31,7 +31,7 @@ async fn over_tls(server: &ApiServer, offered: &[&[u8]]) -> std::io::Result<TlsS
         .with_no_client_auth();
     config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
     let stream = TcpStream::connect(server.address(0).expect("it has sockets")).await?;
-    let name = ServerName::try_from("127.0.0.1").expect("it is an address");
+    let name = ServerName::try_from("127.0.0.1").expect("a valid address");
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
@@ -50,14 +50,14 @@ async fn tls_clients_choose_the_protocol() {
 }
 
 #[tokio::test]
-async fn a_server_may_offer_no_http2() {
+async fn server_can_disable_http2() {
     let server = ApiServer::builder().tls(true).http2(false).start().await.unwrap();
     let stream = over_tls(&server, &[b"h2", b"http/1.1"]).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
 }
 
 #[tokio::test]
-async fn many_servers_start_at_once_and_are_apart() {
+async fn concurrent_servers_are_independent() {
     let started = Instant::now();
     let mut servers = Vec::new();
     for index in 0..20 {
@@ -73,7 +73,7 @@ async fn many_servers_start_at_once_and_are_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_watches_keep_up_with_many_changes() {
+async fn many_watches_receive_all_changes() {
     let server = ApiServer::start().await.unwrap();
     let mut watches = Vec::new();
     let stream = TcpStream::connect(server.address(0).unwrap()).await.unwrap();
@@ -92,7 +92,7 @@ async fn many_watches_keep_up_with_many_changes() {
     }
 }
 
-/// WebSocket of a watch, with an `Origin` as browsers and fabric8 send it.
+/// Opens a WebSocket for a watch, with an `Origin` like browsers and fabric8.
 async fn watch_socket(
     server: &ApiServer,
     path: &str,
@@ -114,7 +114,7 @@ async fn next_event(socket: &mut WebSocketStream<MemoryStream>) -> (String, Stri
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_over_websocket_sends_a_frame_for_each_event() {
+async fn websocket_watch_sends_frames_per_event() {
     let server = ApiServer::builder().in_memory().start().await.unwrap();
     for name in ["a", "b"] {
         server.create(&config_map(name)).unwrap();
@@ -132,12 +132,12 @@ async fn watch_over_websocket_sends_a_frame_for_each_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_over_websocket_agrees_to_one_subprotocol_and_reads_its_token() {
+async fn websocket_watch_accepts_subprotocol_and_token() {
     let server = ApiServer::builder().in_memory().token("secret").start().await.unwrap();
     server.create(&config_map("a")).unwrap();
     let code = |outcome: Result<WebSocketStream<MemoryStream>, tungstenite::Error>| match outcome {
         Err(tungstenite::Error::Http(response)) => response.status().as_u16(),
-        other => panic!("it is accepted: {other:?}"),
+        other => panic!("the request was accepted: {other:?}"),
     };
     let path = format!("{CONFIG_MAPS}?watch=true");
     let origin = ("origin", "http://localhost");
@@ -156,7 +156,7 @@ async fn watch_over_websocket_agrees_to_one_subprotocol_and_reads_its_token() {
 }
 
 #[tokio::test]
-async fn anonymous_server_rejects_wrong_tokens_and_other_origins() {
+async fn anonymous_server_rejects_wrong_credentials() {
     let server = ApiServer::builder().in_memory().token("secret").anonymous(true).start().await.unwrap();
     let stream = server.connect(0).await.unwrap();
     let mut client = Client::http1(stream).await.unwrap();

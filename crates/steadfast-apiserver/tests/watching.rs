@@ -1,4 +1,4 @@
-//! Lists and watches: what a client sees of the history.
+//! Lists and watches as clients see them.
 
 mod support;
 
@@ -9,7 +9,7 @@ use steadfast_apiserver::{ApiServer, Verb};
 use support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, seconds_since, version_of};
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_resumes_from_the_version_of_a_list() {
+async fn watch_resumes_from_list_version() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
@@ -33,7 +33,7 @@ async fn a_watch_resumes_from_the_version_of_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streamed_list_ends_its_initial_events_with_an_annotated_bookmark() {
+async fn streamed_list_ends_with_annotated_bookmark() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
@@ -54,13 +54,13 @@ async fn a_streamed_list_ends_its_initial_events_with_an_annotated_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_each_period_with_the_version_the_cache_has_reached() {
+async fn bookmarks_report_the_cache_version() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&allowWatchBookmarks=true");
     let mut watch = client.watch(&path).await;
-    // Nothing was written, so that no bookmark is above the start.
+    // Without a write, no bookmark exceeds the start version.
     watch.is_silent_for(Duration::from_secs(100)).await;
     server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
     let before = server.elapsed();
@@ -71,7 +71,7 @@ async fn bookmarks_come_each_period_with_the_version_the_cache_has_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_bookmark_comes_two_seconds_before_the_end() {
+async fn last_bookmark_precedes_end_by_two_seconds() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=2&allowWatchBookmarks=true&timeoutSeconds=4");
@@ -90,16 +90,16 @@ async fn the_last_bookmark_comes_two_seconds_before_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_bookmark_is_sent_that_is_not_above_the_last_change_that_the_watch_began_with() {
+async fn bookmark_must_exceed_last_change_at_start() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
-    // Another's, as one that the selector leaves out: the server drops the bookmark all the same.
+    // A change of an object outside of the selector suppresses the bookmark too.
     server.create(&labelled("a", &json!({"app": "api"}))).unwrap();
     let selector = "labelSelector=app%3Dweb&allowWatchBookmarks=true&timeoutSeconds=4";
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&{selector}")).await;
     watch.ends().await;
-    // Where anything was written since, there is something to tell.
+    // After any later write, a bookmark is due.
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&{selector}")).await;
     server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
     assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 2));
@@ -107,7 +107,7 @@ async fn no_bookmark_is_sent_that_is_not_above_the_last_change_that_the_watch_be
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_leaves_the_selector_is_told_as_deleted_with_its_previous_content() {
+async fn leaving_object_is_deleted_with_old_content() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
@@ -127,7 +127,7 @@ async fn what_leaves_the_selector_is_told_as_deleted_with_its_previous_content()
 }
 
 #[tokio::test]
-async fn both_protocols_are_served_over_sockets() {
+async fn sockets_serve_both_protocols() {
     let server = ApiServer::start().await.unwrap();
     server.create(&config_map("a")).unwrap();
     let mut http1 = Client::over_tcp(&server, 0).await.unwrap();
@@ -141,7 +141,7 @@ async fn both_protocols_are_served_over_sockets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_from_first_version_of_a_fresh_server_sees_everything() {
+async fn watch_from_first_version_receives_everything() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;
@@ -149,5 +149,5 @@ async fn watch_from_first_version_of_a_fresh_server_sees_everything() {
     server.faults().restart();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;
-    assert_eq!(watch.event().await["object"]["code"], 410, "the window of a restarted replica begins later");
+    assert_eq!(watch.event().await["object"]["code"], 410, "the window of a restarted replica starts later");
 }

@@ -1,4 +1,4 @@
-//! Writes: what they change, and what they are refused for.
+//! Writes: their effects, and the reasons for rejections.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn message(status: &Value) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_created_object_has_an_identity_and_a_version() {
+async fn created_object_has_identity_and_version() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let (code, created) = post(&mut client, CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await;
@@ -58,7 +58,7 @@ async fn equal_seeds_make_equal_histories() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_created_is_refused_in_the_words_of_the_real_server() {
+async fn invalid_creations_fail_like_real_server() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
@@ -86,7 +86,7 @@ async fn what_cannot_be_created_is_refused_in_the_words_of_the_real_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_given_in_plain_text_is_stored_like_any_other() {
+async fn plain_text_secret_is_stored_encoded() {
     let server = in_memory().await;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"},
@@ -97,7 +97,7 @@ async fn a_secret_given_in_plain_text_is_stored_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_kept_of_a_dry_run() {
+async fn dry_run_stores_nothing() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
@@ -111,7 +111,7 @@ async fn nothing_is_kept_of_a_dry_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_for_another_version_or_another_object_conflicts() {
+async fn wrong_version_or_object_conflicts() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
@@ -128,7 +128,7 @@ async fn an_update_for_another_version_or_another_object_conflicts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_that_changes_nothing_keeps_the_version() {
+async fn unchanged_update_keeps_its_version() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let object = server.create(&config_map("a")).unwrap();
@@ -138,7 +138,7 @@ async fn an_update_that_changes_nothing_keeps_the_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_and_the_rest_are_written_apart() {
+async fn status_and_spec_are_written_separately() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let object = json!({"metadata": {"name": "d"}, "spec": {"replicas": 1}, "status": {"replicas": 9}});
@@ -160,7 +160,7 @@ async fn status_and_the_rest_are_written_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_kind_of_patch_merges_in_its_own_way() {
+async fn each_patch_type_merges_differently() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
@@ -194,7 +194,7 @@ async fn each_kind_of_patch_merges_in_its_own_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_leaves_dependents_to_a_garbage_collector_that_is_not_there() {
+async fn deletion_sets_garbage_collector_finalizers() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
@@ -218,7 +218,7 @@ async fn a_deletion_leaves_dependents_to_a_garbage_collector_that_is_not_there()
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_that_are_none_are_refused_and_take_nothing_away() {
+async fn invalid_metadata_is_rejected_without_loss() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
@@ -232,7 +232,7 @@ async fn metadata_that_are_none_are_refused_and_take_nothing_away() {
     assert_eq!(put(&mut client, &path, &json!({"kind": 7, "metadata": {"name": "a"}})).await.0, 400);
     assert_eq!(client.get(&path).await.1, created);
     let service = "/api/v1/namespaces/default/services/a";
-    assert_eq!(put(&mut client, service, &json!({"metadata": "text"})).await.0, 400, "nor does it create anything");
+    assert_eq!(put(&mut client, service, &json!({"metadata": "text"})).await.0, 400, "the update creates no object");
     post(&mut client, DEPLOYMENTS, &json!({"metadata": {"name": "a"}, "spec": {"replicas": 2}})).await;
     let scale = format!("{DEPLOYMENTS}/a/scale");
     for wrong in [json!({"spec": "text"}), json!({"metadata": {"resourceVersion": 5}})] {
@@ -243,13 +243,13 @@ async fn metadata_that_are_none_are_refused_and_take_nothing_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_field_that_is_sent_twice_is_told_whatever_is_sent() {
+async fn duplicate_field_is_always_reported() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let replicas = json!({"metadata": {"name": "a"}, "spec": {"replicas": 1}});
     post(&mut client, DEPLOYMENTS, &replicas).await;
     let path = format!("{DEPLOYMENTS}/a");
-    for (method, place, content_type, body, told) in [
+    for (method, place, content_type, body, flaw) in [
         ("PUT", "", "application/json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
         ("PATCH", "", "application/merge-patch+json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
         ("PUT", "/scale", "application/json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
@@ -268,7 +268,7 @@ async fn a_field_that_is_sent_twice_is_told_whatever_is_sent() {
             let response = client.send(request).await.unwrap();
             assert_eq!(response.status().is_client_error(), refused, "{method} {place} {content_type}");
             let warning = response.headers().get("warning").map(|text| text.to_str().unwrap().to_owned());
-            let expected = format!("duplicate field \\\"{told}\\\"");
+            let expected = format!("duplicate field \\\"{flaw}\\\"");
             let is_warned = warning.as_ref().is_some_and(|warning| warning.contains(&expected));
             assert_eq!(is_warned, !refused, "{method} {place} {content_type}: {warning:?}");
         }
@@ -276,7 +276,7 @@ async fn a_field_that_is_sent_twice_is_told_whatever_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_hold_an_object_until_they_are_gone() {
+async fn finalizers_delay_the_removal() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut object = config_map("a");
@@ -292,13 +292,16 @@ async fn finalizers_hold_an_object_until_they_are_gone() {
     assert_eq!(client.patch(&path, "merge-patch", &more).await.0, 422);
     let released = json!({"metadata": {"finalizers": null}});
     assert_eq!(client.patch(&path, "merge-patch", &released).await.0, 200);
-    let gone = watch.event().await;
-    assert_eq!((&gone["type"], &gone["object"]["metadata"]["uid"]), (&json!("DELETED"), &created["metadata"]["uid"]));
+    let deleted = watch.event().await;
+    assert_eq!(
+        (&deleted["type"], &deleted["object"]["metadata"]["uid"]),
+        (&json!("DELETED"), &created["metadata"]["uid"])
+    );
     assert_eq!(client.get(&path).await.0, 404);
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_minds_its_preconditions_and_takes_collections() {
+async fn deletion_checks_preconditions_and_selects_collections() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for (name, app) in [("a", "web"), ("b", "web"), ("c", "api")] {
@@ -318,7 +321,7 @@ async fn deletion_minds_its_preconditions_and_takes_collections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_takes_its_contents_along_and_waits_for_the_last() {
+async fn namespace_deletes_contents_before_itself() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     post(&mut client, "/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await;
@@ -338,7 +341,7 @@ async fn a_namespace_takes_its_contents_along_and_waits_for_the_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_one_collection_of_two_groups() {
+async fn events_share_one_collection() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let (old, new) = ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
@@ -346,9 +349,9 @@ async fn events_are_one_collection_of_two_groups() {
     let event = json!({"metadata": {"name": "a"}, "involvedObject": about, "message": "it began", "reason": "Begun"});
     let mut watch = client.watch(&format!("{new}?watch=1&resourceVersion={}", server.revision())).await;
     assert_eq!(post(&mut client, old, &event).await.0, 201);
-    let told = watch.event().await;
-    assert_eq!((&told["object"]["note"], &told["object"]["regarding"]), (&json!("it began"), &about));
-    assert_eq!(told["object"]["apiVersion"], "events.k8s.io/v1");
+    let observed = watch.event().await;
+    assert_eq!((&observed["object"]["note"], &observed["object"]["regarding"]), (&json!("it began"), &about));
+    assert_eq!(observed["object"]["apiVersion"], "events.k8s.io/v1");
     let note = json!({"note": "it ended"});
     let (code, patched) = client.patch(&format!("{new}/a"), "merge-patch", &note).await;
     assert_eq!((code, &patched["note"], &patched["message"]), (200, &json!("it ended"), &Value::Null));
@@ -366,7 +369,7 @@ async fn events_are_one_collection_of_two_groups() {
     assert_eq!(client.get(&format!("{old}/a")).await.0, 404);
 }
 
-/// Widgets in two versions, the older of which is only served.
+/// Returns a definition of widgets with two versions, of which the older one is served but not stored.
 fn definition_of_widgets() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({
@@ -383,7 +386,7 @@ fn definition_of_widgets() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_that_cannot_be_read_is_refused_in_the_version_it_was_sent_to() {
+async fn invalid_metadata_error_names_request_version() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     post(&mut client, DEFINITIONS, &definition_of_widgets()).await;
@@ -397,7 +400,7 @@ async fn metadata_that_cannot_be_read_is_refused_in_the_version_it_was_sent_to()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_serves_its_resource_and_takes_it_away() {
+async fn definition_adds_and_removes_its_resource() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(WIDGETS).await.0, 404);
@@ -412,7 +415,7 @@ async fn a_definition_serves_its_resource_and_takes_it_away() {
     let (_, discovered) = client.get("/apis/example.com/v1").await;
     assert_eq!(discovered["resources"][0]["shortNames"], json!(["wd"]));
     assert_eq!(discovered["resources"][1]["name"], "widgets/status");
-    // Custom resources are not replaced without saying which version is meant.
+    // Updates of custom resources require a version.
     let (code, _) = put(&mut client, &format!("{WIDGETS}/w"), &json!({"metadata": {"name": "w"}})).await;
     assert_eq!(code, 422);
 
@@ -424,7 +427,7 @@ async fn a_definition_serves_its_resource_and_takes_it_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn discovery_tells_what_is_served() {
+async fn discovery_lists_served_resources() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get("/api").await.1["versions"], json!(["v1"]));
@@ -442,7 +445,7 @@ async fn discovery_tells_what_is_served() {
     assert_eq!(code, 405);
 }
 
-/// A pod with a label, in a phase, ready or not.
+/// Returns a pod with a label, a phase and a readiness.
 fn pod(name: &str, ready: bool) -> Value {
     let status = if ready { "True" } else { "False" };
     json!({
@@ -459,7 +462,7 @@ async fn evict(client: &mut Client, name: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn eviction_deletes_a_pod_unless_a_budget_forbids_it() {
+async fn eviction_respects_disruption_budgets() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for (name, ready) in [("a", true), ("b", true), ("c", false)] {
@@ -479,7 +482,7 @@ async fn eviction_deletes_a_pod_unless_a_budget_forbids_it() {
     let why = "The disruption budget shop needs 1 healthy pods and has 1 currently";
     assert_eq!(status["details"]["causes"][0]["message"], why);
     assert_eq!(evict(&mut client, "missing").await.0, 404);
-    // A budget whose status somebody keeps is taken at its word.
+    // A budget with an up-to-date status is used without counting pods.
     let status =
         json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}});
     server.merge_patch("poddisruptionbudgets", "default", "shop", status).unwrap();
@@ -511,7 +514,7 @@ async fn issued_token_is_accepted_until_it_expires() {
 }
 
 #[tokio::test]
-async fn missing_subresource_is_404_and_logs_say_why_there_are_none() {
+async fn missing_subresource_and_logs_are_rejected() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&pod("a", true)).unwrap();

@@ -24,7 +24,7 @@ pub enum ExprKind {
         of: Box<Expr>,
         /// Name of the field.
         field: String,
-        /// Whether an absent field results in an empty optional.
+        /// True if an absent field results in an empty optional.
         optional: bool,
     },
     /// `has(of.field)`.
@@ -40,7 +40,7 @@ pub enum ExprKind {
         of: Box<Expr>,
         /// Key of a map or number of a list item.
         index: Box<Expr>,
-        /// Whether an absent item results in an empty optional.
+        /// True if an absent item results in an empty optional.
         optional: bool,
     },
     /// `name(arguments)` or `target.name(arguments)`. Functions of the namespaces `optional` and `strings` have no target
@@ -105,7 +105,7 @@ pub enum ExprKind {
         name: String,
         /// Expression over the variable.
         body: Box<Expr>,
-        /// Whether the body itself results in an optional value.
+        /// True if the body itself results in an optional value.
         flat: bool,
     },
 }
@@ -134,7 +134,7 @@ pub enum Literal {
 /// Item of a list literal.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Whether the value is optional and its item is left out if empty.
+    /// True if the value is optional and its item is left out if empty.
     pub optional: bool,
     /// Value.
     pub value: Expr,
@@ -143,7 +143,7 @@ pub struct Item {
 /// Entry of a map literal.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Whether the value is optional and its entry is left out if empty.
+    /// True if the value is optional and its entry is left out if empty.
     pub optional: bool,
     /// Key.
     pub key: Expr,
@@ -214,7 +214,7 @@ impl Operator {
 /// Macro over the items of a list or the keys of a map.
 #[derive(Clone, Debug)]
 pub struct Comprehension {
-    /// Which macro.
+    /// Macro of the comprehension.
     pub kind: ComprehensionKind,
     /// List or map.
     pub range: Expr,
@@ -231,11 +231,11 @@ pub struct Comprehension {
 /// Kind of a [`Comprehension`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComprehensionKind {
-    /// Whether the predicate is true for all items.
+    /// True if the predicate is true for all items.
     All,
-    /// Whether the predicate is true for at least one item.
+    /// True if the predicate is true for at least one item.
     Exists,
-    /// Whether the predicate is true for exactly one item.
+    /// True if the predicate is true for exactly one item.
     ExistsOne,
     /// `filter`, `map` and `transformList`: a list of items.
     List,

@@ -2,9 +2,9 @@
 
 /// Cost that evaluations may still spend.
 ///
-/// One unit is roughly one step: a node of the expression, an item that a macro visits, ten bytes of a string that a
-/// function reads or builds. A unit allows less than 100 bytes of new values, so that a budget bounds memory too.
-/// One budget can serve several evaluations in turn.
+/// One unit is roughly one step: a node of the expression, an item that a macro visits, or ten bytes of a processed
+/// string. A unit allows less than 100 bytes of new values, so that a budget bounds memory too. One budget can serve
+/// several evaluations in turn.
 #[derive(Clone, Debug)]
 pub struct Budget {
     limit: u64,
@@ -12,27 +12,27 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `limit` units.
+    /// Creates a budget of `limit` units.
     pub fn new(limit: u64) -> Self {
         Self { limit, left: limit }
     }
 
-    /// Units in total.
+    /// Returns the total number of units.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Units that are left.
+    /// Returns the number of units left.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Units spent so far.
+    /// Returns the number of units spent.
     pub fn spent(&self) -> u64 {
         self.limit - self.left
     }
 
-    /// Spends `cost` units. Returns false, with nothing left, if fewer are left.
+    /// Spends `cost` units. Returns false if fewer units are left, and then spends all of them.
     pub fn spend(&mut self, cost: u64) -> bool {
         let left = self.left.checked_sub(cost);
         self.left = left.unwrap_or(0);

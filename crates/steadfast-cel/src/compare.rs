@@ -10,11 +10,12 @@ use crate::value::{Identity, List, Value};
 /// Maximum nesting of values that are compared or converted.
 pub(crate) const MAX_VALUE_DEPTH: usize = 256;
 
-/// Whether two values are equal. Values of different types are not, numbers excepted.
+/// Returns whether two values are equal. Values of different types are unequal, except for numbers.
 ///
 /// # Errors
 ///
-/// [`Fault::BudgetExceeded`] and [`Fault::TooDeep`].
+/// Returns [`Fault::BudgetExceeded`] if `meter` has too little cost left, and [`Fault::TooDeep`] for values nested more
+/// than 256 levels deep.
 pub fn equal<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter) -> Result<bool, Fault> {
     equal_within(one, other, meter, MAX_VALUE_DEPTH)
 }
@@ -56,6 +57,7 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             true
         }
         (Value::Map(one), Value::Map(other)) => {
+            // The length can depend on null fields, so counting takes time in proportion to the number of fields.
             meter.charge((one.max_len() + other.max_len()) as u64)?;
             if one.len() != other.len() {
                 return Ok(false);
@@ -77,7 +79,7 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
     })
 }
 
-/// Whether each item of a set, or of a list that is a map, equals an item of the other list.
+/// Returns whether each item of a set, or of a list that is a map, equals an item of the other list.
 fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usize) -> Result<bool, Fault> {
     // As the real server: with duplicates, which such a list must not have, equality has a direction.
     for item in other.iter() {
@@ -95,7 +97,7 @@ fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usi
     Ok(true)
 }
 
-/// Whether two items of lists with an identity are the same one.
+/// Returns whether two items of lists with an identity are the same item.
 pub(crate) fn same<'a>(
     identity: &Identity,
     one: &Value<'a>,
@@ -117,7 +119,7 @@ pub(crate) fn same<'a>(
     Ok(true)
 }
 
-/// Whether `holds` is true of the order of two values. None for types without an order between them.
+/// Returns whether `holds` is true of the order of two values; `None` for types without an order between them.
 pub(crate) fn ordered<'a>(
     one: &Value<'a>,
     other: &Value<'a>,
@@ -145,7 +147,7 @@ pub(crate) fn ordered<'a>(
             meter.recheck_after(flips_after(difference, one.rate.saturating_sub(other.rate), holds));
             difference.cmp(&0)
         }
-        // Nothing holds of a number that is not a number.
+        // No comparison holds with NaN.
         _ => return Ok(numbers(one, other).map(|order| order.is_some_and(holds))),
     };
     Ok(Some(holds(order)))

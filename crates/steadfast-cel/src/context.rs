@@ -9,7 +9,7 @@ use crate::meter::Meter;
 use crate::time::Moment;
 use crate::value::Value;
 
-/// A function that the caller defines. Receives the target of a member call as the first argument.
+/// Function defined by the caller. Receives the target of a member call as the first argument.
 type Function<'a> = dyn Fn(&[Value<'a>], &mut Meter) -> Result<Value<'a>, Fault> + Send + Sync + 'a;
 
 /// Variables and functions of an evaluation, by name.
@@ -21,7 +21,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// A context without names. The standard functions of CEL need no binding.
+    /// Creates a context without names. The standard functions of CEL need no binding.
     pub fn new() -> Self {
         Self::default()
     }

@@ -48,7 +48,7 @@ impl std::error::Error for Error {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A field that a map does not have, selected by this name in the expression.
+    /// A selected field that the map does not have. The name is part of the expression.
     NoSuchField(String),
     /// A computed key that a map does not have.
     NoSuchKey,
@@ -69,7 +69,7 @@ pub enum Fault {
     InvalidArgument {
         /// Name of the function.
         function: String,
-        /// What the function requires.
+        /// Requirement of the function.
         why: &'static str,
     },
     /// A value that is not known at present, with the reason.
@@ -95,12 +95,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Attaches the position of the expression that failed.
+    /// Attaches the position of the failed expression.
     pub(crate) fn at(self, at: u32) -> Error {
         Error { at: at as usize, fault: self }
     }
 
-    /// Whether `&&`, `||` and the macros `all` and `exists` may absorb the fault. Exhausted limits end an evaluation.
+    /// Returns whether `&&`, `||` and the macros `all` and `exists` may absorb the fault. Exhausted limits end an
+    /// evaluation.
     pub(crate) fn is_absorbable(&self) -> bool {
         !matches!(self, Self::BudgetExceeded(_) | Self::TooDeep(_) | Self::ResultTooLarge(_))
     }

@@ -35,8 +35,9 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         Self { context, meter, locals: Vec::new() }
     }
 
-    /// Value of a node.
+    /// Evaluates a node.
     pub(crate) fn evaluate(&mut self, expr: &'e Expr) -> Result<Value<'a>, Error> {
+        // Charging before the evaluation also bounds the time of nodes that fail.
         self.meter.charge(1).map_err(|fault| fault.at(expr.at))?;
         match &expr.kind {
             ExprKind::Literal(literal) => Ok(constant(literal)),
@@ -67,6 +68,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     }
 
     fn name(&self, name: &str) -> Result<Value<'a>, Fault> {
+        // Inner variables shadow outer ones, and local variables shadow those of the context.
         let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, value)| value);
         if let Some(value) = local.or_else(|| self.context.get(name)) {
             return Ok(value.clone());
@@ -123,6 +125,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     }
 
     fn call(&mut self, at: u32, target: Option<&'e Expr>, name: &str, of: &'e [Expr]) -> Result<Value<'a>, Error> {
+        // These functions evaluate their argument only if needed, so they are not plain calls.
         if let (Some(target), "or" | "orValue", [other]) = (target, name, of) {
             return self.alternative(at, target, name, other);
         }
@@ -371,9 +374,11 @@ fn combine(
     let error = match result {
         Ok(Value::Bool(value)) => return Ok(if value == decisive { Combined::Decided } else { Combined::Open }),
         Ok(other) => Fault::overload(function, vec![other.type_of().name()]).at(at),
+        // A later operand may still decide. Exhausted limits end the evaluation at once.
         Err(error) if error.fault.is_absorbable() => error,
         Err(error) => return Err(error),
     };
+    // The first error is the result if no operand decides.
     failed.get_or_insert(error);
     Ok(Combined::Open)
 }
@@ -403,7 +408,7 @@ fn optional_of(value: Option<Value>) -> Value {
     Value::Optional(value.map(Arc::new))
 }
 
-/// Field of a map. A selection on an optional value is optional itself; `.?` on null is empty.
+/// Selects a field of a map. A selection on an optional value is optional too; `.?` on null is empty.
 fn select<'a>(of: Value<'a>, field: &str, optional: bool) -> Result<Value<'a>, Fault> {
     match of {
         Value::Map(map) if optional => Ok(optional_of(map.field(field))),

@@ -15,25 +15,25 @@ use crate::value::Value;
 
 /// Converts `value` to JSON of at most `max_bytes` bytes, at the expense of `budget`.
 ///
-/// Timestamps are text in RFC 3339, durations text in seconds, bytes text in Base64, types their names; keys of maps are
-/// text.
+/// Timestamps become text in RFC 3339, durations text in seconds, bytes text in Base64, types their names. Keys of maps
+/// become text.
 ///
 /// # Errors
 ///
-/// [`Fault::ResultTooLarge`], [`Fault::BudgetExceeded`], [`Fault::TooDeep`], and [`Fault::NotJson`] for values that JSON
-/// does not have: NaN, infinity and optional values.
+/// Returns [`Fault::ResultTooLarge`], [`Fault::BudgetExceeded`], [`Fault::TooDeep`], and [`Fault::NotJson`] for values
+/// that JSON cannot represent: NaN, infinity and optional values.
 pub fn to_json(value: &Value, budget: &mut Budget, max_bytes: usize) -> Result<Json, Fault> {
     let constants = BTreeMap::new();
     let mut conversion = Conversion { meter: Meter::new(budget, &constants, None), left: max_bytes, max_bytes };
     conversion.value(value, MAX_VALUE_DEPTH)
 }
 
-/// A copy of a JSON value that borrows nothing, without the fields that are null. For functions whose results no variable
+/// Copies a JSON value without its null fields. The copy borrows nothing, for functions whose results no variable
 /// contains.
 ///
 /// # Errors
 ///
-/// [`Fault::BudgetExceeded`] if the budget does not cover the copy, and [`Fault::TooDeep`].
+/// Returns [`Fault::BudgetExceeded`] if the budget does not cover the copy, and [`Fault::TooDeep`].
 pub fn copied(json: &Json, meter: &mut Meter) -> Result<Value<'static>, Fault> {
     copied_within(json, meter, MAX_VALUE_DEPTH)
 }

@@ -175,7 +175,7 @@ impl<'t> Lexer<'t> {
     /// A string or bytes, if one starts here.
     fn string(&mut self) -> Result<Option<TokenKind>, SyntaxError> {
         let rest = self.rest();
-        // At most two letters stand before the quote: the rest of a long text is not searched.
+        // At most two letters precede the quote, so that the rest of a long text is not searched.
         let quote_at = rest.bytes().take(3).position(|byte| byte == b'"' || byte == b'\'');
         let Some(quote_at) = quote_at else { return Ok(None) };
         let (is_raw, is_bytes) = match rest[..quote_at].to_ascii_lowercase().as_str() {

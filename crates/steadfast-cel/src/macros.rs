@@ -6,7 +6,7 @@ use crate::error::SyntaxError;
 /// Namespaces of functions that are called as `namespace.function(…)`.
 const NAMESPACES: [&str; 4] = ["lists", "optional", "sets", "strings"];
 
-/// Node for a call: a macro, or the call itself.
+/// Returns the node of a call: a macro, or the call itself.
 pub(crate) fn call(
     at: usize,
     target: Option<Expr>,

@@ -1,4 +1,4 @@
-//! Tracking of one evaluation: its cost, the patterns it uses, and when its result may change.
+//! Tracking of one evaluation: its cost, its patterns, and the next change of its result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const BYTES_PER_UNIT: usize = 10;
 const COMPILE_COST: u64 = 20_000;
 
 /// Maximum number of compiled patterns that an evaluation keeps.
-const MAX_KEPT_PATTERNS: usize = 16;
+const MAX_CACHED_PATTERNS: usize = 16;
 
 /// Cost, time and patterns of one evaluation.
 pub struct Meter<'m> {
@@ -39,30 +39,30 @@ impl<'m> Meter<'m> {
     ///
     /// # Errors
     ///
-    /// [`Fault::BudgetExceeded`] if the budget has fewer units left.
+    /// Returns [`Fault::BudgetExceeded`] if the budget has fewer units left.
     pub fn charge(&mut self, cost: u64) -> Result<(), Fault> {
         if self.budget.spend(cost) { Ok(()) } else { Err(Fault::BudgetExceeded(self.budget.limit())) }
     }
 
-    /// Charges for reading or building `bytes` bytes of strings.
+    /// Charges for reading or building `bytes` bytes of strings: one unit per ten bytes.
     ///
     /// # Errors
     ///
-    /// [`Fault::BudgetExceeded`] if the budget has fewer units left.
+    /// Returns [`Fault::BudgetExceeded`] if the budget has fewer units left.
     pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), Fault> {
         self.charge(1 + (bytes / BYTES_PER_UNIT) as u64)
     }
 
-    /// Whether `text` matches `pattern` somewhere.
+    /// Returns whether `text` contains a match of `pattern`.
     pub(crate) fn matches(&mut self, text: &str, pattern: &str) -> Result<bool, Fault> {
         let pattern = self.search("matches", text, pattern)?;
         Ok(pattern.is_match(text))
     }
 
-    /// Matches of `pattern` in `text`, at most this number.
+    /// Returns the matches of `pattern` in `text`, up to `most`.
     pub(crate) fn find(&mut self, text: &str, pattern: &str, most: usize) -> Result<Vec<String>, Fault> {
         let found = self.search("find", text, pattern)?.find(text, most);
-        // The search has been charged for; the results are part of the text.
+        // The search itself is charged already; the results are part of the text.
         self.charge(found.len() as u64)?;
         self.charge_bytes(text.len())?;
         Ok(found)
@@ -80,7 +80,8 @@ impl<'m> Meter<'m> {
         }
         if !self.computed.contains_key(pattern) {
             self.charge(COMPILE_COST)?;
-            if self.computed.len() >= MAX_KEPT_PATTERNS {
+            // Dropping all patterns is simple and bounds the memory. An expression rarely computes many patterns.
+            if self.computed.len() >= MAX_CACHED_PATTERNS {
                 self.computed.clear();
             }
             let compiled = Pattern::compile(pattern, MAX_COMPUTED_BYTES).map_err(invalid)?;
@@ -93,10 +94,10 @@ impl<'m> Meter<'m> {
         self.computed.get(pattern).ok_or_else(|| invalid("the pattern is not a valid regular expression"))
     }
 
-    /// Notes that the result may change after `nanos` nanoseconds.
+    /// Records that the result may change after `nanos` nanoseconds.
     pub(crate) fn recheck_after(&mut self, nanos: Option<i128>) {
         let (Some(now), Some(nanos)) = (self.now, nanos) else { return };
-        // Beyond the range of timestamps nothing changes any more.
+        // No result changes beyond the range of timestamps.
         let Ok(seconds) = i64::try_from(nanos / 1_000_000_000) else { return };
         let after = SignedDuration::new(seconds, (nanos % 1_000_000_000) as i32);
         let Ok(at) = now.checked_add(after) else { return };
@@ -105,7 +106,7 @@ impl<'m> Meter<'m> {
         }
     }
 
-    /// Earliest instant at which the result may change.
+    /// Returns the earliest instant at which the result may change.
     pub(crate) fn recheck_at(&self) -> Option<Timestamp> {
         self.recheck_at
     }

@@ -9,7 +9,7 @@ use crate::error::Fault;
 use crate::meter::Meter;
 use crate::value::{Identity, List, Value};
 
-/// Value of a binary operator.
+/// Evaluates a binary operator.
 pub(crate) fn binary<'a>(
     operator: Operator,
     left: &Value<'a>,
@@ -163,7 +163,7 @@ fn scale<'a>(operator: Operator, left: &Value<'a>, right: &Value<'a>) -> Result<
     result.ok_or(Fault::Overflow)
 }
 
-/// The integer that a double equals.
+/// Converts a double to the integer that equals it, if one does.
 pub(crate) fn whole(number: f64) -> Option<i64> {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     // -2^63 is a double, and 2^63 is the first beyond the range.

@@ -78,7 +78,7 @@ impl Parser {
 
     fn take(&mut self) -> TokenKind {
         let kind = self.peek().clone();
-        // The end stays the last token.
+        // The last token, the end of the text, is never passed.
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         kind
     }
@@ -223,7 +223,7 @@ impl Parser {
         self.members(first)
     }
 
-    /// Selections, indexes and calls behind `expr`.
+    /// Parses selections, indexes and calls after `expr`.
     fn members(&mut self, mut expr: Expr) -> Result<Expr, SyntaxError> {
         let before = self.depth;
         loop {
@@ -282,7 +282,7 @@ impl Parser {
         }
     }
 
-    /// Elements up to the closing symbol; a comma may follow the last element.
+    /// Parses elements up to the closing symbol; a comma may follow the last element.
     fn list<T>(
         &mut self,
         close: &str,
@@ -384,7 +384,7 @@ impl Parser {
     }
 }
 
-/// The name that a chain of plain selections spells.
+/// Returns the name that a chain of plain selections spells.
 fn dotted(expr: &Expr) -> Option<String> {
     match &expr.kind {
         ExprKind::Name(name) => Some(name.clone()),

@@ -1,8 +1,8 @@
 //! Regular expressions in RE2 syntax.
 //!
 //! The engine takes time in proportion to text and compiled size, so that no pattern takes exponential time. In RE2 the
-//! classes `\w`, `\d`, `\s` and `\b` are ASCII, and a `[` inside a class is a plain character. The engine here treats
-//! both differently, so that a pattern is translated first.
+//! classes `\w`, `\d`, `\s` and `\b` are ASCII, and a `[` inside a class is a plain character. The engine treats both
+//! differently. Patterns are therefore translated first.
 
 use regex::{Regex, RegexBuilder};
 
@@ -46,7 +46,7 @@ impl Pattern {
         Err("the pattern is too large")
     }
 
-    /// Cost of a search in `text`.
+    /// Returns the cost of a search in `text`.
     pub(crate) fn cost(&self, text: &str) -> u64 {
         (text.len() as u64 + 1).saturating_mul(self.cost_per_byte)
     }
@@ -57,13 +57,13 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// The first matches in `text`, at most this number.
+    /// Returns the first matches in `text`, up to `most`.
     pub(crate) fn find(&self, text: &str, most: usize) -> Vec<String> {
         self.regex.find_iter(text).take(most).map(|found| found.as_str().to_owned()).collect()
     }
 }
 
-/// The pattern with the meaning of RE2 for this engine.
+/// Translates a pattern of RE2 to the syntax of this engine.
 fn translate(pattern: &str) -> String {
     let mut built = String::with_capacity(pattern.len());
     let mut letters = pattern.chars().peekable();
@@ -83,7 +83,7 @@ fn translate(pattern: &str) -> String {
                 Some('D') => built.push_str("[^0-9]"),
                 Some('S') => built.push_str(r"[^\t\n\f\r ]"),
                 Some('b') if !in_class => built.push_str(r"(?-u:\b)"),
-                // Between characters: the ASCII form could match inside of one.
+                // `\B` is not translated: its ASCII form could match within a character.
                 Some('Q') if !in_class => {
                     while let Some(quoted) = letters.next() {
                         if quoted == '\\' && letters.peek() == Some(&'E') {
@@ -124,7 +124,7 @@ fn translate(pattern: &str) -> String {
                 in_class = false;
                 built.push(']');
             }
-            // Operators on classes of this engine only: `&&`, `--`, `~~`.
+            // Only this engine has operators on classes: `&&`, `--`, `~~`.
             '&' | '~' if in_class => {
                 built.push('\\');
                 built.push(letter);

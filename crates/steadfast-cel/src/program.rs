@@ -13,7 +13,7 @@ use crate::parser::parse;
 use crate::pattern::{MAX_CONSTANT_BYTES, Pattern};
 use crate::value::Value;
 
-/// A parsed expression, for any number of evaluations.
+/// Parsed expression, for any number of evaluations.
 pub struct Program {
     root: Expr,
     patterns: Patterns,
@@ -24,8 +24,8 @@ pub struct Program {
 pub struct Outcome<'a> {
     /// Value of the expression.
     pub value: Value<'a>,
-    /// Earliest instant at which the value may differ although no variable but `now` changes. None without `now`, and if
-    /// no comparison with `now` will change.
+    /// Earliest instant at which the value may differ although no variable except `now` changes. `None` if the program
+    /// does not use `now`, or if no comparison with `now` will change.
     pub recheck_at: Option<Timestamp>,
 }
 
@@ -34,7 +34,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The first syntax error, with its position.
+    /// Returns the first syntax error, with its position.
     pub fn compile(text: &str) -> Result<Self, SyntaxError> {
         let root = parse(text)?;
         let mut patterns = Patterns::new();
@@ -42,12 +42,13 @@ impl Program {
         Ok(Self { root, patterns })
     }
 
-    /// Root of the syntax tree.
+    /// Returns the root of the syntax tree.
     pub fn root(&self) -> &Expr {
         &self.root
     }
 
-    /// Names of the called functions that this implementation does not have, in order and without repetition.
+    /// Returns the names of called functions that this implementation does not support, in order and without
+    /// repetition.
     pub fn unsupported_functions(&self) -> Vec<&str> {
         fn collect<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
             if let ExprKind::Call { name, .. } = &expr.kind
@@ -63,7 +64,7 @@ impl Program {
         names
     }
 
-    /// Whether the program refers to a variable of this name.
+    /// Returns whether the program refers to a variable of this name.
     pub fn refers_to(&self, name: &str) -> bool {
         fn search(expr: &Expr, name: &str) -> bool {
             if matches!(&expr.kind, ExprKind::Name(found) if found == name) {
@@ -80,14 +81,14 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The fault and the position of the expression that failed.
+    /// Returns the fault and the position of the failed expression.
     pub fn evaluate<'a>(&self, context: &Context<'a>, budget: &mut Budget) -> Result<Outcome<'a>, Error> {
         let (value, recheck_at) = self.outlook(context, budget);
         Ok(Outcome { value: value?, recheck_at })
     }
 
-    /// Evaluates as [`evaluate`](Self::evaluate) does. The instant at which the result may differ is known after a failure, too:
-    /// a comparison that changes may make the part that failed irrelevant.
+    /// Evaluates like [`evaluate`](Self::evaluate), and returns [`recheck_at`](Outcome::recheck_at) even if the
+    /// evaluation fails. A comparison that changes may make the failed part irrelevant.
     pub fn outlook<'a>(
         &self,
         context: &Context<'a>,

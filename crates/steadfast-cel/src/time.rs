@@ -1,7 +1,7 @@
-//! Timestamps and durations, and how they move while time passes.
+//! Timestamps and durations, and their change over time.
 //!
-//! A timestamp derived from `now` moves with time; so does a duration such as `now - created`. Both remember the rate,
-//! so that a comparison can tell when its result will change.
+//! A timestamp derived from `now` moves with time, and so does a duration such as `now - created`. Both store their
+//! rate, so that a comparison can compute the time of its next change.
 
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
@@ -28,7 +28,7 @@ pub struct Span {
 const MAX_SECONDS: i64 = 315_576_000_000;
 
 impl Moment {
-    /// A constant timestamp, if CEL's range of the years 1 to 9999 includes the instant.
+    /// Creates a constant timestamp, if CEL's range of the years 1 to 9999 includes the instant.
     pub fn constant(at: Timestamp) -> Option<Self> {
         Self::new(at, 0)
     }
@@ -42,7 +42,7 @@ impl Moment {
     /// Timestamp of a text in RFC 3339.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
-        // RFC 3339 alone: jiff accepts more of ISO 8601.
+        // jiff also accepts other forms of ISO 8601, which CEL rejects.
         let is_plain = bytes.len() >= 20
             && bytes.len() <= 40
             && bytes[10].eq_ignore_ascii_case(&b'T')
@@ -95,7 +95,7 @@ impl Moment {
 }
 
 impl Span {
-    /// A constant duration, if CEL's range of 10,000 years includes the length.
+    /// Creates a constant duration, if CEL's range of 10,000 years includes the length.
     pub fn constant(length: SignedDuration) -> Option<Self> {
         Self::new(length, 0)
     }
@@ -174,8 +174,8 @@ impl Span {
     }
 }
 
-/// Nanoseconds until `holds(order)` changes, where `order` is that of a difference to zero and the difference moves by
-/// `rate` nanoseconds in a nanosecond. None if the result never changes.
+/// Returns the nanoseconds until `holds(order)` changes, where `order` compares a difference with zero and the
+/// difference moves by `rate` nanoseconds per nanosecond. Returns `None` if the result never changes.
 pub(crate) fn flips_after(difference: i128, rate: i32, holds: impl Fn(std::cmp::Ordering) -> bool) -> Option<i128> {
     let rate = i128::from(rate);
     if rate == 0 {
@@ -183,11 +183,13 @@ pub(crate) fn flips_after(difference: i128, rate: i32, holds: impl Fn(std::cmp::
     }
     let now = holds(difference.cmp(&0));
     let at = |after: i128| holds((difference + rate * after).cmp(&0));
-    // The order changes at the first whole nanosecond at or behind the crossing, and once more behind an exact crossing.
+    // The order changes at the first whole nanosecond at or after the crossing, and once more after an exact crossing.
     let crossing = if difference == 0 {
         1
+    // The difference moves towards zero; in the other case it never crosses zero.
     } else if (difference < 0) == (rate > 0) {
         let (distance, speed) = (difference.abs(), rate.abs());
+        // Round up to the first whole nanosecond at or after the crossing.
         (distance + speed - 1) / speed
     } else {
         return None;
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_of_all_units_are_parsed_and_printed() {
+    fn durations_of_all_units_round_trip() {
         for (text, printed) in [
             ("0", "0s"),
             ("1h30m", "5400s"),
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn flip_is_the_first_instant_with_another_result() {
+    fn flip_is_the_first_changed_instant() {
         let after = |difference, rate, holds: fn(Ordering) -> bool| flips_after(difference, rate, holds);
         assert_eq!(after(-10, 1, Ordering::is_lt), Some(10));
         assert_eq!(after(-10, 1, Ordering::is_le), Some(11));

@@ -87,7 +87,7 @@ impl Type {
         Self::Optional,
     ];
 
-    /// Name in expressions.
+    /// Returns the name in expressions.
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -106,7 +106,7 @@ impl Type {
         }
     }
 
-    /// Type that a plain name denotes.
+    /// Returns the type that a plain name denotes.
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMED.into_iter().find(|named| named.name() == name)
     }
@@ -119,7 +119,7 @@ pub struct List<'a> {
     identity: Identity,
 }
 
-/// What makes two items of two lists the same one, for equality and concatenation of lists.
+/// Criterion by which two items of two lists are the same, for equality and concatenation of lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Identity {
     /// Their positions: an ordinary list.
@@ -146,7 +146,7 @@ enum Fields<'a> {
     Built(Arc<BTreeMap<Key<'a>, Value<'a>>>),
 }
 
-/// Whether a field of a JSON object that is null is present.
+/// Presence of null fields in a JSON object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nulls {
     Present,
@@ -172,8 +172,10 @@ impl<'a> From<Vec<Value<'a>>> for Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A JSON value in which fields that are null count as absent, at every depth: for `has`, optional selection, `in`,
-    /// `size` and iteration, and as an error for plain selection. Conversion back to JSON keeps the fields.
+    /// Creates a value from JSON in which null fields count as absent, at every depth.
+    ///
+    /// Absent fields are absent for `has`, optional selection, `in`, `size` and iteration, and an error for plain
+    /// selection. Conversion back to JSON keeps the fields.
     pub fn without_nulls(json: &'a Json) -> Self {
         Self::of(json, Nulls::Absent)
     }
@@ -193,34 +195,34 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A map with names for keys.
+    /// Creates a map with names as keys.
     pub fn object(fields: impl IntoIterator<Item = (Text<'a>, Self)>) -> Self {
         let fields = fields.into_iter().map(|(name, value)| (Key::String(name), value));
         Self::map(fields.collect())
     }
 
-    /// A list that is a set: equality ignores the order, and concatenation is union.
+    /// Creates a list that is a set: equality ignores the order, and concatenation is union.
     pub fn set(items: Vec<Self>) -> Self {
         Self::List(List { items: Items::Built(Arc::new(items)), identity: Identity::Value })
     }
 
-    /// A list of objects in which `keys` identify an object: equality ignores the order, and concatenation replaces objects
-    /// of the left list by those of the right list.
+    /// Creates a list of objects that the fields `keys` identify. Equality ignores the order, and concatenation
+    /// replaces objects of the left list by those of the right list.
     pub fn keyed(items: Vec<Self>, keys: &[String]) -> Self {
         Self::List(List { items: Items::Built(Arc::new(items)), identity: Identity::Fields(keys.into()) })
     }
 
-    /// The timestamp of a text in RFC 3339, if the text is one.
+    /// Parses a timestamp in RFC 3339. Returns `None` for other text.
     pub fn timestamp(text: &str) -> Option<Self> {
         Moment::parse(text).map(Self::Timestamp)
     }
 
-    /// The duration of a text such as `1h30m`, if the text is one.
+    /// Parses a duration such as `1h30m`. Returns `None` for other text.
     pub fn duration(text: &str) -> Option<Self> {
         Span::parse(text).map(Self::Duration)
     }
 
-    /// A present optional value.
+    /// Creates a present optional value.
     pub fn some(value: Self) -> Self {
         Self::Optional(Some(Arc::new(value)))
     }
@@ -229,7 +231,7 @@ impl<'a> Value<'a> {
         Self::Map(Map(Fields::Built(Arc::new(fields))))
     }
 
-    /// Type of the value.
+    /// Returns the type of the value.
     pub fn type_of(&self) -> Type {
         match self {
             Self::Null => Type::Null,
@@ -248,7 +250,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether `optional.ofNonZeroValue` treats the value as absent.
+    /// Returns whether `optional.ofNonZeroValue` treats the value as absent.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,
@@ -266,7 +268,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value as a key of a map. Doubles that are whole numbers are keys for lookups.
+    /// Returns the value as a key of a map. Whole doubles are valid keys for lookups.
     pub(crate) fn key(&self) -> Option<Key<'a>> {
         Some(match self {
             Self::Bool(value) => Key::Bool(*value),
@@ -294,7 +296,7 @@ impl<'a> List<'a> {
         Self { items, identity: Identity::Position }
     }
 
-    /// The same kind of list with other items.
+    /// Creates a list of the same kind with other items.
     pub(crate) fn with(&self, items: Vec<Value<'a>>) -> Self {
         Self { items: Items::Built(Arc::new(items)), identity: self.identity.clone() }
     }
@@ -303,8 +305,8 @@ impl<'a> List<'a> {
         &self.identity
     }
 
-    /// Number of items.
-    #[expect(clippy::len_without_is_empty, reason = "no caller asks for emptiness")]
+    /// Returns the number of items.
+    #[expect(clippy::len_without_is_empty, reason = "no caller needs `is_empty`")]
     pub fn len(&self) -> usize {
         match &self.items {
             Items::Json(items, _) => items.len(),
@@ -312,7 +314,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Item of a number from zero.
+    /// Returns the item at `index`, from 0.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match &self.items {
             Items::Json(items, nulls) => items.get(index).map(|item| Value::of(item, *nulls)),
@@ -320,14 +322,14 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Items in order.
+    /// Returns the items in order.
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 }
 
 impl<'a> Map<'a> {
-    /// Number of entries. Takes time in proportion to the number where null fields count as absent.
+    /// Returns the number of entries. Takes time in proportion to this number if null fields count as absent.
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Fields::Json(fields, Nulls::Present) => fields.len(),
@@ -336,7 +338,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Number of entries at most; takes constant time.
+    /// Returns an upper bound of the number of entries in constant time.
     pub(crate) fn max_len(&self) -> usize {
         match &self.0 {
             Fields::Json(fields, _) => fields.len(),
@@ -348,7 +350,7 @@ impl<'a> Map<'a> {
         self.len() == 0
     }
 
-    /// Value under a name.
+    /// Returns the value of a name.
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         match &self.0 {
             Fields::Json(fields, nulls) => {
@@ -359,12 +361,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether a field of a JSON object is null, whatever null fields count as.
+    /// Returns whether a field of a JSON object is null, even if null fields count as absent.
     pub(crate) fn is_null(&self, name: &str) -> bool {
         self.json().is_some_and(|fields| fields.get(name).is_some_and(Json::is_null))
     }
 
-    /// Value under a key.
+    /// Returns the value of a key.
     pub(crate) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
         match (&self.0, key) {
             (Fields::Json(..), Key::String(name)) => self.field(name),
@@ -373,7 +375,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Entries in the order of their keys. Computed maps copy their entries.
+    /// Returns the entries in the order of their keys. Computed maps copy their entries.
     pub(crate) fn entries(&self) -> Box<dyn Iterator<Item = (Key<'a>, Value<'a>)> + 'a> {
         match &self.0 {
             Fields::Json(fields, nulls) => {
@@ -388,7 +390,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The JSON object behind the map, with its null fields.
+    /// Returns the JSON object of the map, with its null fields.
     pub(crate) fn json(&self) -> Option<&'a serde_json::Map<String, Json>> {
         match &self.0 {
             Fields::Json(fields, _) => Some(fields),

@@ -1,4 +1,4 @@
-//! What is reported of a trace that does not keep the contract.
+//! Errors of a check: contract violations, contradictory recordings and missing evidence.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use serde::Serialize;
 use crate::clause::Clause;
 use crate::seen::Key;
 
-/// One contradiction between a trace and the contract.
+/// Contradiction between a trace and the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breach {
-    /// The clause that is broken.
+    /// Violated clause.
     pub clause: Clause,
-    /// The informer at which it showed.
+    /// Informer that shows the violation.
     pub informer: String,
-    /// The handler at which it showed, if it was one.
+    /// Handler that shows the violation, if one does.
     pub handler: Option<String>,
-    /// The object, if it is about one.
+    /// Affected object, if the violation concerns one.
     pub object: Option<Key>,
-    /// The two moments that contradict each other: what was so, and what was reported.
+    /// Times of the two contradicting facts, on the clock of the trace: the actual state, and the report.
     pub moments: (Duration, Duration),
-    /// What happened, in words.
+    /// Description of the violation.
     pub what: String,
 }
 
@@ -39,12 +39,12 @@ impl fmt::Display for Breach {
     }
 }
 
-/// A history or trace that contradicts itself, so that nothing can be said of it.
+/// Contradiction within a history or a trace. Such a recording cannot be judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Malformed {
-    /// The moment.
+    /// Time of the contradiction, on the clock of the trace.
     pub at: Duration,
-    /// The contradiction, in words.
+    /// Description of the contradiction.
     pub what: String,
 }
 
@@ -54,12 +54,12 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// What a history or a trace lacks, so that the contract may be broken and nobody would see it.
+/// Missing evidence in a history or a trace. Without it, a violation could stay undetected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Inconclusive {
-    /// The informer of which too little is known; `None` where that is so of all.
+    /// Informer with too little evidence; `None` if all informers are concerned.
     pub informer: Option<String>,
-    /// What is missing, and what to do about it.
+    /// The missing evidence, and how to record it.
     pub what: String,
 }
 
@@ -72,19 +72,19 @@ impl fmt::Display for Inconclusive {
     }
 }
 
-/// Why a trace was not passed: every breach, in the order in which they showed.
+/// Reasons to reject a trace, in order of detection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breaches {
-    /// The clauses broken.
+    /// Violations of the contract.
     pub breaches: Vec<Breach>,
-    /// Where history or trace contradict themselves.
+    /// Contradictions within the history or the trace.
     pub malformed: Vec<Malformed>,
-    /// What is missing to say that the contract was kept.
+    /// Missing evidence.
     pub inconclusive: Vec<Inconclusive>,
 }
 
 impl Breaches {
-    /// The breaches of one clause.
+    /// Returns the violations of one clause.
     pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Breach> {
         self.breaches.iter().filter(move |breach| breach.clause == clause)
     }
@@ -92,19 +92,20 @@ impl Breaches {
 
 impl fmt::Display for Breaches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Enough to see the pattern; one root cause often shows at every object.
-        const SHOWN: usize = 20;
+        /// Maximum number of violations that `Display` lists. One root cause often affects every object, and 20 show
+        /// the pattern.
+        const MAX_LISTED: usize = 20;
         let lines = self.malformed.iter().map(ToString::to_string);
         let lines = lines.chain(self.breaches.iter().map(ToString::to_string));
         let lines: Vec<_> = lines.chain(self.inconclusive.iter().map(ToString::to_string)).collect();
         match self.breaches.len() {
-            0 => f.write_str("it cannot be said that the contract was kept")?,
-            breaches => write!(f, "the contract is broken {breaches} time(s)")?,
+            0 => f.write_str("it is unproven that the trace keeps the contract")?,
+            breaches => write!(f, "the contract is violated {breaches} time(s)")?,
         }
-        for line in lines.iter().take(SHOWN) {
+        for line in lines.iter().take(MAX_LISTED) {
             write!(f, "\n  {line}")?;
         }
-        match lines.len().checked_sub(SHOWN) {
+        match lines.len().checked_sub(MAX_LISTED) {
             Some(more @ 1..) => write!(f, "\n  and {more} more"),
             _ => Ok(()),
         }

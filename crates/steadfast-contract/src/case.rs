@@ -1,4 +1,4 @@
-//! A trace laid over the views of a history: each call with its place, each answer of a store with its moment.
+//! A trace laid over the views of a history: each handler call with its place, each store read with its time.
 
 mod call;
 mod finals;
@@ -21,13 +21,13 @@ use crate::seen::{Key, StoreHeld};
 use crate::terms::Terms;
 use crate::view::{Timeline, View};
 
-/// A trace, read once, so that every clause can look at it.
+/// A parsed trace. All clauses share it.
 pub(crate) struct Case<'a> {
     pub(crate) history: &'a History,
     pub(crate) terms: &'a Terms,
     pub(crate) informers: Vec<Informer<'a>>,
     pub(crate) handlers: Vec<Handler<'a>>,
-    /// When, if at all, everything had to be where it belongs.
+    /// Time by which the trace must have converged; `None` if the trace ends earlier.
     pub(crate) settled: Option<Moment>,
     pub(crate) malformed: Vec<Malformed>,
     views: Vec<View<'a>>,
@@ -46,7 +46,7 @@ impl<'a> Case<'a> {
         self.view(informer).line(key)
     }
 
-    /// All that the store of `informer` answered, in order; a snapshot answers for every name of the history.
+    /// Returns all reads of the informer's store, in order. A snapshot counts as a read of each name of the history.
     pub(crate) fn answers<'c>(&'c self, informer: &'c Informer<'a>) -> Vec<Answer<'c>> {
         let mut answers: Vec<Answer<'c>> = informer.answers.clone();
         for Snapshot { moment, objects, tainted } in &informer.snapshots {
@@ -55,47 +55,50 @@ impl<'a> Case<'a> {
                 Answer { moment: *moment, key, held: Cow::Owned(held) }
             });
             answers.extend(held);
+            // A snapshot is complete: each name of the history that it lacks was absent at that time.
             let absent = |key: &&Key| !objects.contains_key(key) && !tainted.contains(key);
             let names = self.view(informer).lines.keys().filter(absent);
             answers.extend(names.map(|key| Answer { moment: *moment, key, held: Cow::Owned(StoreHeld::Absent) }));
         }
+        // The sort is stable and interleaves snapshots with single reads.
         answers.sort_by_key(|answer| answer.moment);
         answers
     }
 
-    /// The latest moment of the history that something recorded at `at` can know of.
+    /// Returns the latest time of the history that a record at `at` can reflect.
     pub(crate) fn known_by(&self, at: Duration) -> Duration {
         at + self.terms.slack
     }
 
-    /// Whether the server loses events by itself, so that only an audit can tell.
+    /// Returns whether the server loses events on its own. Only an audit can detect such a loss.
     pub(crate) fn lossy(&self) -> bool {
         self.terms.audit.is_some()
     }
 
-    /// The epoch of the history that was the present one at `at`.
+    /// Returns the current epoch of the history at `at`.
     pub(crate) fn epoch_at(&self, at: Duration) -> u32 {
-        let begun = self.history.restores().iter().take_while(|restore| restore.at <= at);
-        begun.last().map_or(0, |restore| restore.epoch)
+        let start = self.history.restores().iter().take_while(|restore| restore.at <= at);
+        start.last().map_or(0, |restore| restore.epoch)
     }
 
-    /// The epoch whose versions the informer speaks of at `moment`.
+    /// Returns the epoch of the informer's versions at `moment`.
     pub(crate) fn epoch_of(&self, informer: &Informer<'a>, moment: Moment) -> u32 {
         let announced = informer.epochs.iter().rfind(|announced| **announced <= moment);
-        // Whatever happened before its first list is nothing to announce.
+        // Epochs that started before the first list need no announcement.
         let listed = informer.first_list().map(|first| first.moment).filter(|first| *first <= moment);
-        let begun = listed.unwrap_or(informer.declared).at;
-        self.epoch_at(announced.map_or(begun, |announced| begun.max(self.known_by(announced.at))))
+        let start = listed.unwrap_or(informer.declared).at;
+        self.epoch_at(announced.map_or(start, |announced| start.max(self.known_by(announced.at))))
     }
 
-    /// Whether, at `at`, the informer had announced that `epoch` has begun.
+    /// Returns whether the informer had announced `epoch` by `at`.
     pub(crate) fn announced(&self, informer: &Informer<'a>, epoch: u32, at: Duration) -> bool {
-        let begun = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
-        let begun = begun.unwrap_or_default().saturating_sub(self.terms.slack);
-        informer.epochs.iter().any(|moment| (begun..=self.known_by(at)).contains(&moment.at))
+        let start = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
+        let start = start.unwrap_or_default().saturating_sub(self.terms.slack);
+        informer.epochs.iter().any(|moment| (start..=self.known_by(at)).contains(&moment.at))
     }
 
-    /// Whether going from one state of a name to a later one goes back in versions, into an epoch not announced.
+    /// Returns whether the step from one state of a name to a later one enters an epoch with lower versions that was
+    /// not announced.
     pub(crate) fn unannounced(
         &self,
         informer: &Informer<'a>,
@@ -123,8 +126,8 @@ impl<'a> Case<'a> {
         Breach { handler: handler_name, ..self.informer_of(handler).breach(clause, object, moments, what) }
     }
 
-    /// The first stay, on the way from one state to a later one, after which no list, compared with the store by `at`,
-    /// spans the gap to the next stay.
+    /// Returns the first stay, between two states, that ends in a gap no list spans. Only lists compared with the store
+    /// by `at` count.
     pub(crate) fn unspanned_gap(
         &self,
         informer: &Informer<'a>,
@@ -133,7 +136,7 @@ impl<'a> Case<'a> {
         at: Duration,
     ) -> Option<usize> {
         let (from, to) = (&line.states[from], &line.states[to]);
-        // Into a new epoch there is no other way than a list.
+        // Only a list leads into a new epoch.
         if from.epoch < to.epoch {
             return None;
         }
@@ -144,22 +147,25 @@ impl<'a> Case<'a> {
         let Some(end) = line.stays[stay].end.map(|end| &line.states[end]) else { return false };
         let entry = &line.states[line.stays[stay + 1].first];
         let number = |text: &str| text.parse::<u64>().ok();
+        // The versions of a relist belong to two epochs: `from` to the epoch before the list, `to` to the epoch of the
+        // list.
         let mut followed = self.epoch_at(informer.declared.at);
         informer.relists.iter().filter(|relist| relist.moment.at <= self.known_by(at)).any(|relist| {
             let before = std::mem::replace(&mut followed, self.epoch_of(informer, relist.moment));
-            // The first list was compared with nothing, so it spans nothing.
+            // The first list was not compared with anything, so it spans no gap.
             let since = relist
                 .from
                 .is_some_and(|from| number(from).is_none_or(|from| (before, from) < (end.epoch, end.version)));
             let until = match relist.to.and_then(number) {
                 Some(to) => (entry.epoch, entry.version) <= (followed, to),
+                // A list without a known version spans all changes that had happened by its time.
                 None => entry.at <= self.known_by(relist.moment.at),
             };
             since && until
         })
     }
 
-    /// A breach that shows at a call: from what the handler knew of the object to this call.
+    /// Returns a violation at a call, from the previous delivery of the object to this call.
     pub(crate) fn at_call(&self, clause: Clause, handler: &Handler<'a>, call: &Call<'a>, what: String) -> Breach {
         let since = call.open.as_ref().map_or(handler.registered.at, |open| open.at);
         self.at_handler(clause, handler, Some(call.seen.key()), (since, call.entered.at), what)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A clause of the informer contract.
+/// Clause of the informer contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Clause {
     /// Identity is the UID.
@@ -50,7 +50,7 @@ impl Clause {
         Self::C12,
     ];
 
-    /// The clause's title.
+    /// Returns the clause's title.
     pub fn title(self) -> &'static str {
         match self {
             Self::C1 => "identity is the UID",

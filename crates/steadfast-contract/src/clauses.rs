@@ -1,4 +1,4 @@
-//! One file a clause: each looks at the case and tells what breaks it.
+//! Checks of the clauses, one file each. Each check returns the violations of its clause.
 
 mod c01_identity;
 mod c02_nothing_lost;
@@ -16,7 +16,7 @@ mod c12_read_your_writes;
 use crate::breach::Breach;
 use crate::case::Case;
 
-/// Every breach, in the order in which they showed.
+/// Returns all violations, in order of detection.
 pub(crate) fn judge(case: &Case<'_>) -> Vec<Breach> {
     const CLAUSES: [fn(&Case<'_>, &mut Vec<Breach>); 12] = [
         c01_identity::judge,

@@ -1,9 +1,9 @@
-//! Whether there is enough to say that the contract was kept: where nothing was recorded, nothing is broken.
+//! Checks for enough evidence. A trace without records violates no clause and proves nothing.
 
 use crate::breach::Inconclusive;
 use crate::case::{Case, Informer};
 
-/// What is missing, with what to do about it.
+/// Returns the missing evidence, and how to record it.
 pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
     let of_all = |what: &str| Inconclusive { informer: None, what: what.to_owned() };
     if case.informers.is_empty() {
@@ -12,30 +12,33 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
     let mut missing = Vec::new();
     if case.history.changes().is_empty() {
         missing.push(of_all(
-            "the history has no change: either nothing was written, or it is not that of the resource that the informers watch \
-             (its plural name is needed, as in `configmaps`)",
+            "the history has no change: either nothing was written, or the history belongs to another resource than \
+             the informers watch (its plural name is needed, as in `configmaps`)",
         ));
     }
     let Some(settled) = case.settled else {
         missing.push(of_all(
-            "the trace has not settled, so nothing was judged as lost: have the recorder wait until the informers have all \
-             that was written, and record `Quiet` before and `Settled` after that",
+            "the trace has not settled, so losses were not judged: let the recorder wait until the informers have \
+             received all writes, and record `Quiet` before and `Settled` after the wait",
         ));
         return missing;
     };
     let running = case.informers.iter().filter(|informer| !informer.stopped_by(settled));
     let silent = running.clone().filter(|informer| is_silent(case, informer));
-    missing.extend(silent.map(|informer| Inconclusive {
-        informer: Some(informer.name.to_owned()),
-        what: "nothing of what it held or told was recorded: neither a handler, nor a read, nor a snapshot".to_owned(),
+    missing.extend(silent.map(|informer| {
+        Inconclusive {
+            informer: Some(informer.name.to_owned()),
+            what: "no content of its store and no delivery was recorded: neither a handler, nor a read, nor a snapshot"
+                .to_owned(),
+        }
     }));
     if running.count() == 0 {
-        missing.push(of_all("every informer was stopped before the trace settled, so nothing was judged as lost"));
+        missing.push(of_all("every informer was stopped before the trace settled, so losses were not judged"));
     }
     missing
 }
 
-/// Whether a trace says nothing of an informer but that it is there.
+/// Returns whether a trace contains no more than the declaration of an informer.
 fn is_silent(case: &Case<'_>, informer: &Informer<'_>) -> bool {
     let unread = informer.snapshots.is_empty() && informer.has_no_answers() && informer.waits.is_empty();
     unread && !case.handlers.iter().any(|handler| std::ptr::eq(case.informer_of(handler), informer))

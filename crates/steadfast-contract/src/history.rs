@@ -7,35 +7,35 @@ use serde_json::Value;
 
 use crate::seen::Key;
 
-/// A change that the server made: an object's new state, or its tombstone.
+/// A change on the server: a new state of an object, or its tombstone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// The epoch it belongs to; restores begin new ones, counted from 0.
+    /// Epoch of the change, from 0. Each restore starts a new epoch.
     #[serde(default)]
     pub epoch: u32,
-    /// The server's revision at which it was made.
+    /// Server's revision of the change.
     pub version: u64,
-    /// The object's UID.
+    /// UID of the object.
     pub uid: String,
-    /// The object's namespace, if it has one.
+    /// Namespace of the object, if the resource has namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The object's name.
+    /// Name of the object.
     pub name: String,
-    /// The object from here on; `None` is a tombstone.
+    /// New state of the object; `None` for a tombstone.
     pub object: Option<Value>,
-    /// When it was made, on the clock of the trace.
+    /// Time of the change, on the clock of the trace.
     #[serde(with = "crate::nanos")]
     pub at: Duration,
 }
 
 impl Change {
-    /// The object `name` is `object` from `version` on, at time zero of epoch 0.
+    /// Creates a change to the state `object` of `name` at `version`, at time zero of epoch 0.
     pub fn new(version: u64, uid: &str, namespace: Option<&str>, name: &str, object: Value) -> Self {
         Self { object: Some(object), ..Self::gone(version, uid, namespace, name) }
     }
 
-    /// The object `name` is gone from `version` on, at time zero of epoch 0.
+    /// Creates a tombstone of `name` at `version`, at time zero of epoch 0.
     pub fn gone(version: u64, uid: &str, namespace: Option<&str>, name: &str) -> Self {
         Self {
             epoch: 0,
@@ -48,39 +48,39 @@ impl Change {
         }
     }
 
-    /// The same change, made at the moment `at`.
+    /// Sets the time of the change.
     #[must_use]
     pub fn at(self, at: Duration) -> Self {
         Self { at, ..self }
     }
 
-    /// The same change, in `epoch`.
+    /// Sets the epoch of the change.
     #[must_use]
     pub fn in_epoch(self, epoch: u32) -> Self {
         Self { epoch, ..self }
     }
 
-    /// Where the object lives.
+    /// Returns the object's namespace and name.
     pub fn key(&self) -> Key {
         Key { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
 
-/// A restore of the server's data from a backup: the beginning of an epoch.
+/// A restore of the server's data from a backup. Starts an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restore {
-    /// The epoch that begins.
+    /// The new epoch.
     pub epoch: u32,
-    /// The revision, of the epoch before, whose state is restored.
+    /// Restored revision of the previous epoch.
     pub to: u64,
-    /// When.
+    /// Time of the restore, on the clock of the trace.
     #[serde(with = "crate::nanos")]
     pub at: Duration,
 }
 
-/// The server's record of one resource type: its changes in the order in which it made them.
+/// The server's record of one resource type: its changes in order.
 ///
-/// Whoever watches several resource types keeps one history for each.
+/// A caller that watches several resource types keeps one history per type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     changes: Vec<Change>,
@@ -89,15 +89,15 @@ pub struct History {
 }
 
 impl History {
-    /// A history without a change.
+    /// Creates a history without changes.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Appends a change.
     ///
-    /// The first change of an epoch that no [`restore`](Self::restore) began counts as a restore to the state just
-    /// before its version.
+    /// If no [`restore`](Self::restore) started the change's epoch, the history first restores the state just before
+    /// the change's version.
     pub fn push(&mut self, change: Change) {
         if change.epoch > self.epoch() {
             let to = change.version.saturating_sub(1);
@@ -106,29 +106,29 @@ impl History {
         self.changes.push(change);
     }
 
-    /// Begins a new epoch with the state that the present one had at version `to`; returns its number.
+    /// Starts a new epoch with the state of the current epoch at version `to`. Returns the number of the new epoch.
     pub fn restore(&mut self, at: Duration, to: u64) -> u32 {
         let epoch = self.epoch() + 1;
         self.restores.push(Restore { epoch, to, at });
         epoch
     }
 
-    /// The present epoch.
+    /// Returns the current epoch.
     pub fn epoch(&self) -> u32 {
         self.restores.last().map_or(0, |restore| restore.epoch)
     }
 
-    /// All changes, in order.
+    /// Returns all changes, in order.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// All restores, in order.
+    /// Returns all restores, in order.
     pub fn restores(&self) -> &[Restore] {
         &self.restores
     }
 
-    /// The state that the change at `index` ended: `None` if the object was created by it.
+    /// Returns the state before the change at `index`; `None` if the change created the object.
     pub fn previous(&self, index: usize) -> Option<&Value> {
         let change = &self.changes[index];
         let same = |earlier: &&Change| {

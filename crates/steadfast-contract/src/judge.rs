@@ -1,4 +1,4 @@
-//! The way in.
+//! Entry points of the checker.
 
 use crate::breach::Breaches;
 use crate::case::Case;
@@ -10,30 +10,32 @@ use crate::terms::Terms;
 use crate::trace::Trace;
 use crate::verdict::{Report, Verdict};
 
-/// Holds a trace against a history, with the bounds of the contract's defaults.
+/// Checks a trace against a history, with the default bounds of the contract ([`Terms::default`]).
 ///
 /// # Errors
-/// Every breach of the contract, every place where history or trace contradict themselves, and what is missing to say that
-/// the contract was kept: nothing less than a settled trace of informers, held against a history with changes in it, passes.
+/// Returns all violations of the contract, all contradictions within the history or the trace, and the missing
+/// evidence. Only a settled trace of informers, checked against a history with changes, passes.
 pub fn check(history: &History, trace: &Trace) -> Result<Verdict, Breaches> {
     judge(history, trace).into_result()
 }
 
-/// As [`check`], but tells the counts of a trace that breaks the contract too, and of one that goes on.
+/// Checks like [`check`], and returns the counts of each trace, also of one that violates the contract or is still
+/// recorded.
 pub fn judge(history: &History, trace: &Trace) -> Report {
     Terms::default().judge(history, trace)
 }
 
 impl Terms {
-    /// Holds a trace against a history, with these bounds.
+    /// Checks a trace against a history, with these bounds.
     ///
     /// # Errors
-    /// As [`check`].
+    /// Returns the errors of [`check`].
     pub fn check(&self, history: &History, trace: &Trace) -> Result<Verdict, Breaches> {
         self.judge(history, trace).into_result()
     }
 
-    /// As [`check`](Self::check), but tells the counts of a trace that breaks the contract too, and of one that goes on.
+    /// Checks like [`check`](Self::check), and returns the counts of each trace, also of one that violates the contract
+    /// or is still recorded.
     pub fn judge(&self, history: &History, trace: &Trace) -> Report {
         let case = Case::new(history, trace, self);
         Report {

@@ -1,26 +1,26 @@
-//! The checker of the informer contract: what a history and a trace are, and which clause a trace breaks.
+//! Checker of the informer contract: compares a recorded trace with the server's history, clause by clause.
 //!
 //! A [`History`] is the server's record of one resource type: every change with its version, in order. A [`Trace`] is
-//! what a program saw of it: each call of a handler, what the store held then, each transition of freshness, each
-//! read. [`check`] holds the one against the other and names every [`Clause`] of the contract (C1 to C12) that the
-//! trace breaks, with the object and the two moments that contradict each other.
+//! the recording of a program under test: handler calls, the contents of the store, transitions of freshness, reads.
+//! [`check`] compares both and reports each violation of a [`Clause`] (C1 to C12), with the object and the times of
+//! the two contradicting facts.
 //!
-//! The checker shares no code with the library it judges: it reads selectors, orders versions and derives stays by
-//! itself. It does no I/O and reads no clock, so a trace can be judged where it was recorded or years later.
+//! The checker shares no code with the library under test: it has its own parser of selectors, order of versions and
+//! derivation of stays. It does no I/O and reads no clock, so a trace can be judged where it was recorded, or later.
 //!
-//! # The rooms
+//! # Modules
 //!
-//! | room | what is in it |
+//! | module | content |
 //! |---|---|
 //! | `history` | [`History`], [`Change`]: the server's side |
 //! | `trace`, `seen` | [`Trace`], [`Entry`], [`Record`], [`Seen`], [`Ref`], [`StoreHeld`]: the program's side |
 //! | `scope`, `selector` | [`Scope`], and selectors evaluated on the history's objects |
-//! | `terms` | [`Terms`]: the bounds that a trace is held to |
-//! | `view` | one scope's view of a history: a timeline a name, cut into stays |
+//! | `terms` | [`Terms`]: the bounds for a trace |
+//! | `view` | one scope's view of a history: a timeline for each name, split into stays |
 //! | `case` | a trace laid over the views: each call with its place in the history |
-//! | `clauses` | one file a clause |
-//! | `tally`, `enough`, `judge` | the counts of each handler; whether there is enough to judge by; the way in |
-//! | `clause`, `breach`, `verdict` | what comes out: [`Clause`], [`Breach`], [`Inconclusive`], [`Report`], [`Verdict`] |
+//! | `clauses` | the checks, one file per clause |
+//! | `tally`, `enough`, `judge` | counts of each handler; checks for enough evidence; entry points |
+//! | `clause`, `breach`, `verdict` | results: [`Clause`], [`Breach`], [`Inconclusive`], [`Report`], [`Verdict`] |
 //!
 //! # Example
 //!
@@ -41,7 +41,7 @@
 //! .into_iter()
 //! .collect();
 //!
-//! // The handler was given an update.
+//! // The handler received an update instead.
 //! let mut trace = Trace::new();
 //! trace.record(ms(0), Record::informer("pods", Scope::all()));
 //! trace.record(ms(0), Record::registered("h", "pods"));
@@ -84,7 +84,7 @@ pub use terms::Terms;
 pub use trace::{Entry, Freshness, Outcome, Record, Target, Trace};
 pub use verdict::{Report, Tally, Verdict};
 
-/// The page for users, so that its example is tested too.
+/// The contract page for users. The attribute runs its example as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/contract.md")]
 struct ContractPage;

@@ -1,4 +1,4 @@
-//! Moments as whole nanoseconds, so that a trace on disk is short and exact.
+//! Serialization of durations as whole nanoseconds, which is short and exact.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What an informer looks at.
+//! Scopes of informers.
 
 use std::fmt;
 
@@ -7,38 +7,38 @@ use serde_json::Value;
 
 use crate::selector::{FieldSelector, LabelSelector, SelectorError};
 
-/// What an informer looks at: one resource type, in a namespace or all, narrowed by selectors as users write them.
+/// Objects of an informer: one resource type, in one namespace or all, narrowed by selectors in the syntax of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Scope {
-    /// The namespace, or all.
+    /// Namespace; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The text of a label selector: `app=web,tier in (front, back),!canary`.
+    /// Label selector, such as `app=web,tier in (front, back),!canary`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<String>,
-    /// The text of a field selector: `spec.nodeName=node-1,status.phase!=Failed`.
+    /// Field selector, such as `spec.nodeName=node-1,status.phase!=Failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fields: Option<String>,
 }
 
 impl Scope {
-    /// Every object of the type.
+    /// Creates a scope of all objects of the type.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Every object in `namespace`.
+    /// Creates a scope of all objects in `namespace`.
     pub fn namespace(namespace: &str) -> Self {
         Self { namespace: Some(namespace.to_owned()), ..Self::default() }
     }
 
-    /// Only objects whose labels match `selector`.
+    /// Restricts the scope to objects whose labels match `selector`.
     #[must_use]
     pub fn labels(self, selector: &str) -> Self {
         Self { labels: Some(selector.to_owned()), ..self }
     }
 
-    /// Only objects whose fields match `selector`.
+    /// Restricts the scope to objects whose fields match `selector`.
     #[must_use]
     pub fn fields(self, selector: &str) -> Self {
         Self { fields: Some(selector.to_owned()), ..self }
@@ -66,18 +66,18 @@ impl fmt::Display for Scope {
     }
 }
 
-/// What can end a stay in a scope, besides the object's deletion.
+/// Possible ends of a stay in a scope, apart from the object's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// Nothing: there is no selector, or one of `metadata.name` only.
+    /// No change: the scope has no selector, or a selector of `metadata.name` only.
     Never,
-    /// Nothing, but the contract's wording leaves open whether this selector counts: `metadata.namespace`.
+    /// No change in practice, but the contract does not specify if this selector counts: `metadata.namespace`.
     NeverInFact,
     /// A change of the object.
     ByChange,
 }
 
-/// A scope, ready to be asked.
+/// A scope with parsed selectors.
 #[derive(Debug)]
 pub(crate) struct Filter {
     namespace: Option<String>,

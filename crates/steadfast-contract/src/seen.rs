@@ -1,22 +1,22 @@
-//! What a handler was given, and what a store held.
+//! Events of handlers and contents of stores.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Where an object lives.
+/// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    /// The namespace, if the resource has them.
+    /// Namespace, if the resource has namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The name.
+    /// Name of the object.
     pub name: String,
 }
 
 impl Key {
-    /// The key of `name` in `namespace`.
+    /// Creates the key of `name` in `namespace`.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         Self { namespace: namespace.map(str::to_owned), name: name.to_owned() }
     }
@@ -31,28 +31,28 @@ impl fmt::Display for Key {
     }
 }
 
-/// One state of one object: its identity and version, and optionally a digest of its content.
+/// A state of an object: its identity, its version and optionally a digest of its content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ref {
-    /// Where the object lives.
+    /// Namespace and name of the object.
     #[serde(flatten)]
     pub key: Key,
-    /// The object's UID.
+    /// UID of the object.
     pub uid: String,
-    /// The version of this state, as the server wrote it.
+    /// Version of this state, as the server wrote it.
     pub version: String,
-    /// What [`digest`] says of this state's content, where the recorder has the whole object.
+    /// [`digest`] of the content, if the recorder has the whole object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<u64>,
 }
 
 impl Ref {
-    /// The state of an object at `version`, its content not recorded.
+    /// Creates a reference to the object's state at `version`, without content.
     pub fn new(namespace: Option<&str>, name: &str, uid: &str, version: &str) -> Self {
         Self { key: Key::new(namespace, name), uid: uid.to_owned(), version: version.to_owned(), digest: None }
     }
 
-    /// The same, with the digest of its content.
+    /// Adds the digest of the content of `object`.
     #[must_use]
     pub fn with_content(self, object: &Value) -> Self {
         Self { digest: Some(digest(object)), ..self }
@@ -65,10 +65,10 @@ impl fmt::Display for Ref {
     }
 }
 
-/// A number that two equal contents share.
+/// Returns a number that is equal for equal contents.
 ///
-/// What clients drop or servers add on the wire stays out of it: `apiVersion`, `kind`, `metadata.managedFields` and
-/// `metadata.resourceVersion`, and the order of keys.
+/// The digest ignores fields that clients drop or servers add on the wire: `apiVersion`, `kind`,
+/// `metadata.managedFields` and `metadata.resourceVersion`. It also ignores the order of keys.
 pub fn digest(object: &Value) -> u64 {
     let mut hash = Fnv::new();
     hash.value(object, Place::Root);
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// FNV-1a: short, and the same on every machine and in every version, so that traces can be kept.
+/// FNV-1a hash: short, and equal on every machine and in every version, so that stored traces stay valid.
 struct Fnv(u64);
 
 impl Fnv {
@@ -128,69 +128,69 @@ impl Fnv {
                 }
                 self.bytes(b"]");
             }
-            // Quoted and escaped, so that "1" and 1 differ and no text can look like structure.
+            // Quotes and escapes distinguish "1" from 1, and text from structure.
             plain => self.bytes(plain.to_string().as_bytes()),
         }
     }
 }
 
-/// How a deletion was known, in the words of the program under test.
+/// Certainty of a deletion, as reported by the program under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Certainty {
-    /// The server said so.
+    /// The server reported the deletion.
     Observed,
-    /// A complete, successful list no longer had the object.
+    /// A complete, successful list did not contain the object.
     Inferred,
 }
 
-/// What ended a stay, in the words of the program under test.
+/// Reason for the end of a stay, as reported by the program under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reason {
-    /// The object is gone.
+    /// The object was deleted.
     Deleted,
-    /// Another UID holds the name.
+    /// Another UID has the name.
     Replaced,
-    /// Gone, or changed so that it no longer matches.
+    /// The object was deleted, or changed so that it no longer matches.
     DeletedOrLeft,
 }
 
-/// What a handler was given.
+/// Event of a handler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Seen {
-    /// A stay began.
+    /// Start of a stay.
     Added {
-        /// The object as delivered.
+        /// Delivered object.
         object: Ref,
-        /// Whether it was said to belong to an initial list.
+        /// True if the event is marked as part of an initial list.
         initial: bool,
     },
-    /// The object changed.
+    /// Change of the object.
     Updated {
-        /// The state before, as delivered.
+        /// Previous state, as delivered.
         old: Ref,
-        /// The state now, as delivered.
+        /// New state, as delivered.
         new: Ref,
     },
-    /// The stay ended.
+    /// End of the stay.
     Deleted {
-        /// The last state, as delivered.
+        /// Last state, as delivered.
         last: Ref,
-        /// The version of the deletion, if one was reported.
+        /// Version of the deletion, if one was reported.
         version: Option<String>,
-        /// How it was said to be known.
+        /// Reported certainty of the deletion.
         certainty: Certainty,
-        /// What was said to have ended the stay.
+        /// Reported reason for the end of the stay.
         reason: Reason,
     },
-    /// Nothing changed; the object was shown again.
+    /// Repeated delivery of an unchanged object.
     Resynced {
-        /// The object as delivered.
+        /// Delivered object.
         object: Ref,
     },
 }
 
 impl Seen {
-    /// The state that this event is about: the new one, or the last one of a deletion.
+    /// Returns the object of this event: the new state, or the last state of a deletion.
     pub fn object(&self) -> &Ref {
         match self {
             Self::Added { object, .. } | Self::Resynced { object } => object,
@@ -199,7 +199,7 @@ impl Seen {
         }
     }
 
-    /// Where the object lives.
+    /// Returns the namespace and name of the object.
     pub fn key(&self) -> &Key {
         &self.object().key
     }
@@ -228,24 +228,24 @@ impl fmt::Display for Seen {
     }
 }
 
-/// What a store answered for one key.
+/// Content of a store for one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StoreHeld {
-    /// Nothing.
+    /// No object.
     Absent,
-    /// This object, in this state.
+    /// An object in this state.
     Held {
-        /// Its UID.
+        /// UID of the object.
         uid: String,
-        /// The state's version.
+        /// Version of the state.
         version: String,
     },
-    /// That its newest state could not be decoded.
+    /// An object whose newest state did not decode.
     Unknown {
-        /// That state's version.
+        /// Version of the undecodable state.
         version: String,
     },
-    /// The recorder did not ask.
+    /// The recorder did not read the store.
     NotAsked,
 }
 
@@ -254,8 +254,8 @@ impl fmt::Display for StoreHeld {
         match self {
             Self::Absent => f.write_str("nothing"),
             Self::Held { uid, version } => write!(f, "uid {uid} v{version}"),
-            Self::Unknown { version } => write!(f, "something undecodable at v{version}"),
-            Self::NotAsked => f.write_str("what was not requested"),
+            Self::Unknown { version } => write!(f, "an undecodable object at v{version}"),
+            Self::NotAsked => f.write_str("an unread object"),
         }
     }
 }

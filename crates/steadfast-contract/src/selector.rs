@@ -1,4 +1,4 @@
-//! Selectors, read and evaluated on the history's objects.
+//! Selectors, parsed and evaluated on the history's objects.
 
 mod fields;
 mod labels;
@@ -8,7 +8,7 @@ use std::fmt;
 pub(crate) use fields::FieldSelector;
 pub(crate) use labels::LabelSelector;
 
-/// A selector that cannot be read.
+/// Invalid selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorError {
     selector: String,

@@ -1,4 +1,4 @@
-//! Counts what each handler was given.
+//! Counts of deliveries per handler.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn tally(case: &Case<'_>, handler: &Handler<'_>) -> Tally {
     let mut tally = Tally { calls: handler.calls.len(), skipped: handler.skips.len(), ..Tally::default() };
     tally.changes = case.view(informer).visible.iter().filter(|change| in_time(change.at)).count();
     tally.lost = case.losses(handler).len();
-    let mut told = BTreeSet::new();
+    let mut delivered = BTreeSet::new();
     for call in &handler.calls {
         if call.again {
             tally.retries += 1;
@@ -28,7 +28,7 @@ fn tally(case: &Case<'_>, handler: &Handler<'_>) -> Tally {
         if let Some(state) =
             change(call).filter(|index| in_time(line.states[*index].at) && !line.states[*index].restored)
         {
-            told.insert((call.key(), state));
+            delivered.insert((call.key(), state));
         }
         match repetition(call) {
             Some(Repetition::Same) => tally.repeated += 1,
@@ -41,12 +41,12 @@ fn tally(case: &Case<'_>, handler: &Handler<'_>) -> Tally {
             _ => {}
         }
     }
-    tally.seen = told.len();
+    tally.seen = delivered.len();
     tally.coalesced = tally.changes.saturating_sub(tally.seen + tally.lost);
     tally
 }
 
-/// The change of the history that a call tells.
+/// Returns the change of the history that a call delivers.
 fn change(call: &Call<'_>) -> Option<usize> {
     match (call.seen, call.place) {
         (Seen::Deleted { .. }, _) => call.exit,
@@ -64,7 +64,7 @@ fn repetition(call: &Call<'_>) -> Option<Repetition> {
     let object = call.seen.object();
     let last = call.open.as_ref().filter(|open| open.uid == object.uid);
     match (call.seen, call.place, last) {
-        // Deleted before, or never added.
+        // The object was deleted before, or never added.
         (Seen::Deleted { .. }, _, None) => Some(Repetition::Same),
         (Seen::Resynced { .. } | Seen::Deleted { .. }, ..) => None,
         (_, Place::Behind(_), Some(open)) if open.version == object.version => Some(Repetition::Same),

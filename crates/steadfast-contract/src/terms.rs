@@ -1,20 +1,20 @@
-//! The bounds that a trace is held to.
+//! Bounds for a trace.
 
 use std::time::Duration;
 
-/// The bounds that a trace is held to; the defaults are those of the contract.
+/// Bounds for a trace. The defaults are the bounds of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// R2: how long a stream may go without a proof before one is sought. `Fresh` may be two of these old.
+    /// R2: maximum time of a stream without a proof before the informer requests one. `Fresh` may be two periods old.
     pub period: Duration,
-    /// How far the clocks of history and trace may be apart.
+    /// Maximum difference between the clocks of the history and the trace.
     pub slack: Duration,
-    /// How far behind the newest change a stream may run while it still delivers: a lagging replica, a backlog.
+    /// Maximum lag of a delivering stream behind the newest change, due to a lagging replica or a backlog.
     pub lag: Duration,
-    /// C11: how soon after `Quiet` the store must equal the history, where the recorder does not say `Settled`.
+    /// C11: time from `Quiet` until the store must equal the history, if the recorder does not record `Settled`.
     pub convergence: Duration,
-    /// The audit period, where the server is known to lose events: convergence may take that long, and a handler may
-    /// not have been shown what the server never sent.
+    /// Audit period, for a server that loses events. Convergence may take one period, and events that the server never
+    /// sent count as no loss.
     pub audit: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What a program saw.
+//! Recordings of a program under test.
 
 use std::time::Duration;
 
@@ -7,231 +7,232 @@ use serde::{Deserialize, Serialize};
 use crate::scope::Scope;
 use crate::seen::{Key, Ref, Seen, StoreHeld};
 
-/// How far a store can be trusted, in the words of the program under test.
+/// Freshness of a store, as reported by the program under test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Freshness {
     /// Proven within the bound.
     Fresh {
-        /// The version reached.
+        /// Reached version.
         version: String,
         /// Time since the last proof.
         #[serde(with = "crate::nanos")]
         age: Duration,
     },
-    /// The first list is under way.
+    /// The first list is in progress.
     Starting,
-    /// The stream was cut and is being taken up again.
+    /// The stream was interrupted and is being resumed.
     Resuming,
-    /// A proof was sought and did not come.
+    /// A requested proof did not arrive in time.
     Suspect,
-    /// In doubt for longer.
+    /// In doubt for a longer time.
     Stale,
-    /// The server refuses; retried.
+    /// The server rejects the requests; the informer retries.
     Failed,
-    /// Stopped: the end.
+    /// Stopped for good.
     Stopped,
 }
 
-/// What a caller waited for.
+/// Target of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// `wait_for`: the store at or past this version.
+    /// `wait_for`: a store at or past this version.
     Version(String),
-    /// `wait_gone`: the object with this UID out of the store.
+    /// `wait_gone`: a store without the object with this UID.
     Gone(String),
 }
 
-/// How a wait ended.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// What was waited for is there.
+    /// The target was reached.
     Ok,
-    /// An error, at the deadline or before.
+    /// Error, at the deadline or earlier.
     Err,
 }
 
-/// Something that happened to a program under test. Informers and handlers go by names the recorder chose.
+/// Event in a program under test. The recorder chooses the names of informers and handlers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// An informer begins.
+    /// Start of an informer.
     Informer {
-        /// Its name.
+        /// Name of the informer.
         informer: String,
-        /// What it looks at.
+        /// Scope of the informer.
         scope: Scope,
-        /// Whether its versions can be ordered; opaque ones are only distinguished.
+        /// True if the versions have an order. Opaque versions can only be distinguished.
         ordered: bool,
     },
-    /// An informer's scope is the filter of its handlers, which judges states itself: of one that does not decode it cannot
-    /// know whether it passes, so a stay goes on until the next one that does decode.
+    /// Marks the informer's scope as the filter of its handlers, which judges states itself.
+    ///
+    /// Such a filter cannot judge an undecodable state. The stay then continues until the next state that decodes.
     Filtered {
-        /// Its name.
+        /// Name of the informer.
         informer: String,
     },
-    /// A handler was registered.
+    /// Registration of a handler.
     Registered {
-        /// Its name.
+        /// Name of the handler.
         handler: String,
-        /// The informer it listens to.
+        /// Informer of the handler.
         informer: String,
-        /// How many calls it declared to take at once, for different names.
+        /// Maximum number of concurrent calls, each for a different name.
         concurrency: usize,
     },
-    /// A handler was removed.
+    /// Removal of a handler.
     Removed {
-        /// Its name.
+        /// Name of the handler.
         handler: String,
     },
-    /// A handler was called.
+    /// Start of a handler call.
     Entered {
-        /// Its name.
+        /// Name of the handler.
         handler: String,
-        /// The call's number, which its end repeats.
+        /// Number of the call. The end of the call repeats it.
         call: u64,
-        /// What it was given.
+        /// Delivered event.
         event: Seen,
-        /// 0, or which retry this is after panics.
+        /// Number of the retry after panics; 0 for the first attempt.
         retry: u32,
-        /// What the store held for the key at that moment.
+        /// Content of the store for the key at this time.
         store: StoreHeld,
     },
-    /// A call returned.
+    /// Return of a call.
     Returned {
-        /// The handler's name.
+        /// Name of the handler.
         handler: String,
-        /// The call's number.
+        /// Number of the call.
         call: u64,
     },
-    /// A call panicked, and the panic was contained.
+    /// Contained panic of a call.
     Panicked {
-        /// The handler's name.
+        /// Name of the handler.
         handler: String,
-        /// The call's number.
+        /// Number of the call.
         call: u64,
     },
-    /// An event was given up after its last retry, and counted.
+    /// Event that was skipped and counted after its last retry.
     Skipped {
-        /// The handler's name.
+        /// Name of the handler.
         handler: String,
-        /// The object of the event.
+        /// Object of the event.
         object: Ref,
     },
-    /// The informer said that it has synced.
+    /// The informer reported that it has synced.
     InformerSynced {
-        /// Its name.
+        /// Name of the informer.
         informer: String,
     },
-    /// The registration said that it has synced.
+    /// The registration reported that it has synced.
     RegistrationSynced {
-        /// The handler's name.
+        /// Name of the handler.
         handler: String,
     },
-    /// A complete list was compared with the store and published: the first one, a relist, or the one after a restart
+    /// A complete list was compared with the store and published: the first list, a relist, or the list after a restart
     /// from a checkpoint.
     Relisted {
-        /// The informer's name.
+        /// Name of the informer.
         informer: String,
-        /// The version up to which the store had followed before; `None` for the first list.
+        /// Version that the store had reached before; `None` for the first list.
         from: Option<String>,
-        /// The version of the list, if it is known.
+        /// Version of the list, if known.
         to: Option<String>,
     },
-    /// A new epoch was announced.
+    /// Announcement of a new epoch.
     Epoch {
-        /// The informer's name.
+        /// Name of the informer.
         informer: String,
     },
-    /// Freshness changed, or was sampled.
+    /// Change or sample of the freshness.
     Freshness {
-        /// The informer's name.
+        /// Name of the informer.
         informer: String,
-        /// What it said.
+        /// Reported freshness.
         state: Freshness,
-        /// The keys it named as undecodable.
+        /// Keys reported as undecodable.
         tainted: Vec<Key>,
     },
-    /// One key was read.
+    /// Read of one key.
     Read {
-        /// The informer's name.
+        /// Name of the informer.
         informer: String,
-        /// The key.
+        /// Requested key.
         key: Key,
-        /// The answer.
+        /// Content of the store.
         answer: StoreHeld,
     },
-    /// The whole store was read, in one consistent view.
+    /// Read of the whole store, in one consistent view.
     Snapshot {
-        /// The informer's name.
+        /// Name of the informer.
         informer: String,
-        /// Everything in it.
+        /// All objects of the store.
         objects: Vec<Ref>,
-        /// The keys whose newest state could not be decoded.
+        /// Keys whose newest state did not decode.
         tainted: Vec<Key>,
     },
-    /// A wait for a version or a deletion ended.
+    /// End of a wait for a version or a deletion.
     WaitedFor {
-        /// The informer's name.
+        /// Name of the informer.
         informer: String,
-        /// What was waited for.
+        /// Target of the wait.
         target: Target,
-        /// How it ended.
+        /// Result of the wait.
         outcome: Outcome,
-        /// The store's version at the end, if the recorder asked.
+        /// Version of the store at the end, if recorded.
         store_version: Option<String>,
     },
-    /// A sample of what waits for a handler.
+    /// Sample of a handler's queue.
     QueueDepth {
-        /// The handler's name.
+        /// Name of the handler.
         handler: String,
-        /// The entries in its queue.
+        /// Number of entries in the queue.
         entries: usize,
-        /// The objects live in the store.
+        /// Number of live objects in the store.
         live: usize,
-        /// The objects it saw added and has not seen deleted.
+        /// Number of objects delivered as added and not as deleted.
         owed: usize,
     },
-    /// Stopped with this many events undelivered.
+    /// Stop of a handler with undelivered events.
     Undelivered {
-        /// The handler's name.
+        /// Name of the handler.
         handler: String,
-        /// How many.
+        /// Number of undelivered events.
         count: usize,
     },
-    /// A fault begins or ends.
+    /// Start or end of a fault.
     Fault {
-        /// Its name.
+        /// Name of the fault.
         name: String,
-        /// Whether it begins.
+        /// True at the start of the fault.
         on: bool,
     },
-    /// From here on the server is reachable and its history is at rest.
+    /// From here on, the server is reachable and its history is at rest.
     Quiet,
-    /// The recorder has waited, after `Quiet`, for all that it expected: what is missing now is lost.
+    /// After `Quiet`, the recorder has waited for all expected events. Events that are still missing are lost.
     Settled,
 }
 
 impl Record {
-    /// An informer with ordered versions begins.
+    /// Creates a record of the start of an informer with ordered versions.
     pub fn informer(informer: &str, scope: Scope) -> Self {
         Self::Informer { informer: informer.to_owned(), scope, ordered: true }
     }
 
-    /// A handler that takes one call at a time was registered.
+    /// Creates a record of the registration of a handler that processes one call at a time.
     pub fn registered(handler: &str, informer: &str) -> Self {
         Self::Registered { handler: handler.to_owned(), informer: informer.to_owned(), concurrency: 1 }
     }
 
-    /// A handler was called, not as a retry.
+    /// Creates a record of a handler call that is not a retry.
     pub fn entered(handler: &str, call: u64, event: Seen, store: StoreHeld) -> Self {
         Self::Entered { handler: handler.to_owned(), call, event, retry: 0, store }
     }
 
-    /// A call returned.
+    /// Creates a record of the return of a call.
     pub fn returned(handler: &str, call: u64) -> Self {
         Self::Returned { handler: handler.to_owned(), call }
     }
 
-    /// The informer that this is about, where it names one itself.
+    /// Returns the informer that the record names itself, if any.
     pub fn informer_name(&self) -> Option<&str> {
         match self {
             Self::Informer { informer, .. }
@@ -248,7 +249,7 @@ impl Record {
         }
     }
 
-    /// The handler that this is about, where it names one.
+    /// Returns the handler that the record names, if any.
     pub fn handler_name(&self) -> Option<&str> {
         match self {
             Self::Registered { handler, .. }
@@ -265,20 +266,20 @@ impl Record {
     }
 }
 
-/// A record and its moment.
+/// A record and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When, on the clock of the history.
+    /// Time of the record, on the clock of the history.
     #[serde(with = "crate::nanos")]
     pub at: Duration,
-    /// What.
+    /// Recorded event.
     pub record: Record,
 }
 
-/// What a program saw of one resource type, in the order in which it happened.
+/// Recording of a program under test, for one resource type, in order.
 ///
-/// A recorder holds one lock while it looks (at the store, at the time) and records, so that the order of the entries
-/// is the order of what they tell. Else two readers on two threads would look like time travel.
+/// A recorder must hold one lock while it reads the store or the clock and appends the record. Otherwise two concurrent
+/// readers could record their reads in the wrong order, which looks like time travel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Trace {
@@ -286,24 +287,25 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace of nothing.
+    /// Creates an empty trace.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends what happened at the moment `at`.
+    /// Appends a record at time `at`.
     pub fn record(&mut self, at: Duration, record: Record) {
         self.entries.push(Entry { at, record });
     }
 
-    /// All entries, in order.
+    /// Returns all entries, in order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// What concerns the informers that `wanted` names, and what concerns all, such as faults.
+    /// Returns the entries of the informers that `wanted` selects, and the entries that concern all informers, such as
+    /// faults.
     ///
-    /// A program that watches several resource types records one trace; each history judges its own part.
+    /// A program that watches several resource types records one trace. Each history judges its own part.
     #[must_use]
     pub fn about(&self, wanted: impl Fn(&str) -> bool) -> Self {
         let mut handlers = std::collections::BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What is reported of every trace: its counts.
+//! Results of a check, with the counts of each handler.
 
 use std::collections::BTreeMap;
 use std::iter::Sum;
@@ -9,32 +9,32 @@ use serde::Serialize;
 use crate::breach::{Breach, Breaches, Inconclusive, Malformed};
 use crate::clause::Clause;
 
-/// The counts of one handler.
+/// Counts of one handler.
 ///
 /// In a settled trace `changes` is `seen + coalesced + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Changes that the server made in the handler's scope since it was registered.
+    /// Number of changes on the server in the handler's scope since the registration.
     pub changes: usize,
-    /// Changes among them that it was given, each as itself.
+    /// Number of changes that were delivered individually.
     pub seen: usize,
-    /// Changes among them that a later one covered.
+    /// Number of changes that a later delivery covered.
     pub coalesced: usize,
-    /// Final states, deletions among them, that it was never given.
+    /// Number of final states, including deletions, that were never delivered.
     pub lost: usize,
-    /// Events that gave it a state that it had seen, not marked as a retry.
+    /// Number of events that repeated a delivered state and were not marked as a retry.
     pub repeated: usize,
-    /// Events that gave it a state older than one that it had seen.
+    /// Number of events with a state older than a delivered one.
     pub out_of_order: usize,
-    /// Calls, retries included.
+    /// Number of calls, including retries.
     pub calls: usize,
-    /// Calls that repeated one that panicked.
+    /// Number of calls that repeated a panicked call.
     pub retries: usize,
-    /// Events given up after their last retry.
+    /// Number of events skipped after their last retry.
     pub skipped: usize,
-    /// `Added` that were said to belong to an initial list.
+    /// Number of `Added` events marked as part of an initial list.
     pub initial: usize,
-    /// `Deleted` that were inferred from a list.
+    /// Number of `Deleted` events inferred from a list.
     pub inferred: usize,
 }
 
@@ -64,57 +64,56 @@ impl Sum for Tally {
     }
 }
 
-/// What a trace amounts to.
+/// Summary of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Whether the trace ended quiet and settled, so that losses and convergence were judged too.
+    /// True if the trace ended quiet and settled, so that losses and convergence were judged too.
     pub settled: bool,
-    /// The counts of each handler, by name.
+    /// Counts of each handler, by name.
     pub handlers: BTreeMap<String, Tally>,
 }
 
 impl Verdict {
-    /// The counts of all handlers together.
+    /// Returns the sum of the counts of all handlers.
     pub fn total(&self) -> Tally {
         self.handlers.values().copied().sum()
     }
 }
 
-/// All that a judgement tells.
+/// Full result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The counts, whether or not the trace keeps the contract.
+    /// Counts, for each trace, valid or not.
     pub verdict: Verdict,
-    /// The clauses broken, in the order in which they showed.
+    /// Violations of the contract, in order of detection.
     pub breaches: Vec<Breach>,
-    /// Where history or trace contradict themselves.
+    /// Contradictions within the history or the trace.
     pub malformed: Vec<Malformed>,
-    /// What is missing to say that the contract was kept: an empty history or trace, or one that has not settled.
+    /// Missing evidence: an empty history or trace, or a trace that has not settled.
     pub inconclusive: Vec<Inconclusive>,
 }
 
 impl Report {
-    /// Whether the trace keeps the contract, and has enough in it to say so.
+    /// Returns whether the trace keeps the contract and contains enough evidence.
     pub fn passed(&self) -> bool {
         self.keeps_so_far() && self.inconclusive.is_empty()
     }
 
-    /// Whether nothing in the trace breaks the contract. The end of it may be missing, or all of it: for a trace that is
-    /// judged while it goes on.
+    /// Returns whether the trace contains no violation so far. The trace may lack its end, or be empty, so that a trace
+    /// can be judged while it is recorded.
     pub fn keeps_so_far(&self) -> bool {
         self.breaches.is_empty() && self.malformed.is_empty()
     }
 
-    /// The breaches of one clause.
+    /// Returns the violations of one clause.
     pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Breach> {
         self.breaches.iter().filter(move |breach| breach.clause == clause)
     }
 
-    /// The verdict of a trace that keeps the contract, or what breaks it.
+    /// Returns the verdict of a trace that keeps the contract.
     ///
     /// # Errors
-    /// Every breach, every place where history or trace contradict themselves, and what is missing to say that the contract
-    /// was kept.
+    /// Returns all violations, all contradictions within the history or the trace, and the missing evidence.
     pub fn into_result(self) -> Result<Verdict, Breaches> {
         if self.passed() {
             return Ok(self.verdict);

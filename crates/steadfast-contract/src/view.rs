@@ -10,21 +10,21 @@ use crate::history::{Change, History};
 use crate::scope::{Filter, Leaving};
 use crate::seen::{Key, Ref, StoreHeld, digest};
 
-/// A state of a name, from the change that made it until the next one.
+/// A state of a name, from its change until the next one.
 #[derive(Clone, Debug)]
 pub(crate) struct State<'h> {
-    /// The object's UID; empty before there was any.
+    /// UID of the object; empty before the first object.
     pub(crate) uid: &'h str,
     pub(crate) epoch: u32,
     pub(crate) version: u64,
-    /// The version as the wire shows it.
+    /// Version, in the form of the wire.
     pub(crate) text: Cow<'h, str>,
-    /// The object; none where there is none.
+    /// The object, if one exists.
     pub(crate) object: Option<&'h Value>,
     pub(crate) at: Duration,
-    /// Whether a restore brought it back, rather than a change.
+    /// True if a restore created the state, rather than a change.
     pub(crate) restored: bool,
-    /// The stay that it belongs to; none while it is not in scope.
+    /// Stay of the state; `None` while the object is not in scope.
     pub(crate) stay: Option<usize>,
 }
 
@@ -38,10 +38,10 @@ impl State<'_> {
         self.text == version && self.uid == uid
     }
 
-    /// Whether this is the state delivered, its content too where that is known.
-    pub(crate) fn shows(&self, told: &Ref) -> bool {
-        let content = |told| self.object.is_some_and(|object| digest(object) == told);
-        self.is(&told.uid, &told.version) && told.digest.is_none_or(content)
+    /// Returns whether this is the delivered state. Compares the content too, if known.
+    pub(crate) fn shows(&self, delivered: &Ref) -> bool {
+        let content = |delivered| self.object.is_some_and(|object| digest(object) == delivered);
+        self.is(&delivered.uid, &delivered.version) && delivered.digest.is_none_or(content)
     }
 }
 
@@ -63,29 +63,29 @@ impl<'h> From<&'h Change> for State<'h> {
     }
 }
 
-/// The time from an object's entry into the scope to its exit; the numbers are those of states.
+/// Time from an object's entry into the scope to its exit, as indexes of states.
 #[derive(Debug)]
 pub(crate) struct Stay {
     pub(crate) first: usize,
     pub(crate) last: usize,
-    /// The state that ended it, if it has ended.
+    /// The state that ended the stay, if it has ended.
     pub(crate) end: Option<usize>,
 }
 
-/// Where a recorded state is found on a timeline, seen from a place that was reached before.
+/// Place of a recorded state on a timeline, relative to the place reached before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Here, not before the place reached.
+    /// At this index, not before the place reached.
     At(usize),
-    /// Only here, before the place reached.
+    /// Only at this index, before the place reached.
     Behind(usize),
-    /// Here, where the object was not in scope.
+    /// At this index, outside of the scope.
     Outside(usize),
-    /// Nowhere, or only later than the moment at which it was recorded.
+    /// Not in the history, or only later than the time of the record.
     Never,
 }
 
-/// All that was under one name, in order; it begins with nothing.
+/// All states of one name, in order. The first state is empty.
 #[derive(Debug)]
 pub(crate) struct Timeline<'h> {
     pub(crate) states: Vec<State<'h>>,
@@ -93,12 +93,13 @@ pub(crate) struct Timeline<'h> {
 }
 
 impl<'h> Timeline<'h> {
-    /// Cuts `states` into stays.
+    /// Splits `states` into stays.
     fn new(mut states: Vec<State<'h>>, in_scope: impl Fn(&Value) -> bool) -> Self {
         let mut stays: Vec<Stay> = Vec::new();
         let mut open: Option<usize> = None;
         for index in 0..states.len() {
             let inside = states[index].object.is_some_and(&in_scope);
+            // A stay continues while the same UID is in scope. `open` is only set after index 0, so `index - 1` exists.
             let goes_on = open.filter(|_| inside && states[index].uid == states[index - 1].uid);
             if let (Some(stay), None) = (open, goes_on) {
                 stays[stay].end = Some(index);
@@ -123,22 +124,23 @@ impl<'h> Timeline<'h> {
         &self.states[self.states.len() - 1]
     }
 
-    /// The stay that the state at `index` belongs to.
+    /// Returns the stay of the state at `index`.
     pub(crate) fn stay_at(&self, index: usize) -> Option<&Stay> {
         self.states[index].stay.map(|stay| &self.stays[stay])
     }
 
-    /// Where the state delivered, made until `latest`, is found, seen from `from`.
+    /// Returns the place of a delivered state that was made by `latest`, relative to `from`.
     ///
-    /// Two epochs can give a version twice; then it is the one with the content delivered.
-    pub(crate) fn find(&self, told: &Ref, from: usize, latest: Duration) -> Place {
-        match self.search(from, latest, |state| state.shows(told), true) {
-            Place::Never => self.search(from, latest, |state| state.is(&told.uid, &told.version), true),
+    /// Two epochs can contain the same version. The state with the delivered content then takes precedence.
+    pub(crate) fn find(&self, delivered: &Ref, from: usize, latest: Duration) -> Place {
+        match self.search(from, latest, |state| state.shows(delivered), true) {
+            Place::Never => self.search(from, latest, |state| state.is(&delivered.uid, &delivered.version), true),
             place => place,
         }
     }
 
-    /// Where a store that gave this answer until `latest` is, seen from `from`; `None` if it was not asked.
+    /// Returns the place of a store that had this content by `latest`, relative to `from`; `None` if the content was
+    /// not read.
     pub(crate) fn stands(&self, answer: &StoreHeld, from: usize, latest: Duration) -> Option<Place> {
         Some(match answer {
             StoreHeld::NotAsked => return None,
@@ -148,12 +150,12 @@ impl<'h> Timeline<'h> {
         })
     }
 
-    /// The last state that a store must have reached that has followed `epoch` up to `version`.
+    /// Returns the last state that a store must contain if it has followed `epoch` up to `version`.
     pub(crate) fn reached(&self, epoch: u32, version: u64) -> usize {
         self.states.partition_point(|state| (state.epoch, state.version) <= (epoch, version)).saturating_sub(1)
     }
 
-    /// The last state made until `at`.
+    /// Returns the last state made by `at`.
     pub(crate) fn reached_by(&self, at: Duration) -> usize {
         self.states.partition_point(|state| state.at <= at).saturating_sub(1)
     }
@@ -162,17 +164,20 @@ impl<'h> Timeline<'h> {
         let known = |state: &State<'_>| state.at <= latest && wanted(state);
         let fits = |state: &State<'_>| known(state) && (!inside || state.stay.is_some());
         let from = from.min(self.states.len());
+        // Prefer the nearest state ahead: a restore can repeat a version, and the earliest candidate restricts later
+        // events least.
         if let Some(ahead) = self.states[from..].iter().position(fits) {
             return Place::At(from + ahead);
         }
         if let Some(behind) = self.states[..from].iter().rposition(fits) {
             return Place::Behind(behind);
         }
+        // The state exists, but outside of the scope. The last occurrence describes the violation best.
         self.states.iter().rposition(known).map_or(Place::Never, Place::Outside)
     }
 }
 
-/// A change that the scope can see: an entry, a change within, or an exit.
+/// A change that is visible in the scope: an entry, a change within the scope, or an exit.
 #[derive(Debug)]
 pub(crate) struct Visible {
     pub(crate) at: Duration,
@@ -185,7 +190,7 @@ pub(crate) struct Visible {
 #[derive(Debug)]
 pub(crate) struct View<'h> {
     pub(crate) lines: BTreeMap<Key, Timeline<'h>>,
-    /// All changes that the scope can see, in the order in which they were made.
+    /// All changes visible in the scope, in order.
     pub(crate) visible: Vec<Visible>,
     pub(crate) leaving: Leaving,
     nothing: Timeline<'h>,
@@ -213,13 +218,13 @@ impl<'h> View<'h> {
         Self { lines, visible, leaving: filter.leaving(), nothing: Timeline::new(vec![State::nothing()], |_| false) }
     }
 
-    /// The timeline of `key`: nothing and never anything, where the history does not know it.
+    /// Returns the timeline of `key`; an empty one if the history does not contain the key.
     pub(crate) fn line(&self, key: &Key) -> &Timeline<'h> {
         self.lines.get(key).unwrap_or(&self.nothing)
     }
 }
 
-/// The states of every name, whatever the scope.
+/// States of all names, independent of the scope.
 #[derive(Debug)]
 pub(crate) struct Names<'h>(BTreeMap<Key, Vec<State<'h>>>);
 
@@ -241,12 +246,12 @@ impl<'h> Names<'h> {
 
     fn restore(&mut self, epoch: u32, to: u64, at: Duration) {
         for states in self.0.values_mut() {
-            // What one epoch did not keep of another lies behind what it put there instead, so the last state in
-            // bounds is the one that counted.
+            // States that one epoch did not keep precede the restored state in the list. The last state within the
+            // bounds is therefore the restored one.
             let then = states.iter().rposition(|state| state.version <= to).unwrap_or(0);
             if then + 1 < states.len() {
                 let then = states[then].clone();
-                // A state that a restore takes away has no version of its own: it ends where the epoch begins.
+                // A state that a restore removes has no version of its own: it ends at the start of the epoch.
                 let version = if then.object.is_some() { then.version } else { to };
                 states.push(State { epoch, version, at, restored: true, ..then });
             }

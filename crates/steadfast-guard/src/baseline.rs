@@ -1,4 +1,4 @@
-//! What the stages cost when that was last written down, and what is said of what they cost now.
+//! The recorded baseline of the stages' costs, and its comparison with the current costs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,35 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figures, Machine, Trouble};
 
-/// By how much more instructions may be where all they depend on is the same. Runs of one program differ by a thousandth;
-/// the rest is for what a change elsewhere does to a stage: other functions are inlined, memory lies otherwise.
+/// Tolerated increase of instructions on an equal machine, as a fraction.
+///
+/// Runs of one program differ by a thousandth. The rest allows for effects of changes elsewhere, such as other inlining
+/// or another memory layout.
 pub(crate) const TOLERANCE: f64 = 0.03;
 
-/// By how much more they may be with another compiler or another libc.
+/// Tolerated increase of instructions with another compiler or another libc, as a fraction.
 pub(crate) const TOLERANCE_ELSEWHERE: f64 = 0.10;
 
-/// By how much more allocations and their bytes may be, wherever: they depend on the source alone, but for how the
-/// standard library lets its collections grow.
+/// Tolerated increase of allocations and allocated bytes on any machine, as a fraction.
+///
+/// Both depend on the source alone, except for the growth strategy of the standard library's collections.
 pub(crate) const TOLERANCE_OF_ALLOCATIONS: f64 = 0.01;
 
-/// What all stages cost.
+/// Costs of all stages.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Baseline {
     pub(crate) made_on: Machine,
-    /// By name.
+    /// Costs by name of the stage.
     pub(crate) stages: BTreeMap<String, Figures>,
 }
 
-/// What is said of a stage.
+/// Result of the comparison of a stage with its baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It costs what it did.
+    /// The costs are equal within the tolerance.
     Same,
-    /// It costs less than the tolerance hides: worth writing down, so that it stays so.
+    /// The costs have decreased beyond the tolerance. The baseline should be renewed, so that a later increase is
+    /// detected.
     Better,
-    /// It costs more.
+    /// The costs have increased beyond the tolerance.
     Worse,
-    /// It is not written down, or is and is no more.
+    /// The stage is missing in the baseline or in the measurement.
     Unknown,
 }
 
@@ -44,20 +48,20 @@ impl Baseline {
         PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/baseline.json"))
     }
 
-    /// The one that is written down.
+    /// Reads the baseline.
     pub(crate) fn read() -> Result<Self, Trouble> {
         let path = Self::path();
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
     }
 
-    /// Writes it down.
+    /// Writes the baseline.
     pub(crate) fn write(&self) -> Result<(), Trouble> {
         Ok(std::fs::write(Self::path(), serde_json::to_string_pretty(self)? + "\n")?)
     }
 }
 
-/// By how much more instructions may be, if they can be compared at all: another processor executes others.
+/// Returns the tolerance for instructions. Returns `None` for another processor, since it executes other instructions.
 pub(crate) fn tolerance(then: &Machine, now: &Machine) -> Option<f64> {
     if then.processor != now.processor {
         None
@@ -68,7 +72,7 @@ pub(crate) fn tolerance(then: &Machine, now: &Machine) -> Option<f64> {
     }
 }
 
-/// What is to be said of each stage.
+/// Compares each stage with its baseline.
 pub(crate) fn judge(then: &Baseline, now: &Baseline) -> BTreeMap<String, Verdict> {
     let tolerance = tolerance(&then.made_on, &now.made_on);
     let names = then.stages.keys().chain(now.stages.keys());
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_may_cost_a_little_more_and_no_more() {
+    fn small_cost_increase_is_tolerated() {
         let here = || machine("one", "x");
         assert_eq!(judged(ONE, here()), Verdict::Same);
         assert_eq!(judged(Figures { instructions: 1029.0, ..ONE }, here()), Verdict::Same);
@@ -123,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn another_compiler_has_more_room_and_another_processor_is_not_compared() {
+    fn tolerance_depends_on_compiler_and_processor() {
         let more = Figures { instructions: 1090.0, ..ONE };
         assert_eq!(judged(more, machine("two", "x")), Verdict::Same);
         assert_eq!(judged(Figures { instructions: 1110.0, ..ONE }, machine("two", "x")), Verdict::Worse);
@@ -132,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_is_not_written_down_or_no_more_measured_is_no_success() {
+    fn unknown_stage_is_reported() {
         let baseline = |name: &str| Baseline { made_on: machine("one", "x"), stages: [(name.to_owned(), ONE)].into() };
         let verdicts = judge(&baseline("old"), &baseline("new"));
         assert_eq!(verdicts["old"], Verdict::Unknown);

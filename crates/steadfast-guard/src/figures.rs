@@ -1,39 +1,40 @@
-//! What a stage costs, and on what that depends.
+//! Costs of a stage, and the machine that determines them.
 
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, for people.
+/// Error of any kind, for display.
 pub(crate) type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a stage costs for one object or event.
+/// Costs of a stage per object or event.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// Instructions that the processor has executed.
+    /// Number of executed instructions.
     pub(crate) instructions: f64,
-    /// Allocations, those that only grow another counted too.
+    /// Number of allocations, including reallocations.
     pub(crate) allocations: f64,
-    /// The bytes allocated.
+    /// Number of allocated bytes.
     pub(crate) bytes: f64,
 }
 
-/// On what the instructions of the same source depend.
+/// Parts of a machine that determine the instructions of the same source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// It decides which instructions there are.
+    /// Compiler. Generates the instructions.
     pub(crate) compiler: String,
-    /// It brings the allocator, and the functions that copy and compare memory.
+    /// C library. Provides the allocator, and the functions that copy and compare memory.
     pub(crate) libc: String,
-    /// Which instructions it has, as valgrind shows it to programs: functions are chosen by that.
+    /// Instruction set of the processor, as valgrind reports it to programs. It determines which functions are
+    /// selected.
     pub(crate) processor: String,
 }
 
 impl Machine {
-    /// This one; what its processor is only the stages can say, for valgrind shows them one of its own.
+    /// Describes this machine. The stages fill in the processor, since valgrind emulates its own.
     pub(crate) fn here() -> Result<Self, Trouble> {
-        let told = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
-        let libc = told.map_err(|error| format!("getconf, which tells the version of libc: {error}"))?;
+        let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+        let libc = output.map_err(|error| format!("cannot run getconf for the version of libc: {error}"))?;
         Ok(Self {
             compiler: env!("COMPILER").to_owned(),
             libc: String::from_utf8_lossy(&libc.stdout).trim().to_owned(),
@@ -42,7 +43,7 @@ impl Machine {
     }
 }
 
-/// The processor as this process sees it.
+/// Returns the processor visible to this process.
 pub(crate) fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
     let extensions = if std::arch::is_x86_feature_detected!("avx2") { " with AVX2" } else { " without AVX2" };
@@ -51,10 +52,10 @@ pub(crate) fn processor() -> String {
     format!("{}{extensions}", std::env::consts::ARCH)
 }
 
-/// What a stage says of itself when it is done; its instructions are counted from outside.
+/// Report of a finished stage. Callgrind counts the instructions.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Told {
-    /// How many objects or events it has taken.
+    /// Number of processed objects or events.
     pub(crate) units: usize,
     pub(crate) allocations: usize,
     pub(crate) bytes: usize,

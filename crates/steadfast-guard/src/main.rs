@@ -1,13 +1,13 @@
-//! The guard of what an object costs: instructions, allocations and bytes, stage by stage, beside those written down.
+//! Guard of the costs of an object: instructions, allocations and bytes of each stage, compared with a baseline.
 //!
 //! ```sh
-//! cargo run --release -p steadfast-guard            # compares, and fails where a stage costs more
-//! cargo run --release -p steadfast-guard -- renew   # writes down what the stages cost now
+//! cargo run --release -p steadfast-guard            # compares, and fails if a stage costs more
+//! cargo run --release -p steadfast-guard -- renew   # records the current costs as the baseline
 //! ```
 //!
-//! Time says little on a machine that others use; the number of instructions is the same in each run. Each stage runs in
-//! a process of its own under valgrind's callgrind, which counts only while the stage itself is at work. `docs/development/testing.md`
-//! says what the numbers depend on.
+//! Time is not reliable on a shared machine, but the number of instructions is equal in each run. Each stage runs in
+//! its own process under valgrind's callgrind, which counts only the measured part of the stage.
+//! `docs/development/testing.md` lists the dependencies of the numbers.
 
 mod baseline;
 mod callgrind;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         [] | ["check"] => check(),
         ["renew"] => renew(),
-        // What runs under callgrind.
+        // This process runs under callgrind.
         ["stage", name] => stage(name),
         _ => Err(USAGE.into()),
     };
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Compares what the stages cost with what is written down.
+/// Compares the costs of the stages with the baseline.
 fn check() -> Result<ExitCode, Trouble> {
     let (then, now) = (Baseline::read()?, measure()?);
     let verdicts = baseline::judge(&then, &now);
@@ -49,7 +49,7 @@ fn check() -> Result<ExitCode, Trouble> {
     Ok(if is_worse { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Writes down what the stages cost.
+/// Renews the baseline.
 fn renew() -> Result<ExitCode, Trouble> {
     let now = measure()?;
     print!("{}", table::comparison(&now, &now, &baseline::judge(&now, &now)));
@@ -61,8 +61,8 @@ fn measure() -> Result<Baseline, Trouble> {
     let mut made_on = Machine::here()?;
     let mut stages = std::collections::BTreeMap::new();
     for stage in stages::STAGES {
-        let (told, figures) = callgrind::count(stage.name)?;
-        made_on.processor = told;
+        let (processor, figures) = callgrind::count(stage.name)?;
+        made_on.processor = processor;
         stages.insert(stage.name.to_owned(), figures);
     }
     Ok(Baseline { made_on, stages })
@@ -70,7 +70,7 @@ fn measure() -> Result<Baseline, Trouble> {
 
 fn stage(name: &str) -> Result<ExitCode, Trouble> {
     let stage = stages::STAGES.iter().find(|stage| stage.name == name);
-    let stage = stage.ok_or_else(|| format!("no stage is called {name}"))?;
+    let stage = stage.ok_or_else(|| format!("there is no stage {name}; see `stages.rs` for the names"))?;
     println!("{}", serde_json::to_string(&stage.run())?);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! Which part of a stage is counted.
+//! Selection of the counted part of a stage.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Counts what is done in [`Meter::count`], and nothing of what comes before and after.
+/// Counts the work in [`Meter::count`] only.
 #[derive(Default)]
 pub(crate) struct Meter {
     is_on: bool,
@@ -17,17 +17,17 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// One that counts.
+    /// Creates a meter that counts.
     pub(crate) fn on() -> Self {
         Self { is_on: true, ..Self::default() }
     }
 
-    /// One that lets a stage run without counting it: what is done once in a process is done then.
+    /// Creates a meter that does not count, for a first run that performs the work done once per process.
     pub(crate) fn off() -> Self {
         Self::default()
     }
 
-    /// Does `work`, which counts; what it returns is dropped outside.
+    /// Runs `work` and counts its costs. The caller drops the result, which is not counted.
     pub(crate) fn count<T>(&mut self, work: impl FnOnce() -> T) -> T {
         if !self.is_on {
             return black_box(work());
@@ -41,7 +41,7 @@ impl Meter {
     }
 }
 
-/// Callgrind counts between this function's beginning and its end, and knows it by its name.
+/// Function by which callgrind starts and stops counting. Callgrind finds it by its name.
 #[inline(never)]
 fn steadfast_guard_counted<T>(work: impl FnOnce() -> T) -> T {
     black_box(work())

@@ -1,6 +1,7 @@
-//! The pods that are read: four as the bench generates them (`bench/go`), 8.9 KB of JSON or 6.2 KB of protobuf each, and 37 %
-//! of the JSON `managedFields`. They are from before its deployments were in one namespace each, so that figures stay
-//! comparable.
+//! Sample pods: four pods of the bench's generator (`bench/go`).
+//!
+//! A pod has 8.9 KB of JSON or 6.2 KB of protobuf; `managedFields` are 37 % of the JSON. The pods predate the
+//! generator's deployments in separate namespaces, so that the figures stay comparable.
 
 mod message;
 
@@ -9,20 +10,20 @@ use steadfast_core::decode::Encoding;
 use steadfast_core::frame::Item;
 use steadfast_core::protobuf::MessageId;
 
-/// As the bench's generator writes them: before each its length and the places of its version and of the time at which it
-/// was sent, 32 bits each.
+/// Pods in the format of the bench's generator. Each pod follows its length and the offsets of its version and of its
+/// sending time, 32 bits each.
 const JSON: &[u8] = include_bytes!("../sample/pods.json");
 
-/// The same pods.
+/// Pods in protobuf, equal to [`JSON`].
 const PROTOBUF: &[u8] = include_bytes!("../sample/pods.protobuf");
 
-/// The digits of a version.
+/// Number of digits of a version.
 const VERSION_DIGITS: usize = 10;
 
-/// One pod as a server would send it.
+/// A pod as a server would send it.
 struct Record {
     bytes: &'static [u8],
-    /// Where its version is.
+    /// Offset of the version.
     version: usize,
 }
 
@@ -38,7 +39,7 @@ fn records(mut rest: &'static [u8]) -> Vec<Record> {
     records
 }
 
-/// The text of pod number `index`, which is of the versions after those of the pods before it.
+/// Returns the text of pod number `index`. Versions increase with the number.
 fn pod(records: &[Record], index: usize) -> Vec<u8> {
     let record = &records[index % records.len()];
     let mut text = record.bytes.to_vec();
@@ -46,12 +47,12 @@ fn pod(records: &[Record], index: usize) -> Vec<u8> {
     text
 }
 
-/// The version of pod number `index`.
+/// Returns the version of pod number `index`.
 pub(crate) fn version(index: usize) -> String {
     format!("{:0VERSION_DIGITS$}", 1_000_000_000 + index)
 }
 
-/// Pods as the items of a list are encoded.
+/// Returns pods in the encoding of list items.
 fn texts(encoding: Encoding, count: usize) -> impl Iterator<Item = Vec<u8>> {
     let records = records(match encoding {
         Encoding::Json => JSON,
@@ -60,7 +61,7 @@ fn texts(encoding: Encoding, count: usize) -> impl Iterator<Item = Vec<u8>> {
     (0..count).map(move |index| pod(&records, index))
 }
 
-/// Items of a list, of which nothing was found out yet.
+/// Returns items of a list, without any results of the framing.
 pub(crate) fn items(encoding: Encoding, count: usize) -> Vec<Item> {
     let message = MessageId::of_kind("v1", "Pod").expect("a built-in kind");
     let item = |text: Vec<u8>| match encoding {
@@ -70,7 +71,7 @@ pub(crate) fn items(encoding: Encoding, count: usize) -> Vec<Item> {
     texts(encoding, count).map(item).collect()
 }
 
-/// A whole list.
+/// Returns a whole list.
 pub(crate) fn list(encoding: Encoding, count: usize) -> Bytes {
     let items: Vec<Vec<u8>> = texts(encoding, count).collect();
     let version = version(0);
@@ -86,7 +87,7 @@ pub(crate) fn list(encoding: Encoding, count: usize) -> Bytes {
     text.into()
 }
 
-/// Events of a watch, each with what parts it from the next.
+/// Returns events of a watch, each with its delimiter.
 pub(crate) fn events(encoding: Encoding, count: usize) -> Vec<Bytes> {
     let event = |text: Vec<u8>| match encoding {
         Encoding::Json => {
@@ -98,7 +99,7 @@ pub(crate) fn events(encoding: Encoding, count: usize) -> Vec<Bytes> {
     texts(encoding, count).map(event).collect()
 }
 
-/// How many different pods there are.
+/// Returns the number of different pods.
 pub(crate) fn pods() -> usize {
     records(JSON).len()
 }

@@ -1,4 +1,4 @@
-//! The stages that are measured, by name.
+//! Measured stages, by name.
 
 mod queue;
 mod reading;
@@ -11,26 +11,26 @@ use steadfast_core::decode::Encoding::{Json, Protobuf};
 use crate::figures::{Told, processor};
 use crate::meter::Meter;
 
-/// One of the steps that each object or event takes.
+/// Processing step of each object or event.
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
-    /// Takes so many objects or events, and checks what became of them.
+    /// Processes this number of objects or events, and checks the result.
     take: fn(&mut Meter, usize),
-    /// How many are counted.
+    /// Number of counted objects or events.
     units: usize,
 }
 
-/// How many are taken beforehand, so that what is done once in a process is not counted.
-const BEFOREHAND: usize = 8;
+/// Number of objects or events processed before counting starts, so that work done once per process is not counted.
+const WARMUP_UNITS: usize = 8;
 
 impl Stage {
     const fn new(name: &'static str, units: usize, take: fn(&mut Meter, usize)) -> Self {
         Self { name, take, units }
     }
 
-    /// Runs it, and says what it has counted itself.
+    /// Runs the stage and returns its own counts.
     pub(crate) fn run(&self) -> Told {
-        (self.take)(&mut Meter::off(), BEFOREHAND);
+        (self.take)(&mut Meter::off(), WARMUP_UNITS);
         let mut meter = Meter::on();
         (self.take)(&mut meter, self.units);
         let Meter { allocations, bytes, .. } = meter;
@@ -38,7 +38,7 @@ impl Stage {
     }
 }
 
-/// All of them. As many objects as make what is rare, as a leaf that splits, count by its share.
+/// All stages. Each processes enough objects for rare work, such as the split of a leaf, to count in proportion.
 pub(crate) const STAGES: &[Stage] = &[
     Stage::new("json/list/frame", 200, |meter, count| reading::frame_list(meter, Json, count)),
     Stage::new("json/list/frame and scan", 200, |meter, count| reading::read_list(meter, Json, count)),
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stage_takes_what_it_is_given() {
+    fn each_stage_processes_its_input() {
         for stage in STAGES {
-            (stage.take)(&mut Meter::off(), BEFOREHAND);
+            (stage.take)(&mut Meter::off(), WARMUP_UNITS);
         }
     }
 

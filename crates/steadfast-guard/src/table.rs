@@ -1,4 +1,4 @@
-//! Two measurements of all stages beside each other, for people.
+//! Table that compares two measurements of all stages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::baseline::{Baseline, TOLERANCE_OF_ALLOCATIONS, Verdict, tolerance};
 use crate::figures::{Figures, Machine};
 
-/// A row a stage, and what is to be done.
+/// Returns a table with a row per stage, and the action to take.
 pub(crate) fn comparison(then: &Baseline, now: &Baseline, verdicts: &BTreeMap<String, Verdict>) -> String {
     let mut text = String::from(
         "| for one object or event | instructions | before | ratio | allocations | before | bytes | before | |\n\
@@ -36,13 +36,15 @@ pub(crate) fn comparison(then: &Baseline, now: &Baseline, verdicts: &BTreeMap<St
     let any = |wanted| verdicts.values().any(|verdict| *verdict == wanted);
     if any(Verdict::Worse) {
         text.push_str(
-            "A stage costs more than is written down. Find out why; where the price is worth it, write it down and say \
-             so in the commit:\n",
+            "A stage costs more than its baseline. Find the cause. If the cost is justified, renew the baseline and \
+             explain the increase in the commit:\n",
         );
     } else if any(Verdict::Better) {
-        text.push_str("A stage costs less than is written down. Write that down, so that it stays so:\n");
+        text.push_str(
+            "A stage costs less than its baseline. Renew the baseline, so that a later increase is detected:\n",
+        );
     } else if any(Verdict::Unknown) {
-        text.push_str("A stage is new or gone. Write that down:\n");
+        text.push_str("A stage was added or removed. Renew the baseline:\n");
     } else {
         return text;
     }
@@ -50,7 +52,7 @@ pub(crate) fn comparison(then: &Baseline, now: &Baseline, verdicts: &BTreeMap<St
     text
 }
 
-/// What the numbers before and after were made on, and how far they may be apart because of that.
+/// Describes both machines and the tolerances between them.
 fn setting(then: &Machine, now: &Machine) -> String {
     let Machine { compiler, libc, processor } = now;
     let mut text = format!("\n{compiler}; {libc}; {processor}. ");
@@ -61,7 +63,7 @@ fn setting(then: &Machine, now: &Machine) -> String {
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let _ = match tolerance(then, now) {
         Some(tolerance) => write!(text, "Instructions may be {} more", percent(tolerance)),
-        None => write!(text, "Instructions are NOT compared, for the processor is another one"),
+        None => write!(text, "Instructions are NOT compared, because the processors differ"),
     };
     let _ = writeln!(text, ", allocations and bytes {}.", percent(TOLERANCE_OF_ALLOCATIONS));
     text

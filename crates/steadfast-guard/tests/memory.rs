@@ -1,6 +1,6 @@
-//! What the library says that its objects take up, beside what an allocator counts.
+//! Comparison of the library's memory accounting with an allocator.
 //!
-//! One test in a process of its own: the allocator counts for all threads.
+//! The only test of its process, since the allocator counts for all threads.
 
 use std::alloc::System;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use steadfast_core::{Lazy, Weighed};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// By what part the two may differ.
+/// Tolerated relative difference.
 const TOLERANCE: f64 = 0.1;
 
-/// The records of a file as the bench's generator writes it.
+/// Splits a file of the bench's generator into records.
 fn records(mut rest: &'static [u8]) -> Vec<Bytes> {
     let mut records = Vec::new();
     while let Some((header, tail)) = rest.split_first_chunk::<12>() {
@@ -44,7 +44,7 @@ fn pods(encoding: Encoding) -> Vec<Item> {
     }
 }
 
-/// What a server sends of pods to whoever asks for metadata only.
+/// Returns the metadata of pods, as a server sends it for a metadata-only request.
 fn metadata_of_pods() -> Vec<Item> {
     let metadata = |pod: Bytes| {
         let pod: Value = serde_json::from_slice(&pod).expect("a pod");
@@ -69,7 +69,7 @@ fn secrets() -> Vec<Item> {
     (1..40).map(secret).collect()
 }
 
-/// Custom resources with lists of all lengths in them.
+/// Returns custom resources with lists of all lengths.
 fn lists() -> Vec<Item> {
     let list = |number: usize| {
         let object = json!({
@@ -82,48 +82,54 @@ fn lists() -> Vec<Item> {
     (1..40).map(list).collect()
 }
 
-/// The bytes that objects of the form `K` are said to take up, and those that the allocator has counted.
-fn told_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f64) {
+/// Returns the accounted bytes of objects of the form `K`, and the allocator's count.
+fn accounted_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f64) {
     let raw: Vec<RawObject> = items.iter().map(|item| list_item(encoding, item, None).expect("an object")).collect();
     let mut decoder = Decoder::default();
-    // What all objects share, and the buffer.
-    let first = decoder.weighed::<K>(&raw[0]).expect("it fits");
+    // Allocates the data that all objects share, and the buffer.
+    let first = decoder.weighed::<K>(&raw[0]).expect("an object within the limits");
     let mut kept: Vec<Arc<K>> = Vec::with_capacity(raw.len());
-    let mut told = 0;
+    let mut accounted = 0;
     let region = Region::new(ALLOCATOR);
     for raw in &raw {
-        let (object, beyond) = decoder.weighed::<K>(raw).expect("it fits");
+        let (object, beyond) = decoder.weighed::<K>(raw).expect("an object within the limits");
         let Weighed { object, bytes } = Weighed::new(object, beyond);
-        told += bytes;
+        accounted += bytes;
         kept.push(object);
     }
     let change = region.change();
     let counted = change.bytes_allocated as f64 - change.bytes_deallocated as f64;
     drop((first, kept));
-    (told as f64, counted)
+    (accounted as f64, counted)
 }
 
 #[test]
-fn what_an_object_is_said_to_take_up_is_what_an_allocator_counts() {
+fn accounted_bytes_match_the_allocator() {
     let both = [Encoding::Json, Encoding::Protobuf];
     let mut found = Vec::new();
     for encoding in both {
-        found.push((format!("pods, {encoding:?}"), told_and_counted::<Pod>(encoding, &pods(encoding))));
-        found.push((format!("lazy pods, {encoding:?}"), told_and_counted::<Lazy<Pod>>(encoding, &pods(encoding))));
+        found.push((format!("pods, {encoding:?}"), accounted_and_counted::<Pod>(encoding, &pods(encoding))));
+        found.push((format!("lazy pods, {encoding:?}"), accounted_and_counted::<Lazy<Pod>>(encoding, &pods(encoding))));
         found.push((
             format!("dynamic pods, {encoding:?}"),
-            told_and_counted::<DynamicObject>(encoding, &pods(encoding)),
+            accounted_and_counted::<DynamicObject>(encoding, &pods(encoding)),
         ));
     }
-    let metadata = told_and_counted::<PartialObjectMeta<Pod>>(Encoding::Json, &metadata_of_pods());
+    let metadata = accounted_and_counted::<PartialObjectMeta<Pod>>(Encoding::Json, &metadata_of_pods());
     found.push(("metadata of pods".to_owned(), metadata));
-    found.push(("secrets".to_owned(), told_and_counted::<Secret>(Encoding::Json, &secrets())));
-    found.push(("lists".to_owned(), told_and_counted::<DynamicObject>(Encoding::Json, &lists())));
-    found.push(("dynamic secrets".to_owned(), told_and_counted::<DynamicObject>(Encoding::Json, &secrets())));
-    for (what, (told, counted)) in &found {
-        println!("{what}: {told} bytes are told, {counted} counted, {:+.1} %", (told / counted - 1.0) * 100.0);
+    found.push(("secrets".to_owned(), accounted_and_counted::<Secret>(Encoding::Json, &secrets())));
+    found.push(("lists".to_owned(), accounted_and_counted::<DynamicObject>(Encoding::Json, &lists())));
+    found.push(("dynamic secrets".to_owned(), accounted_and_counted::<DynamicObject>(Encoding::Json, &secrets())));
+    for (what, (accounted, counted)) in &found {
+        println!(
+            "{what}: {accounted} bytes accounted, {counted} counted, {:+.1} %",
+            (accounted / counted - 1.0) * 100.0
+        );
     }
-    for (what, (told, counted)) in found {
-        assert!((told / counted - 1.0).abs() <= TOLERANCE, "{what}: {told} bytes are told, and {counted} counted");
+    for (what, (accounted, counted)) in found {
+        assert!(
+            (accounted / counted - 1.0).abs() <= TOLERANCE,
+            "{what}: {accounted} bytes accounted, {counted} counted"
+        );
     }
 }

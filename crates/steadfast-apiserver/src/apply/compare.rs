@@ -1,4 +1,4 @@
-//! What differs between two objects of a type.
+//! Comparison of two objects of a type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::path::Step;
 use super::set::Set;
 use super::types::{Fields, List, Merging, Shape, Type};
 
-/// The fields that were added, changed and removed.
+/// Added, changed and removed fields.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Difference {
     pub(super) added: Set,
@@ -18,14 +18,14 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// From one object to another.
+    /// Compares two objects.
     pub(super) fn between(of: &Type, old: &Value, new: &Value) -> Self {
         let mut difference = Self::default();
         difference.walk(of, Some(old), Some(new), &mut Vec::new());
         difference
     }
 
-    /// Without what a write cannot change, and what lies below it.
+    /// Removes the ignored fields, and the fields below them: the write cannot change them.
     pub(super) fn without(self, ignored: &Set) -> Self {
         Self {
             added: self.added.recursive_difference(ignored),
@@ -34,7 +34,7 @@ impl Difference {
         }
     }
 
-    /// What somebody who manages these fields no longer does: what is changed or gone.
+    /// Returns the managed fields that a manager loses: the changed and the removed ones.
     pub(super) fn lost_by(&self, fields: &Set) -> Set {
         let changed = fields.intersection(&self.modified.union(&self.added));
         changed.union(&fields.intersection(&self.removed))
@@ -61,7 +61,7 @@ impl Difference {
         }
     }
 
-    /// True where it was dealt with as one value.
+    /// Returns true if the value was compared as a whole.
     fn handle(&mut self, shape: &Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) -> bool {
         match shape {
             Shape::Map(map) => {
@@ -131,7 +131,7 @@ impl Difference {
                         self.modified.insert(path);
                     }
                 }
-                // What was there several times is taken as a whole.
+                // Items with duplicate keys are compared as a whole.
                 (2.., _) => {
                     if let Some(item) = after.first() {
                         self.walk(&list.item, None, Some(item), path);
@@ -150,7 +150,7 @@ impl Difference {
     }
 }
 
-/// Whether two values are one to who manages fields: numbers are by their value, `2` is `2.0`.
+/// Returns whether two values are equal for field management. Numbers are compared by value: `2` equals `2.0`.
 fn is_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) if one.is_f64() || other.is_f64() => one.as_f64() == other.as_f64(),

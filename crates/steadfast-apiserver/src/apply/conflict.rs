@@ -1,4 +1,4 @@
-//! Conflicts, in the words of the real server.
+//! Conflicts, with the messages of a real server.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::path::path_text;
 use super::update::Conflicts;
 use crate::status::Status;
 
-/// `409`: fields that others manage would change.
+/// Creates the `409` status for fields of other managers that the apply would change.
 pub(super) fn status(conflicts: &Conflicts) -> Status {
     let each: Vec<(String, Vec<String>)> = conflicts
         .iter()

@@ -1,4 +1,4 @@
-//! The types of custom resources, from the schemas in their definitions.
+//! Types of custom resources, from the schemas in their definitions.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::types::{Atom, Field, Fields, List, Merging, Scalar, Type};
 
-/// The type of the metadata of every object.
+/// Name of the type of object metadata.
 pub(super) const OBJECT_META: &str = "meta.v1.ObjectMeta";
 
 impl Type {
-    /// The type of a version's objects; without a schema nothing is known.
+    /// Creates the type of a version's objects; a deduced type if the version has no schema.
     pub(crate) fn of_schema(schema: Option<&Value>) -> Self {
         let Some(schema) = schema.filter(|schema| schema.is_object()) else { return Self::Deduced };
         let mut schema = schema.clone();
@@ -21,7 +21,7 @@ impl Type {
     }
 }
 
-/// The type with kind, version and metadata, which every object has.
+/// Adds the fields of every object to a type: kind, version and metadata.
 fn with_identity(atom: &Atom) -> Type {
     let mut atom = atom.clone();
     let map = atom.map.get_or_insert_default();
@@ -32,7 +32,7 @@ fn with_identity(atom: &Atom) -> Type {
     Type::Inline(Arc::new(atom))
 }
 
-/// `preserving` tells that this, or something above it, keeps fields that its schema does not have.
+/// Creates the type of a schema. `preserving` is true if the schema or a parent keeps unknown fields.
 fn of(schema: &Value, preserving: bool) -> Type {
     let atom = atom(schema, preserving);
     if schema["x-kubernetes-embedded-resource"] == json!(true) {

@@ -1,4 +1,4 @@
-//! The fields that an object has, and an object without some of its fields.
+//! Field sets of objects, and removal of fields from objects.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::path::Step;
 use super::set::Set;
 use super::types::{Field, Fields, Merging, Shape, Type};
 
-/// The fields that an object has.
+/// Returns the set of an object's fields.
 pub(super) fn field_set(of: &Type, object: &Value) -> Set {
     let mut set = Set::default();
     walk(of, object, &mut Vec::new(), &mut set);
@@ -50,7 +50,7 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
     }
 }
 
-/// The set with every field that something below it is in the set: the fields of structs are not tracked themselves.
+/// Adds the parents of all fields in the set. Structs themselves are not tracked.
 pub(super) fn with_parents(of: &Type, set: &Set) -> Set {
     let atom = of.atom();
     set.rebuilt(&|step, member, below| match (step, &atom.map, &atom.list) {
@@ -63,7 +63,7 @@ pub(super) fn with_parents(of: &Type, set: &Set) -> Set {
     })
 }
 
-/// The object without the fields of a set, and without what is empty for that; `None` where nothing is left.
+/// Removes a set of fields, and the values that become empty. Returns `None` if nothing remains.
 pub(super) fn without(of: &Type, value: &Value, gone: &Set) -> Option<Value> {
     match of.atom().shape(Some(value)) {
         Shape::Scalar(_) => Some(value.clone()),
@@ -100,13 +100,14 @@ fn without_fields(map: &Fields, fields: &Map<String, Value>, gone: &Set) -> Opti
     (!kept.is_empty()).then_some(Value::Object(kept))
 }
 
-/// The object as the typed structs of the real server have it: what is always there is, and what is empty is not.
+/// Converts an object to the form of the real server's typed structs: with fields that are always present, without
+/// empty fields.
 pub(super) fn as_struct(of: &Type, value: &Value) -> Value {
     structured(of, value, true)
 }
 
-/// The object as a real server would store it: without what is null, and without empty lists and maps that its structs
-/// leave out.
+/// Converts an object to the form that a real server stores: without null values, and without the empty lists and maps
+/// that its structs omit.
 pub(super) fn trimmed(of: &Type, value: &Value) -> Value {
     structured(of, value, false)
 }
@@ -135,7 +136,7 @@ fn structured(of: &Type, value: &Value, fill: bool) -> Value {
     }
 }
 
-/// Structs leave out what is null, and lists and maps that are empty, but not other structs.
+/// Returns whether structs omit the value: null, and empty lists and maps, but not other structs.
 fn is_left_out(field: &Field, value: &Value) -> bool {
     let is_map = || {
         let others = field.of.atom().map.as_ref().and_then(|map| map.others.as_ref());

@@ -1,11 +1,11 @@
-//! What tells the items of a list apart.
+//! Identity of list items.
 
 use serde_json::Value;
 
 use super::path::Step;
 use super::types::{List, Merging};
 
-/// The step to an item of a list that is merged; says why where there is none.
+/// Returns the path step of an item in a merged list. The error is the real server's message.
 pub(super) fn step_of(list: &List, item: &Value) -> Result<Step, String> {
     match &list.merging {
         Merging::Atomic => Err("invalid indexing of non-associative list".to_owned()),
@@ -40,12 +40,12 @@ fn by_keys(list: &List, keys: &[String], item: &Value) -> Result<Step, String> {
     Ok(Step::Key(found))
 }
 
-/// The items of a list with their steps; those that have none are left out.
+/// Returns the items of a list with their path steps. Items without a step are omitted.
 pub(super) fn steps<'a>(list: &List, items: &'a [Value]) -> Vec<(Step, &'a Value)> {
     items.iter().filter_map(|item| Some((step_of(list, item).ok()?, item))).collect()
 }
 
-/// The items of a value that is a list, none where it is something else.
+/// Returns the items of a list; none for other values.
 pub(super) fn items_of(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who manages which fields.
+//! Managers of fields: `metadata.managedFields`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::set::Set;
 
-/// How a manager came to its fields.
+/// Operation by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     Apply,
@@ -23,12 +23,12 @@ impl Operation {
     }
 }
 
-/// What makes a manager one and the same. Who applies is the same in every version.
+/// Identity of a manager. A manager that applies is the same in every version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Manager {
     pub(super) name: String,
     pub(super) operation: Operation,
-    /// Empty for those who apply.
+    /// Version of the fields; empty for managers that apply.
     api_version: String,
     subresource: String,
 }
@@ -44,7 +44,7 @@ impl Manager {
         }
     }
 
-    /// The manager as conflicts name it.
+    /// Returns the manager's name for conflict messages.
     pub(super) fn told(&self) -> String {
         let subresource = match self.subresource.as_str() {
             "" => String::new(),
@@ -58,7 +58,7 @@ impl Manager {
     }
 }
 
-/// What a manager manages.
+/// Fields of a manager.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Managed {
     pub(super) fields: Set,
@@ -71,7 +71,7 @@ pub(super) struct Managed {
 pub(super) struct Managers(pub(super) BTreeMap<Manager, Managed>);
 
 impl Managers {
-    /// Reads `managedFields`; `None` where an entry is none.
+    /// Parses `managedFields`. Returns `None` if an entry is invalid.
     pub(super) fn decode(entries: Option<&Value>) -> Option<Self> {
         let entries = entries.and_then(Value::as_array).into_iter().flatten();
         let mut managers = BTreeMap::new();
@@ -97,7 +97,8 @@ impl Managers {
         Some(Self(managers))
     }
 
-    /// Whether these ask for the managers to be forgotten: one empty entry or, where nobody drops it, an empty list.
+    /// Returns whether the entries request a reset of the managers: a single empty entry or, for built-in kinds, an
+    /// empty list. The server drops the empty list of a custom resource.
     pub(super) fn are_reset_by(entries: Option<&Value>, custom: bool) -> bool {
         let entries = entries.and_then(Value::as_array);
         entries.is_some_and(|entries| match entries.as_slice() {
@@ -107,7 +108,8 @@ impl Managers {
         })
     }
 
-    /// `managedFields`: those who apply first, then by time; `None` where there is no manager.
+    /// Encodes `managedFields`: first the managers that apply, then the others by time. Returns `None` if there are no
+    /// managers.
     pub(super) fn encode(&self) -> Option<Value> {
         let mut entries: Vec<(&Manager, &Managed)> = self.0.iter().collect();
         entries.sort_by_cached_key(|(manager, managed)| {
@@ -118,7 +120,7 @@ impl Managers {
         (!encoded.is_empty()).then_some(Value::Array(encoded))
     }
 
-    /// Merges the oldest of more than ten managers that do not apply into one of each version.
+    /// Limits the managers that update to ten. The oldest managers beyond the limit are merged into one per version.
     pub(super) fn cap(&mut self) {
         const MOST: usize = 10;
         let updaters = self.0.iter().filter(|(manager, _)| manager.operation == Operation::Update);

@@ -1,4 +1,4 @@
-//! Merging what is applied into what is there.
+//! Merge of an applied object into the live one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::items::{items_of, steps};
 use super::path::Step;
 use super::types::{List, Merging, Shape, Type};
 
-/// The object with what is applied; `None` where neither is there, or nothing is left.
+/// Merges the applied object into the live one. Returns `None` if both are absent, or if nothing remains.
 pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let atom = of.atom();
     let Some(applied_value) = applied else { return live.cloned() };
@@ -45,13 +45,13 @@ pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -
     }
 }
 
-/// The order of what is applied holds; what only the live list has stays where it was among its neighbours.
+/// Merges list items in the order of the applied list. Items of the live list alone stay among their neighbours.
 fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let (live, applied) = (steps(list, live), steps(list, applied));
     let known: BTreeMap<&Step, usize> = applied.iter().enumerate().map(|(place, (step, _))| (step, place)).collect();
     let mut before: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
     for (step, item) in &live {
-        // Of an item that is there several times, none is merged with.
+        // An item with a duplicate key is not merged.
         before.entry(step).and_modify(|found| *found = None).or_insert(Some(item));
     }
     let mut shared = applied.iter().map(|(step, _)| step).filter(|step| before.contains_key(step)).peekable();

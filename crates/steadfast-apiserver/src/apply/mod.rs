@@ -1,7 +1,7 @@
-//! Server-side apply: who manages which field of an object, and what becomes of the object by that.
+//! Server-side apply: management of fields, and the objects that result from applying.
 //!
-//! Objects are compared and merged by their [`Type`]s. Nothing here knows of the history: a write hands in the object as
-//! it is and as it shall be, and gets `metadata.managedFields` for it.
+//! Objects are compared and merged by their [`Type`]s. The module is independent of the history. A write passes the
+//! live and the new object, and receives the new `metadata.managedFields`.
 
 mod compare;
 mod conflict;
@@ -36,34 +36,34 @@ use update::{Unconvertible, Write};
 pub(crate) use types::Type;
 pub(crate) use yaml::{flaw, parse};
 
-/// The name under which `kubectl apply --server-side` applies.
+/// Field manager of `kubectl apply --server-side`.
 const KUBECTL: &str = "kubectl";
-/// Where the managers stand.
+/// Path of the managers.
 pub(crate) const MANAGED_FIELDS: &str = "/metadata/managedFields";
-/// Where `kubectl apply` keeps what it sent.
+/// Annotation in which `kubectl apply` stores the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// One write of one object whose fields are managed.
+/// Field management of one write to one object.
 pub(crate) struct Tracking<'a> {
     pub(crate) resource: &'a ServedResource,
     pub(crate) part: Part,
-    /// The version that the write is in.
+    /// Version of the write.
     pub(crate) version: &'a str,
     pub(crate) manager: &'a FieldManager,
-    /// As timestamps have it.
+    /// Current time as a timestamp.
     pub(crate) now: &'a str,
 }
 
 impl<'a> Tracking<'a> {
-    /// The tracking of a write; `None` where nobody manages what it writes.
+    /// Creates the tracking of a write; `None` if the part of the object has no managers.
     pub(crate) fn of(target: &'a WriteTarget, now: &'a str) -> Option<Self> {
         let manager = target.asked.manager.as_ref()?;
         Some(Self { resource: &target.resource, part: target.part, version: target.version(), manager, now })
     }
 
-    /// Gives a new object its managers.
+    /// Sets the managers of a new object.
     ///
-    /// `status` is what came with a status that nobody can create.
+    /// `status` is the status of the request, which a creation drops.
     pub(crate) fn create(&self, status: Option<Value>, object: &mut Value) {
         let given = object.pointer(MANAGED_FIELDS);
         let mut managers = Managers::decode(given).unwrap_or_default();
@@ -75,12 +75,12 @@ impl<'a> Tracking<'a> {
         metadata::set(object, "managedFields", managers.encode());
     }
 
-    /// Gives a changed object its managers; `given` are those that came with the request, and `sent` is the object as it
-    /// was before what the write cannot change was put back.
+    /// Sets the managers of a changed object.
     ///
-    /// Where nothing but times would change, the old ones stay.
+    /// `given` are the managers in the request. `sent` is the object of the request, before the fields that the write
+    /// cannot change were restored. If only times would change, the old managers remain.
     pub(crate) fn update(&self, live: &Value, given: Option<&Value>, sent: Option<&Value>, object: &mut Value) {
-        // What is stored as it was given directly stays so while nothing changes.
+        // Objects written directly keep their managers while nothing changes.
         if *object != *live {
             self.trim(object);
         }
@@ -109,7 +109,7 @@ impl<'a> Tracking<'a> {
         }
     }
 
-    /// The object that an apply makes, with its managers.
+    /// Applies an object. Returns the merged object with its managers.
     pub(crate) fn apply(&self, live: Option<&Value>, applied: &Value) -> Result<Value, Status> {
         self.check(applied)?;
         let of = self.types();
@@ -135,7 +135,7 @@ impl<'a> Tracking<'a> {
         };
         if managers.0.is_empty() && live.is_some() {
             let manager = Manager::before_first_apply(&api_version, self.subresource());
-            // There is no manager yet, of whatever version.
+            // The object has no managers yet, in any version.
             let write = Write { manager, ..write(Operation::Update) };
             let _ = write.update(&self.seen(&nothing), &plain, &mut managers, &|_| None);
         }
@@ -164,7 +164,8 @@ impl<'a> Tracking<'a> {
         Ok(object)
     }
 
-    /// What `kubectl apply` has set before, `kubectl apply --server-side` may take over: leaves the other conflicts.
+    /// Removes the conflicts with fields of `kubectl apply`, which `kubectl apply --server-side` may take over. Returns
+    /// the remaining conflicts.
     fn not_taken_over(&self, of: &Type, live: &Value, mut conflicts: update::Conflicts) -> update::Conflicts {
         let last = serde_json::from_str::<Value>(metadata::annotation(live, LAST_APPLIED)).ok();
         let Some(last) = last.filter(|_| self.manager.name == KUBECTL) else { return conflicts };
@@ -190,7 +191,7 @@ impl<'a> Tracking<'a> {
         };
         let (live, object) = (bare(live), bare(object));
         let of = self.types();
-        // What does not fit its type is not compared: nobody gains or loses a field by it.
+        // Values that do not match their type are not compared: no manager gains or loses a field.
         if self.resource.custom && !(validate::fits(&of, &live) && validate::fits(&of, &object)) {
             return;
         }
@@ -198,7 +199,7 @@ impl<'a> Tracking<'a> {
         let write = Write {
             of: &of,
             ignored: &ignored,
-            // The real server knows what it resets in the version of the request alone.
+            // The real server applies its reset fields only to the version of the request.
             ignored_elsewhere: if self.part == Part::Status { &ignored } else { &none },
             manager: Manager::new(&self.manager.name, Operation::Update, &self.api_version(), self.subresource()),
             api_version: &self.api_version(),
@@ -213,7 +214,7 @@ impl<'a> Tracking<'a> {
         }
     }
 
-    /// Managers; those of versions that there are no longer are forgotten.
+    /// Parses managers. Drops managers of versions that are no longer served.
     fn managers(&self, entries: Option<&Value>) -> Managers {
         let mut managers = Managers::decode(entries).unwrap_or_default();
         managers.0.retain(|_, managed| {
@@ -234,12 +235,13 @@ impl<'a> Tracking<'a> {
         self.resource.merged_by(self.version)
     }
 
-    /// An object as it is compared: of a built-in kind, as the real server's struct of it.
+    /// Returns the form of an object for comparisons. Objects of built-in kinds take the form of the real server's
+    /// structs.
     fn seen(&self, object: &Value) -> Value {
         if self.resource.custom { object.clone() } else { fields::as_struct(&self.types(), object) }
     }
 
-    /// Leaves out what a real server would not store.
+    /// Removes fields that a real server would not store.
     pub(crate) fn trim(&self, object: &mut Value) {
         if !self.resource.custom {
             *object = fields::trimmed(&self.types(), object);
@@ -264,14 +266,14 @@ impl<'a> Tracking<'a> {
     }
 }
 
-/// `group/version, Kind=kind`.
+/// Returns `group/version, Kind=kind`.
 pub(crate) fn kind_of(object: &Value) -> String {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     format!("{group}/{version}, Kind={}", text("kind"))
 }
 
-/// `namespace/name`.
+/// Returns `namespace/name`.
 pub(crate) fn place_of(object: &Value) -> String {
     format!("{}/{}", metadata::text(object, "namespace"), metadata::text(object, "name"))
 }

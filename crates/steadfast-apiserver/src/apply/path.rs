@@ -1,20 +1,20 @@
-//! Paths to fields: names, the keys of list items, the values of sets.
+//! Paths to fields: names, keys of list items, and values of sets.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Write};
 
 use serde_json::{Map, Value};
 
-/// One step of a path.
+/// Step of a path.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     /// A field of a struct or a key of a map.
     Field(String),
-    /// An item of a list, by its keys; they are sorted.
+    /// An item of a list by its keys, in sorted order.
     Key(Vec<(String, Value)>),
     /// A plain value of a set.
     Value(Value),
-    /// A place in a list.
+    /// An index of a list.
     Index(i64),
 }
 
@@ -23,7 +23,7 @@ impl Step {
         Self::Field(name.to_owned())
     }
 
-    /// The step as `FieldsV1` writes it.
+    /// Encodes the step for `FieldsV1`.
     pub(super) fn encode(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -36,7 +36,7 @@ impl Step {
         }
     }
 
-    /// Reads what [`encode`](Self::encode) writes.
+    /// Parses the encoding of [`encode`](Self::encode).
     pub(super) fn decode(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once(':')?;
         match kind {
@@ -110,13 +110,13 @@ impl PartialEq for Step {
 
 impl Eq for Step {}
 
-/// Compact JSON with the letters escaped that HTML gives a meaning, as the library of a real server writes keys.
+/// Encodes compact JSON with escaped HTML characters, like the library of a real server.
 fn escaped(value: &Value) -> String {
     let mut escaped = String::new();
     for letter in value.to_string().chars() {
         match letter {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                // A String takes all that is written to it.
+                // Writing to a String cannot fail.
                 let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
             }
             letter => escaped.push(letter),
@@ -125,7 +125,7 @@ fn escaped(value: &Value) -> String {
     escaped
 }
 
-/// Numbers before texts before booleans before the rest; numbers by their size.
+/// Orders numbers before strings before booleans before other values, and numbers by value.
 fn compare_values(one: &Value, other: &Value) -> Ordering {
     let rank = |value: &Value| match value {
         Value::Number(_) => 0,
@@ -149,7 +149,7 @@ fn compare_values(one: &Value, other: &Value) -> Ordering {
     }
 }
 
-/// A path as errors show it: `.spec.containers[name="main"].image`.
+/// Formats a path for errors: `.spec.containers[name="main"].image`.
 pub(super) fn path_text(path: &[Step]) -> String {
     path.iter().map(Step::to_string).collect()
 }
@@ -161,7 +161,7 @@ mod tests {
     use super::Step;
 
     #[test]
-    fn keys_are_escaped_like_html_and_read_again() {
+    fn html_escaped_keys_round_trip() {
         let step = Step::Key(vec![("name".to_owned(), json!("A<B&C"))]);
         assert_eq!(step.encode(), r#"k:{"name":"A\u003cB\u0026C"}"#);
         assert_eq!(Step::decode(&step.encode()), Some(step));

@@ -1,10 +1,10 @@
-//! What a write cannot change, whatever it says: the status by the object itself, the rest by its status.
+//! Fields that a write cannot change: the status in writes of the object, and the other fields in writes of the status.
 
 use super::set::Set;
 use crate::resources::ServedResource;
 use crate::storage::Part;
 
-/// The fields that a write of this part of an object leaves as they are.
+/// Returns the fields that a write to this part of an object keeps unchanged.
 pub(super) fn fields(resource: &ServedResource, version: &str, part: Part) -> Set {
     let name = (resource.name.group(), resource.name.resource());
     match part {

@@ -1,4 +1,4 @@
-//! Who manages the number of replicas after a write of `scale`, which shows nothing else of an object.
+//! Field management of writes to `scale`, which contains only the number of replicas.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use super::path::Step;
 use super::set::Set;
 
 impl Tracking<'_> {
-    /// Gives the number of replicas to who has scaled. Where nobody manages it, nobody comes to manage it by that; and
-    /// nobody knows when it was: so it is on a real server.
+    /// Transfers the number of replicas to the manager that scaled. As on a real server, a number without a manager
+    /// stays without one, and the entry has no time.
     pub(super) fn rescale(&self, live: &Value, object: &Value, managers: &mut Managers) {
         let replicas = |api_version: &str| {
             let version = api_version.rsplit('/').next().unwrap_or_default();
@@ -39,7 +39,7 @@ impl Tracking<'_> {
     }
 }
 
-/// The number of replicas; a scale leaves out that there are none.
+/// Returns the number of replicas. A scale omits the field if the number is absent.
 fn count<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     object.pointer(&path.replace('.', "/")).filter(|value| !value.is_null() && value.as_i64() != Some(0))
 }

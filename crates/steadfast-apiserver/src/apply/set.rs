@@ -1,4 +1,4 @@
-//! Sets of fields: who manages what is kept as these.
+//! Sets of fields, in which managers are stored.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::path::Step;
 
-/// A set of paths. A path may be in it, its children may be, or both.
+/// A set of paths. The set can contain a path, its children, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Set(BTreeMap<Step, Node>);
 
@@ -23,7 +23,7 @@ impl Node {
 }
 
 impl Set {
-    /// The set of paths that are written as field names.
+    /// Creates the set of paths of field names.
     pub(super) fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -37,7 +37,7 @@ impl Set {
         self.0.is_empty()
     }
 
-    /// Adds a path; the root itself is not tracked.
+    /// Adds a path. The root itself is not tracked.
     pub(super) fn insert(&mut self, path: &[Step]) {
         let Some((first, rest)) = path.split_first() else { return };
         let node = match self.0.get_mut(first) {
@@ -51,12 +51,12 @@ impl Set {
         }
     }
 
-    /// Whether a path of one step is in the set.
+    /// Returns whether the set contains a path of one step.
     pub(super) fn has(&self, step: &Step) -> bool {
         self.0.get(step).is_some_and(|node| node.member)
     }
 
-    /// What lies below a step.
+    /// Returns the set below a step.
     pub(super) fn below(&self, step: &Step) -> Option<&Self> {
         self.0.get(step).map(|node| &node.children).filter(|children| !children.is_empty())
     }
@@ -67,7 +67,7 @@ impl Set {
         union
     }
 
-    /// Adds what another set has.
+    /// Adds the paths of another set.
     pub(super) fn extend(&mut self, other: &Self) {
         for (step, node) in &other.0 {
             match self.0.get_mut(step) {
@@ -89,7 +89,7 @@ impl Set {
         })
     }
 
-    /// What is not in the other set; what lies below a path that goes stays.
+    /// Returns the paths that are not in the other set. Paths below a removed path remain.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.combine(other, |own, theirs| {
             Some(match theirs {
@@ -101,7 +101,7 @@ impl Set {
         })
     }
 
-    /// What is not in the other set, nor below anything that is in it.
+    /// Returns the paths that are neither in the other set nor below its paths.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.combine(other, |own, theirs| match theirs {
             None => Some(own.clone()),
@@ -120,8 +120,10 @@ impl Set {
         Self(nodes.collect())
     }
 
-    /// The set with every step changed by `deepen`: given the step, whether it is a member and what lies below, it returns
-    /// whether it shall be one, and the set below.
+    /// Returns the set with every step changed by `deepen`.
+    ///
+    /// `deepen` receives the step, its membership and the set below. It returns the new membership and the new set
+    /// below.
     pub(super) fn rebuilt(&self, deepen: &dyn Fn(&Step, bool, &Self) -> (bool, Self)) -> Self {
         let nodes = self.0.iter().map(|(step, node)| {
             let (member, children) = deepen(step, node.member, &node.children);
@@ -130,7 +132,7 @@ impl Set {
         Self(nodes.collect())
     }
 
-    /// All paths; those of a level before those below it.
+    /// Returns all paths, each level before the levels below.
     pub(super) fn paths(&self) -> Vec<Vec<Step>> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
@@ -148,7 +150,7 @@ impl Set {
         }
     }
 
-    /// `FieldsV1`.
+    /// Encodes the set as `FieldsV1`.
     pub(super) fn encode(&self) -> Value {
         Value::Object(self.encoded(false))
     }
@@ -164,7 +166,7 @@ impl Set {
         fields
     }
 
-    /// Reads `FieldsV1`; `None` where it is none.
+    /// Parses `FieldsV1`. Returns `None` if the value is invalid.
     pub(super) fn decode(fields: &Value) -> Option<Self> {
         let mut set = Self::default();
         for (key, value) in fields.as_object()? {

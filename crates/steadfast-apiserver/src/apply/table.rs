@@ -1,4 +1,4 @@
-//! The types of the built-in kinds as merging goes by them, made from the table of their fields.
+//! Types of the built-in kinds, derived from the table of their fields.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -22,11 +22,11 @@ static RAW: LazyLock<Atom> = LazyLock::new(|| Atom {
 
 static TYPES: LazyLock<Table> = LazyLock::new(Table::read);
 
-/// The types by name. The maps are only looked up, never walked.
+/// Types by name. The maps are only used for lookups, never iterated.
 #[derive(Debug, Default)]
 struct Table {
     types: HashMap<&'static str, Atom>,
-    /// The same types, each as one value.
+    /// Types by name, each as one atomic value.
     whole: HashMap<&'static str, Atom>,
 }
 
@@ -43,7 +43,7 @@ impl Table {
         let mut table = Self::default();
         for (name, of) in types::all() {
             let named = of.fields.iter().map(|field| (field.name.to_owned(), read(field))).collect();
-            // Nothing is known of what a type without fields holds.
+            // The content of a type without fields is unknown.
             let others = of.fields.is_empty().then_some(Type::Deduced);
             let map = Fields { named, others, atomic: of.is_atomic };
             let whole = Fields { atomic: true, ..map.clone() };
@@ -55,7 +55,7 @@ impl Table {
 }
 
 impl Type {
-    /// What a value of this type may be.
+    /// Returns the possible values of this type.
     pub(super) fn atom(&self) -> &Atom {
         match self {
             Self::Named(name) => TYPES.atom(name).unwrap_or(&NOTHING),
@@ -66,7 +66,7 @@ impl Type {
         }
     }
 
-    /// The type of a built-in kind; of one that is not in the table nothing is known.
+    /// Returns the type of a built-in kind; a deduced type for other kinds.
     pub(crate) fn of_builtin(api_version: &str, kind: &str) -> Self {
         types::of_kind(api_version, kind).map_or(Self::Deduced, Self::Named)
     }
@@ -89,7 +89,7 @@ fn read(field: &types::Field) -> Field {
             let zero = [json!(""), json!(0), json!(false)].contains(&default);
             (Some(default.clone()), zero.then_some(default))
         }
-        // Required lists, maps and pointers to structs are written as null where there are none.
+        // Absent required lists, maps and pointers to structs are written as null.
         None if field.required && (has_fields || !matches!(field.holds, Holds::One(_))) => (None, Some(Value::Null)),
         None => (None, None),
     };
@@ -118,7 +118,7 @@ fn map(of: Type, atomic: bool) -> Type {
     Type::Inline(Arc::new(Atom { map: Some(map), ..Atom::default() }))
 }
 
-/// How a list is merged: the older way to say so, that of strategic patches, counts where the newer one is missing.
+/// Returns the merge strategy of a list. The markers of strategic patches apply if the newer marker is missing.
 fn merging(field: &types::Field) -> Merging {
     if let Some(keys) = field.of_trait("map") {
         let mut keys: Vec<String> = keys.map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! Fields, their managers, and what applying makes of both.
+//! Fields, their managers, and results of applying.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::status::Status;
 use crate::storage::{FieldManager, Part};
 
 fn set(fields: &Value) -> Set {
-    Set::decode(fields).expect("these are fields")
+    Set::decode(fields).expect("a valid field set")
 }
 
 fn pod_type() -> Type {
@@ -32,7 +32,7 @@ fn manager(name: &str, force: bool) -> FieldManager {
     FieldManager { name: name.to_owned(), subresource: "", force }
 }
 
-/// What an apply makes of a config map, at a second of a minute.
+/// Applies a config map. `second` is the second of the time of the apply.
 fn apply(live: Option<&Value>, name: &str, force: bool, second: u8, fields: &Value) -> Result<Value, Status> {
     let mut applied = fields.clone();
     applied["apiVersion"] = "v1".into();
@@ -53,7 +53,7 @@ fn managers(object: &Value) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn a_set_of_fields_is_read_as_it_was_written() {
+fn field_set_round_trips() {
     let fields = json!({
         "f:data": {".": {}, "f:a": {}},
         "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}},
@@ -79,7 +79,7 @@ fn a_set_of_fields_is_read_as_it_was_written() {
 }
 
 #[test]
-fn sets_are_united_intersected_and_taken_from_each_other() {
+fn set_operations_match_their_names() {
     let one = set(&json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}}));
     let other = set(&json!({"f:a": {"f:x": {}, "f:y": {}}, "f:c": {}}));
     assert_eq!(one.union(&other).encode(), json!({"f:a": {".": {}, "f:x": {}, "f:y": {}}, "f:b": {}, "f:c": {}}));
@@ -92,7 +92,7 @@ fn sets_are_united_intersected_and_taken_from_each_other() {
 }
 
 #[test]
-fn every_built_in_kind_has_its_type_in_the_table() {
+fn every_builtin_kind_has_a_type() {
     for served in Registry::with_declared(&[]).all() {
         let of = served.merged_by(&served.versions[0]);
         assert!(matches!(of, Type::Named(_)), "{} has none", served.kind);
@@ -102,11 +102,11 @@ fn every_built_in_kind_has_its_type_in_the_table() {
 }
 
 #[test]
-fn a_list_with_keys_is_merged_item_by_item_with_the_defaults_of_its_keys() {
+fn keyed_lists_merge_items_by_key() {
     let ports = |ports: Value| json!({"spec": {"containers": [{"name": "c", "ports": ports}]}});
     let live = ports(json!([{"containerPort": 80, "protocol": "TCP", "name": "old"}, {"containerPort": 53}]));
     let applied = ports(json!([{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 80, "hostPort": 1}]));
-    let together = merged(&pod_type(), Some(&live), Some(&applied)).expect("something is there");
+    let together = merged(&pod_type(), Some(&live), Some(&applied)).expect("a merged object");
     assert_eq!(
         together,
         ports(json!([
@@ -122,7 +122,7 @@ fn a_list_with_keys_is_merged_item_by_item_with_the_defaults_of_its_keys() {
 }
 
 #[test]
-fn what_is_atomic_is_one_field() {
+fn atomic_value_is_one_field() {
     let pod = json!({"spec": {"nodeSelector": {"a": "1"}, "tolerations": [{"key": "k"}]}});
     assert_eq!(field_set(&pod_type(), &pod).encode(), json!({"f:spec": {"f:nodeSelector": {}, "f:tolerations": {}}}));
     let other = json!({"spec": {"nodeSelector": {"b": "1"}, "tolerations": [{"key": "k"}]}});
@@ -132,7 +132,7 @@ fn what_is_atomic_is_one_field() {
 }
 
 #[test]
-fn a_typed_struct_has_what_is_always_there_and_leaves_out_what_is_empty() {
+fn typed_struct_adds_and_omits_fields() {
     let object = json!({"metadata": {"labels": {}}, "spec": {"containers": [{"name": "c"}], "securityContext": {}}});
     let seen = as_struct(&pod_type(), &object);
     assert_eq!(seen["metadata"], json!({}));
@@ -143,7 +143,7 @@ fn a_typed_struct_has_what_is_always_there_and_leaves_out_what_is_empty() {
 }
 
 #[test]
-fn a_custom_resource_is_merged_as_its_schema_says() {
+fn custom_resource_merges_by_its_schema() {
     let text = json!({"type": "string"});
     let keyed = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b", "a"],
                        "items": {"type": "object", "properties": {"a": text, "b": {"type": "string", "default": "z"}}}});
@@ -171,21 +171,21 @@ fn a_custom_resource_is_merged_as_its_schema_says() {
 }
 
 #[test]
-fn applying_takes_fields_and_gives_up_those_that_are_no_longer_applied() {
+fn apply_takes_and_releases_fields() {
     let first = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
     let object = apply(None, "alpha", false, 1, &first).unwrap();
     assert_eq!(managers(&object), [("Apply alpha".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
     assert_eq!(object["metadata"]["managedFields"][0]["time"], "2026-01-01T00:00:01Z");
 
-    // Another one applies the same to one of them: both have it.
+    // Another manager applies one of the same fields, so both own it.
     let object =
         apply(Some(&object), "beta", false, 2, &json!({"metadata": {"name": "a"}, "data": {"x": "1"}})).unwrap();
     let shared = managers(&object);
-    // Since nothing of the object was changed, the other one has no time, and stands first.
+    // The apply changed nothing in the object, so the other manager has no time and is sorted first.
     assert_eq!(shared[0], ("Apply beta".to_owned(), json!({"f:data": {"f:x": {}}})));
     assert_eq!(object["metadata"]["managedFields"][0].get("time"), None);
 
-    // What one lets go is there as long as the other has it.
+    // A released field stays while another manager owns it.
     let object = apply(Some(&object), "alpha", false, 3, &json!({"metadata": {"name": "a"}})).unwrap();
     assert_eq!((&object["data"], managers(&object).len()), (&json!({"x": "1"}), 1));
     let object = apply(Some(&object), "beta", false, 4, &json!({"metadata": {"name": "a"}})).unwrap();
@@ -193,7 +193,7 @@ fn applying_takes_fields_and_gives_up_those_that_are_no_longer_applied() {
 }
 
 #[test]
-fn a_conflict_names_every_field_and_force_takes_them() {
+fn conflict_names_fields_and_force_takes_them() {
     let fields = |x: &str| json!({"metadata": {"name": "a"}, "data": {"x": x, "y": x}});
     let object = apply(None, "alpha", false, 1, &fields("1")).unwrap();
     let conflict = apply(Some(&object), "beta", false, 2, &fields("2")).unwrap_err();
@@ -209,21 +209,21 @@ fn a_conflict_names_every_field_and_force_takes_them() {
 
 /// Script 398 of custom resources.
 #[test]
-fn a_whole_number_is_the_same_with_a_point_and_without() {
+fn whole_number_equals_its_decimal_form() {
     let (old, new) = (json!({"d": 2, "list": [{"e": 1.0}], "f": 1}), json!({"d": 2.0, "list": [{"e": 1}], "f": 1.5}));
     let difference = Difference::between(&Type::Deduced, &old, &new);
     assert_eq!(difference.modified.encode(), json!({"f:f": {}}));
 }
 
 #[test]
-fn applying_the_same_again_changes_nothing_not_even_a_time() {
+fn repeated_apply_changes_nothing() {
     let fields = json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"x": "1"}});
     let object = apply(None, "alpha", false, 1, &fields).unwrap();
     assert_eq!(apply(Some(&object), "alpha", false, 9, &fields).unwrap(), object);
 }
 
 #[test]
-fn what_was_there_before_the_first_apply_has_a_manager_of_its_own() {
+fn fields_before_apply_have_their_own_manager() {
     let live = json!({"metadata": {"name": "a", "uid": "u"}, "data": {"x": "1"}});
     let object = apply(Some(&live), "alpha", false, 1, &json!({"data": {"y": "1"}})).unwrap();
     assert_eq!(managers(&object)[1], ("Update before-first-apply".to_owned(), json!({"f:data": {".": {}, "f:x": {}}})));
@@ -231,7 +231,7 @@ fn what_was_there_before_the_first_apply_has_a_manager_of_its_own() {
 }
 
 #[test]
-fn the_oldest_of_many_who_update_become_one() {
+fn oldest_updating_managers_are_merged() {
     let (resource, mut live) = (config_maps(), json!({"metadata": {"name": "a"}, "data": {}}));
     for number in 0..13 {
         let mut object = live.clone();
@@ -255,7 +255,7 @@ fn the_oldest_of_many_who_update_become_one() {
 }
 
 #[test]
-fn managers_that_are_none_are_not_read() {
+fn invalid_managers_are_rejected() {
     let entry = |field: &str, value: Value| {
         let mut entry = json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"});
         entry[field] = value;
@@ -273,7 +273,7 @@ fn managers_that_are_none_are_not_read() {
 }
 
 #[test]
-fn what_is_applied_is_yaml_and_no_alias_grows_without_bound() {
+fn applied_yaml_bounds_its_aliases() {
     let parsed = yaml::parse(b"kind: ConfigMap\ndata:\n  a: \"1\"\n").unwrap();
     assert_eq!(parsed, json!({"kind": "ConfigMap", "data": {"a": "1"}}));
     assert_eq!(yaml::parse(b"{\"a\": 1}").unwrap(), json!({"a": 1}));

@@ -1,11 +1,11 @@
-//! Types, as far as merging goes by them: which lists have keys, what is whole or nothing, what is always there.
+//! Types for merging: keys of lists, atomic values, and fields that are always present.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// What a value may be. A type that says nothing may be all three.
+/// Possible values of a type. A type without any restriction allows all three forms.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Atom {
     pub(super) scalar: Option<Scalar>,
@@ -13,22 +13,22 @@ pub(crate) struct Atom {
     pub(super) map: Option<Fields>,
 }
 
-/// A type, or the name of one.
+/// A type or the name of one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Type {
-    /// One of the table of built-in types.
+    /// A type of the built-in table.
     Named(&'static str),
-    /// One of that table, as one value.
+    /// A type of the built-in table, as one atomic value.
     Whole(&'static str),
-    /// One that is written where it is used.
+    /// A type defined at its place of use.
     Inline(Arc<Atom>),
-    /// Nothing is known: objects are merged by their fields, lists are whole.
+    /// Unknown type: objects are merged by their fields, lists are atomic.
     Deduced,
-    /// Nothing is known, and it is one value.
+    /// Unknown type as one atomic value.
     Raw,
 }
 
-/// What a plain value may be.
+/// Possible plain values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scalar {
     Text,
@@ -44,14 +44,14 @@ pub(super) struct List {
     pub(super) merging: Merging,
 }
 
-/// How a list is merged.
+/// Merge strategy of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Merging {
-    /// Not at all.
+    /// The list is atomic.
     Atomic,
-    /// As a set of plain values.
+    /// A set of plain values.
     Set,
-    /// By the keys of its items, which are sorted.
+    /// A map by the keys of its items, in sorted order.
     Keys(Vec<String>),
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Merging {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Fields {
     pub(super) named: BTreeMap<String, Field>,
-    /// The type of the fields that have no name here; `None` where there must be none.
+    /// Type of fields that have no entry here; `None` if no such fields are allowed.
     pub(super) others: Option<Type>,
     pub(super) atomic: bool,
 }
@@ -68,18 +68,18 @@ pub(super) struct Fields {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Field {
     pub(super) of: Type,
-    /// What an absent key of a list item represents.
+    /// Default of an absent key of a list item.
     pub(super) default: Option<Value>,
-    /// What is there though nobody wrote it: the typed structs of the real server always have it.
+    /// Value of an absent field, if the real server's typed structs always contain the field.
     pub(super) always: Option<Value>,
 }
 
-/// What a value is, by its type.
+/// Form of a value in its type.
 pub(super) enum Shape<'a> {
     Scalar(Scalar),
     List(&'a List),
     Map(&'a Fields),
-    /// No value fits.
+    /// No value is valid.
     Nothing,
 }
 
@@ -96,7 +96,7 @@ impl Shape<'_> {
 }
 
 impl Atom {
-    /// What a value is taken for; an absent one, and one that does not fit, for the first that the type offers.
+    /// Returns the form of a value. An absent or invalid value has the first form that the type allows.
     pub(super) fn shape(&self, value: Option<&Value>) -> Shape<'_> {
         match (value, self) {
             (Some(Value::String(_) | Value::Number(_) | Value::Bool(_)), Self { scalar: Some(scalar), .. }) => {
@@ -112,7 +112,7 @@ impl Atom {
 }
 
 impl Fields {
-    /// The type of a field; `None` where there is no such field.
+    /// Returns the type of a field; `None` if the field does not exist.
     pub(super) fn of(&self, name: &str) -> Option<&Type> {
         self.named.get(name).map(|field| &field.of).or(self.others.as_ref())
     }

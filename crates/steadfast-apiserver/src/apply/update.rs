@@ -1,4 +1,4 @@
-//! How fields come to their managers, and lose them.
+//! Ownership of fields: how managers gain and lose fields.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ use super::set::Set;
 use super::types::Type;
 use super::validate;
 
-/// Fields that nobody manages: the server has them.
+/// Fields that the server owns and no manager manages.
 static OWN: LazyLock<Set> = LazyLock::new(|| {
     Set::of_fields(&[
         &["apiVersion"],
@@ -31,19 +31,19 @@ static OWN: LazyLock<Set> = LazyLock::new(|| {
     ])
 });
 
-/// Fields of others that an apply would change, by their managers.
+/// Fields of other managers that an apply would change, by manager.
 pub(super) type Conflicts = BTreeMap<Manager, Set>;
 
-/// An object cannot be compared by the types of another version, in which somebody manages fields of it.
+/// Error for an object that cannot be compared by the types of another version in which a manager owns fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unconvertible;
 
-/// Who writes, and what.
+/// A write and its manager.
 pub(super) struct Write<'a> {
     pub(super) of: &'a Type,
-    /// The fields that this write cannot change.
+    /// Fields that this write cannot change.
     pub(super) ignored: &'a Set,
-    /// Those that it cannot change for the managers of other versions.
+    /// Fields that this write cannot change for managers of other versions.
     pub(super) ignored_elsewhere: &'a Set,
     pub(super) manager: Manager,
     pub(super) api_version: &'a str,
@@ -51,8 +51,7 @@ pub(super) struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// What was changed is from now on this manager's. `others` are the types of the
-    /// other versions, where those differ.
+    /// Transfers the changed fields to this manager. `others` are the types of the other versions, if they differ.
     pub(super) fn update(
         &self,
         live: &Value,
@@ -97,7 +96,8 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// The object with what is applied, and without what was applied before and is not now.
+    /// Returns the object with the applied fields, and without the fields that were applied before and are no longer
+    /// applied.
     pub(super) fn apply(
         &self,
         live: &Value,
@@ -135,7 +135,7 @@ impl Write<'_> {
         Ok(new)
     }
 
-    /// Without what was applied last, where nobody has it now.
+    /// Removes the last applied fields that no manager owns any more.
     fn pruned(&self, merged: &Value, managers: &Managers, last: &Set) -> Value {
         let parents = |set: &Set| with_parents(self.of, set);
         let all_of = |object: &Value| parents(&field_set(self.of, object));
@@ -154,7 +154,7 @@ impl Write<'_> {
     }
 }
 
-/// Takes from all managers but one what is no longer there and what is in conflict.
+/// Removes the deleted fields and the fields in conflict from all managers except one.
 fn take_away(managers: &mut Managers, difference: &Difference, conflicts: &Conflicts, but: &Manager) {
     for (manager, managed) in managers.0.iter_mut().filter(|(manager, _)| *manager != but) {
         let lost = conflicts.get(manager).cloned().unwrap_or_default();
@@ -164,7 +164,7 @@ fn take_away(managers: &mut Managers, difference: &Difference, conflicts: &Confl
 }
 
 impl Manager {
-    /// Who had the fields of an object before anybody applied to it.
+    /// Returns the manager of the fields that existed before the first apply.
     pub(super) fn before_first_apply(api_version: &str, subresource: &str) -> Self {
         Self::new("before-first-apply", Operation::Update, api_version, subresource)
     }

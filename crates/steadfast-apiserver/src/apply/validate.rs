@@ -1,4 +1,4 @@
-//! Whether an object fits its type: what is applied must.
+//! Validation of objects against their types. Applied objects must be valid.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::items::step_of;
 use super::path::Step;
 use super::types::{Merging, Scalar, Shape, Type};
 
-/// Everything that does not fit, as the real server tells it; `None` where all does.
+/// Returns all violations, with the messages of the real server; `None` if the object is valid.
 pub(super) fn complaint(of: &Type, object: &Value) -> Option<String> {
     let mut complaints = Vec::new();
     walk(of, object, "", Duplicates::Refused, &mut complaints);
@@ -19,14 +19,14 @@ pub(super) fn complaint(of: &Type, object: &Value) -> Option<String> {
     }
 }
 
-/// Whether an object that is not applied can be compared by a type; lists may have an item twice.
+/// Returns whether an object that is not applied can be compared by a type. Its lists may contain duplicate items.
 pub(super) fn fits(of: &Type, object: &Value) -> bool {
     let mut complaints = Vec::new();
     walk(of, object, "", Duplicates::Allowed, &mut complaints);
     complaints.is_empty()
 }
 
-/// What becomes of items that are several times in a list with keys, or a set.
+/// Treatment of duplicate items in a list with keys or a set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duplicates {
     Allowed,
@@ -47,12 +47,12 @@ fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, complaints
                 Scalar::Any => (!value.is_object() && !value.is_array(), "any scalar"),
             };
             if !fits {
-                complain(&format!("expected {wanted}, got {}", told(value, scalar)));
+                complain(&format!("expected {wanted}, got {}", described(value, scalar)));
             }
         }
         Shape::Map(map) => {
             let Some(fields) = value.as_object() else {
-                return complain(&format!("expected map, got {}", told(value, Scalar::Any)));
+                return complain(&format!("expected map, got {}", described(value, Scalar::Any)));
             };
             for (key, value) in fields {
                 let path = format!("{path}.{key}");
@@ -64,7 +64,7 @@ fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, complaints
         }
         Shape::List(list) => {
             let Some(items) = value.as_array() else {
-                return complain(&format!("expected list, got {}", told(value, Scalar::Any)));
+                return complain(&format!("expected list, got {}", described(value, Scalar::Any)));
             };
             let mut seen = BTreeSet::new();
             for (place, item) in items.iter().enumerate() {
@@ -90,8 +90,8 @@ fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, complaints
     }
 }
 
-/// A value as the complaints of the real server show it: for numbers its type, for texts its insides.
-fn told(value: &Value, wanted: Scalar) -> String {
+/// Formats a value as in the real server's messages: numbers as their type, strings as their content.
+fn described(value: &Value, wanted: Scalar) -> String {
     match (wanted, value) {
         (Scalar::Number, Value::String(_)) => "string".to_owned(),
         (Scalar::Number, Value::Bool(_)) => "bool".to_owned(),

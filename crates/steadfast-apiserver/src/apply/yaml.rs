@@ -1,23 +1,23 @@
-//! What is applied is YAML, and JSON is YAML.
+//! Parser of applied objects: YAML, which includes JSON.
 
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Error, options};
 
 use crate::status::Status;
 
-/// Reads what is applied. Of fields that are there twice the last one counts.
+/// Parses an applied object. The last value of a duplicate field takes precedence.
 ///
-/// The parser bounds what aliases may represent, and how deep a document goes; how long it is, the server does.
+/// The parser limits the size of aliases and the nesting of a document. The server limits its length.
 pub(crate) fn parse(body: &[u8]) -> Result<Value, Status> {
     let unreadable = |error: &dyn std::fmt::Display| Status::bad_request(format_args!("error decoding patch: {error}"));
     let parsed = match serde_json::from_slice::<Value>(body) {
         Ok(parsed) => parsed,
         Err(_) => read(body, DuplicateKeyPolicy::LastWins).map_err(|error| unreadable(&error))?,
     };
-    if parsed.is_object() { Ok(parsed) } else { Err(unreadable(&"what is applied is no object")) }
+    if parsed.is_object() { Ok(parsed) } else { Err(unreadable(&"the applied document is not an object")) }
 }
 
-/// What is wrong with YAML that can be read: fields that are there twice.
+/// Returns the error of valid YAML with duplicate fields.
 pub(crate) fn flaw(body: &[u8]) -> Option<String> {
     read(body, DuplicateKeyPolicy::Error).err().map(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! The faults that lie on a replica now.
+//! Active faults of a replica.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::rules::Spoiling;
 
-/// What is wrong with a replica.
+/// Active faults of a replica.
 #[derive(Clone, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fault of its own, in any combination")]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent fault")]
 pub(crate) struct Condition {
     pub(crate) stopped: bool,
     pub(crate) refuse: bool,
@@ -22,26 +22,26 @@ pub(crate) struct Condition {
     pub(crate) refuse_streamed_lists: bool,
     pub(crate) ignore_streamed_lists: bool,
     pub(crate) own_counters: bool,
-    /// Added to every answer.
+    /// Delay of every response.
     pub(crate) delay: Duration,
-    /// How many events from before its start a resumed watch is sent again.
+    /// Number of events from before its start that a resumed watch receives again.
     pub(crate) repeat_events: usize,
-    /// Objects, by namespace and name, that are not sent as they are.
+    /// Objects, by namespace and name, whose content is corrupted.
     pub(crate) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
-    /// How many continue tokens from here on have expired when they are used.
+    /// Number of continue tokens that expire on their next use.
     pub(crate) expired_tokens: u32,
-    /// The largest piece of a body that is sent at once; 0 sends what there is.
+    /// Maximum size of a body chunk in bytes; 0 for no limit.
     pub(crate) piece_bytes: usize,
 }
 
 impl Condition {
-    /// Whether connections are accepted.
+    /// Returns whether connections are accepted.
     pub(crate) fn reachable(&self) -> bool {
         !self.stopped && !self.refuse
     }
 }
 
-/// A replica's condition under its lock.
+/// A replica's faults under their lock.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions(Mutex<Condition>);
 
@@ -50,7 +50,7 @@ impl Conditions {
         look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether connections are accepted.
+    /// Returns whether connections are accepted.
     pub(crate) fn reachable(&self) -> bool {
         self.look(Condition::reachable)
     }
@@ -59,7 +59,7 @@ impl Conditions {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether the continue token that is used now has expired; it counts as used.
+    /// Consumes one use of a continue token. Returns whether the token has expired.
     pub(crate) fn token_has_expired(&self) -> bool {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let expired = now.expired_tokens > 0;

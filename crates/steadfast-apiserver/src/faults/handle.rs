@@ -1,4 +1,4 @@
-//! The handle by which faults are switched.
+//! Handle that switches faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::records::RequestRecord;
 use crate::storage::Change;
 use crate::streams::StreamControl;
 
-/// Switches faults on and off: of one replica, or of all of them.
+/// Switches faults of one replica, or of all replicas, on and off.
 ///
-/// Every switching is recorded with its time. What is switched on stays until it is switched off or healed.
+/// Every switch is recorded with its time. A fault stays on until it is switched off or healed.
 #[derive(Clone, Debug)]
 pub struct Faults {
     cluster: Arc<Cluster>,
@@ -26,19 +26,19 @@ impl Faults {
         Self { cluster, replica: None }
     }
 
-    /// The faults of one replica.
+    /// Returns a handle for the faults of one replica, counted from 0.
     ///
     /// # Panics
-    /// Where there is no such replica.
+    /// Panics if the replica does not exist.
     #[must_use]
     pub fn replica(&self, replica: usize) -> Self {
         assert!(replica < self.cluster.replicas.len(), "there is no replica {replica}");
         Self { cluster: Arc::clone(&self.cluster), replica: Some(replica) }
     }
 
-    // The life of the process.
+    // Process lifetime.
 
-    /// The process ends: all connections are reset, new ones refused.
+    /// Stops the process: resets all connections and rejects new ones.
     pub fn stop(&self) {
         self.each("stop", Some(true), |replica| {
             self.condition(replica, |now| now.stopped = true);
@@ -46,7 +46,7 @@ impl Faults {
         });
     }
 
-    /// The process starts: its watch window begins now.
+    /// Starts the process. Its watch window starts at the current revision.
     pub fn start(&self) {
         self.each("stop", Some(false), |replica| {
             self.restart_cache(replica);
@@ -54,7 +54,7 @@ impl Faults {
         });
     }
 
-    /// The process is replaced: all connections are reset, and the watch window begins anew.
+    /// Replaces the process: resets all connections and starts the watch window again.
     pub fn restart(&self) {
         self.each("restart", None, |replica| {
             self.condition(replica, |now| now.stopped = true);
@@ -64,24 +64,24 @@ impl Faults {
         });
     }
 
-    // The network.
+    // Network.
 
-    /// New connections are refused; open ones stay.
+    /// Rejects new connections; open ones stay.
     pub fn refuse(&self, on: bool) {
         self.set("refuse", on, |now| now.refuse = on);
     }
 
-    /// Connections are accepted and closed at once.
+    /// Accepts connections and closes them immediately.
     pub fn accept_and_close(&self, on: bool) {
         self.set("accept_and_close", on, |now| now.accept_and_close = on);
     }
 
-    /// All open connections are reset.
+    /// Resets all open connections.
     pub fn reset(&self) {
         self.each("reset", None, |replica| self.cluster.reset_links(replica));
     }
 
-    /// Every open connection is reset after it was sent so many bytes more, wherever in an object that is.
+    /// Resets each open connection after `bytes` more bytes, at any position within an object.
     pub fn reset_after_bytes(&self, bytes: u64) {
         self.each("reset_after_bytes", None, |replica| {
             for link in self.cluster.open_links(replica) {
@@ -90,9 +90,9 @@ impl Faults {
         });
     }
 
-    /// Nothing passes either way, and nobody is notified; what was on its way passes when this is switched off.
+    /// Drops all traffic in both directions without an error. Traffic in flight continues once the fault is off.
     ///
-    /// Over TCP the kernel below still acknowledges what arrives, which packets that vanish would not have done.
+    /// Over TCP, the kernel still acknowledges received data, unlike a network that loses packets.
     pub fn black_hole(&self, on: bool) {
         self.each("black_hole", Some(on), |replica| {
             self.condition(replica, |now| now.black_hole = on);
@@ -102,7 +102,7 @@ impl Faults {
         });
     }
 
-    /// The network is cut: open connections are reset, new ones refused, until [`heal`](Self::heal).
+    /// Disconnects the network: resets open connections and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
         self.each("cut", Some(true), |replica| {
             self.condition(replica, |now| now.refuse = true);
@@ -110,8 +110,8 @@ impl Faults {
         });
     }
 
-    /// The network is whole again: ends [`cut`](Self::cut), [`refuse`](Self::refuse),
-    /// [`black_hole`](Self::black_hole) and [`accept_and_close`](Self::accept_and_close).
+    /// Restores the network: ends [`cut`](Self::cut), [`refuse`](Self::refuse), [`black_hole`](Self::black_hole) and
+    /// [`accept_and_close`](Self::accept_and_close).
     pub fn heal(&self) {
         self.each("cut", Some(false), |replica| {
             self.condition(replica, |now| {
@@ -125,7 +125,7 @@ impl Faults {
         });
     }
 
-    /// Open connections are drained: HTTP/2 ones are sent a GOAWAY, streams under way go on.
+    /// Drains open connections: HTTP/2 connections receive a GOAWAY, streams in flight continue.
     pub fn goaway(&self) {
         self.each("goaway", None, |replica| {
             for link in self.cluster.open_links(replica) {
@@ -134,19 +134,19 @@ impl Faults {
         });
     }
 
-    // Streams and answers.
+    // Streams and responses.
 
-    /// Connections live and HTTP/2 pings are answered, but no request is handled and no stream gets data.
+    /// Handles no requests and sends no data on streams. Connections stay open, and HTTP/2 pings are acknowledged.
     pub fn freeze(&self, on: bool) {
         self.set("freeze", on, |now| now.frozen = on);
     }
 
-    /// The watch streams open now stop sending, on healthy connections.
+    /// Stalls the open watch streams; their connections stay healthy.
     pub fn stall_streams(&self, on: bool) {
         self.each("stall_streams", Some(on), |replica| self.each_stream(replica, |_, control| control.set_stalled(on)));
     }
 
-    /// One watch stream, by the number of its request, stops sending or goes on.
+    /// Stalls or continues the watch stream of one request, by the request's number.
     pub fn stall_stream(&self, request: u64, on: bool) {
         self.each("stall_stream", Some(on), |replica| {
             self.each_stream(replica, |id, control| {
@@ -157,75 +157,81 @@ impl Faults {
         });
     }
 
-    /// The watch streams open now end cleanly.
+    /// Ends the open watch streams cleanly.
     pub fn end_watches(&self) {
         self.each("end_watches", None, |replica| self.each_stream(replica, |_, control| control.end()));
     }
 
-    /// Every answer waits so long.
+    /// Delays every response. [`Duration::ZERO`] ends the fault.
     pub fn delay(&self, delay: Duration) {
         self.set("delay", delay > Duration::ZERO, |now| now.delay = delay);
     }
 
-    /// Watches get no bookmarks.
+    /// Sends no bookmarks to watches.
     pub fn no_bookmarks(&self, on: bool) {
         self.set("no_bookmarks", on, |now| now.no_bookmarks = on);
     }
 
-    /// The watch cache hears of what is written to other resources only when a consistent read asks for it, as with an
-    /// etcd that tells of its progress rarely: bookmarks go on with versions that do not rise.
+    /// Updates the watch cache for writes to other resources only if a consistent read requests it.
+    ///
+    /// This is the behaviour of an etcd with rare progress notifications: bookmarks continue, but their versions do not
+    /// rise.
     pub fn rare_progress(&self, on: bool) {
         self.set("rare_progress", on, |now| now.rare_progress = on);
     }
 
-    /// Streamed lists never say that they are complete.
+    /// Omits the end marker of streamed lists, so that they never complete.
     pub fn no_initial_events_end(&self, on: bool) {
         self.set("no_initial_events_end", on, |now| now.no_initial_events_end = on);
     }
 
-    /// The bookmark after the initial events comes without the annotation that tells it from others.
+    /// Sends the bookmark after the initial events without its annotation, like an ordinary bookmark.
     pub fn unannotated_initial_events_end(&self, on: bool) {
         self.set("unannotated_initial_events_end", on, |now| now.unannotated_initial_events_end = on);
     }
 
-    /// Streamed lists are refused, as by a server that has them switched off.
+    /// Rejects streamed lists, like a server on which they are disabled.
     pub fn refuse_streamed_lists(&self, on: bool) {
         self.set("refuse_streamed_lists", on, |now| now.refuse_streamed_lists = on);
     }
 
-    /// Streamed lists are taken for plain watches, as by a server that does not know them.
+    /// Treats streamed lists as plain watches, like a server that does not support them.
     pub fn ignore_streamed_lists(&self, on: bool) {
         self.set("ignore_streamed_lists", on, |now| now.ignore_streamed_lists = on);
     }
 
-    /// The versions of objects come from counters of their own, one for each namespace, as on an aggregated server that puts
-    /// several stores together: they rise within a namespace and say nothing across. Lists and bookmarks have versions above
-    /// all of them. Whatever version a client sends is understood.
+    /// Gives objects versions from separate counters, one for each namespace.
     ///
-    /// It holds for requests that come from here on, and only for reads: who writes is answered with the one counter there is.
+    /// This is the behaviour of an aggregated server over several stores. Versions rise within a namespace and have no
+    /// order across namespaces. Lists and bookmarks have versions above all of them. The server accepts every version
+    /// that a client sends.
+    ///
+    /// The fault applies to new requests, and only to reads: responses to writes contain the single counter of the
+    /// server.
     pub fn own_counters(&self, on: bool) {
         self.set("own_counters", on, |now| now.own_counters = on);
     }
 
-    /// The next `times` continue tokens that are used have expired: `410`, with a token by which the rest is to be had
-    /// as it is then.
+    /// Expires the next `times` continue tokens on use. The response is `410` with a token for the rest of the list at
+    /// the current version.
     pub fn expire_continue_tokens(&self, times: u32) {
         self.set("expire_continue_tokens", times > 0, |now| now.expired_tokens = times);
     }
 
-    /// Bodies are sent in pieces of so many bytes at most, wherever in an object or a character that cuts; 0 ends it.
+    /// Sends bodies in chunks of at most `bytes` bytes, at any position within an object or a character; 0 ends the
+    /// fault.
     ///
-    /// It holds for answers that begin from here on.
+    /// The fault applies to new responses.
     pub fn split_bodies(&self, bytes: usize) {
         self.set("split_bodies", bytes > 0, |now| now.piece_bytes = bytes);
     }
 
-    /// An object is sent with fields of a wrong type, on watches that are open too.
+    /// Sends an object with fields of a wrong type, also on open watches.
     pub fn undecodable(&self, namespace: &str, name: &str, on: bool) {
         self.spoil(namespace, name, on.then_some(Spoiling::WrongTypes));
     }
 
-    /// An object is sent spoiled in this way, or as it is again; on watches that are open too.
+    /// Sends a corrupted object, also on open watches. `None` ends the fault.
     pub fn spoil(&self, namespace: &str, name: &str, how: Option<Spoiling>) {
         let key = (namespace.to_owned(), name.to_owned());
         self.set("spoil", how.is_some(), |now| {
@@ -237,53 +243,53 @@ impl Faults {
         });
     }
 
-    /// Requests that a rule is for get another answer.
+    /// Sends `answer` instead of the real response to requests that match the rule.
     pub fn answer_with(&self, rule: RequestRule, answer: impl Into<Answer>) {
         self.log("answer_with", Some(true));
         self.cluster.rules.add(self.replica, rule, Ruling::Answer(answer.into()));
     }
 
-    /// The bodies of answers that a rule is for are spoiled.
+    /// Corrupts the response bodies of requests that match the rule.
     pub fn corrupt(&self, rule: RequestRule, corruption: Corruption) {
         self.log("corrupt", Some(true));
         self.cluster.rules.add(self.replica, rule, Ruling::Corrupt(corruption));
     }
 
-    /// Requests that a rule is for are answered so late, and then truly: as where converting objects takes its time.
+    /// Delays the response to requests that match the rule by `wait`, like a slow conversion of objects.
     pub fn answer_late(&self, rule: RequestRule, wait: Duration) {
         self.log("answer_late", Some(true));
         self.cluster.rules.add(self.replica, rule, Ruling::Late(wait, None));
     }
 
-    /// Requests that a rule is for are not answered for so long, and then by this: as where a conversion webhook is dead,
+    /// Delays requests that match the rule by `wait` and then sends `answer`, like a dead conversion webhook with a
     /// `500` after its deadline.
     pub fn hang(&self, rule: RequestRule, wait: Duration, answer: impl Into<Answer>) {
         self.log("hang", Some(true));
         self.cluster.rules.add(self.replica, rule, Ruling::Late(wait, Some(answer.into())));
     }
 
-    /// Only these tokens are accepted from now on; without any, everybody is.
+    /// Replaces the accepted tokens. Without any token, all requests are accepted.
     pub fn replace_tokens(&self, tokens: &[&str]) {
         self.log_of(None, "replace_tokens", None);
         self.cluster.set_tokens(tokens);
     }
 
-    /// Takes back [`answer_with`](Self::answer_with), [`corrupt`](Self::corrupt), [`answer_late`](Self::answer_late) and
-    /// [`hang`](Self::hang), for requests that come from here on.
+    /// Ends [`answer_with`](Self::answer_with), [`corrupt`](Self::corrupt), [`answer_late`](Self::answer_late) and
+    /// [`hang`](Self::hang) for new requests.
     pub fn answer_truly(&self) {
         self.log("answer_with", Some(false));
         self.cluster.rules.clear(self.replica);
     }
 
-    /// Has `interceptor` asked at each request, when it has arrived and when it is done, what is to become of it. It takes the place
-    /// of the one before, and is asked for all replicas, whichever this handle is for.
+    /// Calls `interceptor` for each request, on arrival and after processing, to decide its outcome.
     ///
-    /// It is called by whoever serves the request, and is to be quick about it; it may switch faults.
+    /// A new interceptor replaces the previous one. It applies to all replicas, even if this handle selects one. The
+    /// task that serves the request calls the interceptor, which should return quickly. It may switch faults.
     ///
     /// ```
     /// # use steadfast_apiserver::{ApiServer, Fate, Moment, Verb};
     /// # async fn example(server: &ApiServer) {
-    /// // What is created is created, and nobody hears of it.
+    /// // Objects are created, and the client receives no response.
     /// server.faults().intercept(|request, moment| match (request.verb, moment) {
     ///     (Verb::Create, Moment::After) => Fate::Lost,
     ///     _ => Fate::Goes,
@@ -295,37 +301,38 @@ impl Faults {
         self.cluster.interception.set(Some(Arc::new(interceptor)));
     }
 
-    /// Takes back [`intercept`](Self::intercept).
+    /// Ends [`intercept`](Self::intercept).
     pub fn intercept_no_more(&self) {
         self.log_of(None, "intercept", Some(false));
         self.cluster.interception.set(None);
     }
 
-    // The watch cache and the history.
+    // Watch cache and history.
 
-    /// The watch cache stops following the history, or catches up.
+    /// Stops the watch cache from following the history, or lets it catch up.
     pub fn lag(&self, on: bool) {
         self.each_cache("lag", on, |cache, revision| cache.lag_at = on.then_some(cache.applied.min(revision)));
     }
 
-    /// The watch cache follows the history up to a revision and stops there.
+    /// Lets the watch cache follow the history up to `revision` only.
     pub fn lag_at(&self, revision: u64) {
         self.each_cache("lag", true, |cache, _| cache.lag_at = Some(revision));
     }
 
-    /// The store behind the replica is frozen: no writes, no consistent reads, no events; bookmarks go on.
+    /// Freezes the store of the replica: no writes, no consistent reads, no events. Bookmarks continue.
     pub fn freeze_etcd(&self, on: bool) {
         self.each_cache("freeze_etcd", on, |cache, revision| cache.frozen_at = on.then_some(revision));
     }
 
-    /// The window of events begins now: watches from older versions have expired. Open ones go on.
+    /// Starts the window of events at the current revision: watches from older versions have expired. Open watches
+    /// continue.
     pub fn expire_events(&self) {
         self.each("expire_events", None, |replica| {
             self.cluster.store.write(|state| state.caches[replica].window = state.caches[replica].applied);
         });
     }
 
-    /// The next `count` changes that the predicate is true of are sent to nobody; lists do show them.
+    /// Drops the events of the next `count` changes that match the predicate. Lists still contain these changes.
     pub fn drop_events(&self, count: usize, predicate: impl Fn(&Change) -> bool + Send + Sync + 'static) {
         let predicate = Arc::new(predicate);
         self.each("drop_events", None, |replica| {
@@ -334,26 +341,26 @@ impl Faults {
         });
     }
 
-    /// The next change of a resource, by its plural name, is sent to nobody.
+    /// Drops the event of the next change of a resource, by its plural name.
     pub fn drop_next_event(&self, resource: &str) {
         let resource = resource.to_owned();
         self.drop_events(1, move |change| change.resource.resource() == resource);
     }
 
-    /// The next change of the object with this UID is sent to nobody.
+    /// Drops the event of the next change of the object with this UID.
     pub fn drop_event(&self, uid: &str) {
         let uid = uid.to_owned();
         self.drop_events(1, move |change| change.uid == uid);
     }
 
-    /// Watches that resume are sent the last `count` events before their version again.
+    /// Sends the last `count` events before its version again to each resumed watch.
     pub fn repeat_events(&self, count: usize) {
         self.set("repeat_events", count > 0, |now| now.repeat_events = count);
     }
 
-    /// The history goes back to an older revision, as when etcd is restored from a backup.
+    /// Restores the history to an older revision, like a restore of etcd from a backup.
     ///
-    /// Revisions go on from there, in a new epoch; all replicas restart.
+    /// Revisions continue from there in a new epoch. All replicas restart.
     pub fn restore(&self, revision: u64) {
         self.log_of(None, "restore", None);
         for replica in 0..self.cluster.replicas.len() {
@@ -381,7 +388,7 @@ impl Faults {
         self.log_of(self.replica, fault, on);
     }
 
-    /// Records the switching and does it to every replica this handle is for.
+    /// Records the switch and applies it to each replica of this handle.
     fn each(&self, fault: &'static str, on: Option<bool>, mut switch: impl FnMut(usize)) {
         for replica in self.replicas() {
             self.log_of(Some(replica), fault, on);

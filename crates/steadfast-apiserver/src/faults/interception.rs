@@ -1,4 +1,4 @@
-//! One who is asked at each request what is to become of it.
+//! Callback that decides the outcome of each request.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use crate::records::RequestRecord;
 
-/// How far a request has come.
+/// Stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Moment {
-    /// It has arrived, and is about to be acted on.
+    /// The request has arrived and is about to be processed.
     Before,
-    /// The server has done what it is for, and nothing of the answer was sent yet.
+    /// The request is processed, and no part of the response has been sent.
     After,
 }
 
-/// What is to become of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
+    /// The request continues.
     Goes,
-    /// It goes on so much later, if its client still waits for it then.
+    /// The request continues after this delay, if its client still waits.
     Waits(Duration),
-    /// Its connection is reset, with whatever else is under way on it: what was not done yet is not done, and what was done is
-    /// not answered.
+    /// The connection is reset, including other streams. A request at [`Moment::Before`] is not processed; one at
+    /// [`Moment::After`] is processed without a response.
     Lost,
 }
 
 type Interceptor = dyn Fn(&RequestRecord, Moment) -> Fate + Send + Sync;
 
-/// Who is asked, if anybody.
+/// The registered callback, if any.
 #[derive(Default)]
 pub(crate) struct Interception(Mutex<Option<Arc<Interceptor>>>);
 
@@ -38,9 +38,9 @@ impl Interception {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = interceptor;
     }
 
-    /// What is to become of a request; without anybody to ask it goes on.
+    /// Returns the outcome of a request; without a callback, the request continues.
     pub(crate) fn ask(&self, request: &RequestRecord, moment: Moment) -> Fate {
-        // Whoever is asked may switch faults, so nothing is locked meanwhile.
+        // The callback may switch faults, so no lock is held during the call.
         let interceptor = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         interceptor.map_or(Fate::Goes, |interceptor| interceptor(request, moment))
     }

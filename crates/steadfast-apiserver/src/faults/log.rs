@@ -1,22 +1,22 @@
-//! When which fault was switched.
+//! Log of fault switches.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// One switching of a fault.
+/// Switch of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultRecord {
-    /// When, since the server's start.
+    /// Time since the server's start.
     pub at: Duration,
-    /// The replica; `None` for faults of the history.
+    /// Replica; `None` for faults of the history.
     pub replica: Option<usize>,
-    /// The fault's name, as its method is called.
+    /// Name of the fault: the name of its method.
     pub fault: &'static str,
-    /// `Some(true)` on, `Some(false)` off, `None` for what happens at once and is over.
+    /// `Some(true)` for on, `Some(false)` for off, `None` for a fault without a duration.
     pub on: Option<bool>,
 }
 
-/// All switchings, in order.
+/// All switches, in order.
 #[derive(Debug, Default)]
 pub(crate) struct FaultLog(Mutex<Vec<FaultRecord>>);
 

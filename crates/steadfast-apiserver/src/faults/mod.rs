@@ -1,4 +1,4 @@
-//! Faults on demand.
+//! Injected faults.
 
 mod conditions;
 mod handle;

@@ -1,4 +1,4 @@
-//! Answers on demand: which requests get another answer than the true one.
+//! Injected responses: rules that replace the response of selected requests.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::records::{RequestRecord, Verb};
 use crate::status::Status;
 
-/// Which requests a rule is for: all, until narrowed.
+/// Selection of requests. Matches all requests unless it is narrowed.
 #[derive(Clone, Debug, Default)]
 pub struct RequestRule {
     verbs: Vec<Verb>,
@@ -19,33 +19,33 @@ pub struct RequestRule {
 }
 
 impl RequestRule {
-    /// Every request.
+    /// Creates a rule for every request.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Only requests with this verb; called again, with one of these verbs.
+    /// Restricts the rule to requests with this verb. Further calls add verbs.
     #[must_use]
     pub fn verb(mut self, verb: Verb) -> Self {
         self.verbs.push(verb);
         self
     }
 
-    /// Only requests for this resource: `pods`, or with its group `deployments.apps`.
+    /// Restricts the rule to a resource: `pods`, or `deployments.apps` with its group.
     #[must_use]
     pub fn resource(mut self, resource: &str) -> Self {
         self.resource = Some(resource.to_owned());
         self
     }
 
-    /// Only requests within this namespace.
+    /// Restricts the rule to requests in this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
     }
 
-    /// Only the next so many of these requests.
+    /// Restricts the rule to the next `times` matching requests.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
@@ -68,27 +68,28 @@ impl RequestRule {
     }
 }
 
-/// An answer in place of the true one.
+/// Response that replaces the real one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// This status, as an HTTP answer.
+    /// Status as an HTTP response.
     Status(Status),
-    /// This status within a watch: HTTP 200, one `ERROR` event, the end. Requests that are no watch get it plainly.
+    /// Status within a watch: HTTP 200 and one `ERROR` event, then the end of the stream. Other requests receive a
+    /// plain status.
     InStream(Status),
     /// HTTP 200 and one `ERROR` event whose object is this and not a `Status`, then the end. Other requests than watches
     /// get status 500.
     ErrorObject(Value),
-    /// `403` in the words of the real server.
+    /// `403` with the message of a real server.
     Forbidden,
 }
 
 impl Answer {
-    /// A bare HTTP code with the usual reason and message.
+    /// Creates a response with an HTTP code and its usual reason and message.
     pub fn code(code: u16) -> Self {
         Self::Status(Status::of_code(code))
     }
 
-    /// `ResourceVersionTooLarge`, as servers of different age spell it.
+    /// Creates a `ResourceVersionTooLarge` response in the form of a server version.
     pub fn too_large(spelling: TooLarge) -> Self {
         let known = Status::too_large_resource_version(9_000_000, 1);
         Self::Status(match spelling {
@@ -99,20 +100,21 @@ impl Answer {
         })
     }
 
-    /// A bare HTTP code with `Retry-After`.
+    /// Creates a response with an HTTP code and a `Retry-After` header. The header contains `wait` in whole seconds,
+    /// rounded up.
     pub fn retry_after(code: u16, wait: Duration) -> Self {
         Self::Status(Status::of_code(code).with_retry_after(wait))
     }
 }
 
-/// How a server says that it has not reached a version.
+/// Form of the error for a version that the server has not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooLarge {
-    /// By a cause with a reason of its own: since 1.19.
+    /// A cause with its own reason: since 1.19.
     Cause,
-    /// By a cause that has only a message: 1.17 and 1.18.
+    /// A cause with a message only: 1.17 and 1.18.
     CauseMessage,
-    /// By the message of the whole alone: before that.
+    /// The message of the status only: before 1.17.
     Message,
 }
 
@@ -122,42 +124,42 @@ impl From<Status> for Answer {
     }
 }
 
-/// How an object is sent that is not sent as it is. Who it is stays readable.
+/// Corruption of an object. The identity of the object stays readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoiling {
-    /// With fields of a wrong type.
+    /// Fields of a wrong type.
     WrongTypes,
-    /// With a field that is nested so many levels deep, and `managedFields` as deep.
+    /// A field nested this number of levels deep, and `managedFields` of the same depth.
     Deep(usize),
-    /// With a text of so many bytes.
+    /// A string of this number of bytes.
     Huge(usize),
 }
 
-/// What is done to the body of a true answer; of a stream, to its first chunk.
+/// Corruption of the body of a real response; for a stream, of its first chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corruption {
-    /// A byte in its middle makes it no JSON.
+    /// A changed byte in the middle makes the JSON invalid.
     Malformed,
-    /// It ends in its middle, in good order as far as HTTP goes.
+    /// The body ends in the middle; the HTTP response itself is valid.
     Truncated,
-    /// A text of so many bytes is put into it, which makes one object that large.
+    /// A string of this number of bytes is added, which makes one object that large.
     Oversized(usize),
-    /// Neither the list nor its objects have a version, and the objects no UID, as with `metrics.k8s.io`.
+    /// The list and its objects have no version, and the objects have no UID, like `metrics.k8s.io`.
     Anonymous,
-    /// It is said to be HTML, and is.
+    /// The content type and the body are HTML.
     WrongContentType,
 }
 
-/// What the rules say of a request.
+/// Effect of a rule.
 #[derive(Clone, Debug)]
 pub(crate) enum Ruling {
     Answer(Answer),
     Corrupt(Corruption),
-    /// So late, and then this in place of the truth, if anything.
+    /// A delay, and then a replacement of the response, if any.
     Late(Duration, Option<Answer>),
 }
 
-/// The rules in force.
+/// Active rules.
 #[derive(Default)]
 pub(crate) struct Rules(Mutex<Vec<(Option<usize>, RequestRule, Ruling)>>);
 
@@ -166,13 +168,13 @@ impl Rules {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((replica, rule, ruling));
     }
 
-    /// Takes back the rules of a replica, or with `None` all.
+    /// Removes the rules of a replica; all rules if `replica` is `None`.
     pub(crate) fn clear(&self, replica: Option<usize>) {
         let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rules.retain(|(of, _, _)| replica.is_some() && *of != replica);
     }
 
-    /// The first rule for a request, which counts as used.
+    /// Returns the first rule for a request, and counts its use.
     pub(crate) fn apply(&self, request: &RequestRecord) -> Option<Ruling> {
         let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, rule, ruling) = rules.iter_mut().find(|(replica, rule, _)| rule.is_for(*replica, request))?;

@@ -1,4 +1,4 @@
-//! An answer before it becomes a response.
+//! Responses, before their conversion to HTTP.
 
 use std::sync::Arc;
 
@@ -14,32 +14,32 @@ use crate::records::RequestEntry;
 use crate::status::{Status, whole_seconds};
 use crate::storage::Warnings;
 
-/// An answer.
+/// A response to a request.
 pub(super) struct Answer {
     pub(super) code: u16,
     pub(super) content_type: &'static str,
     pub(super) retry_after: Option<u64>,
-    /// What whoever asked is warned of.
+    /// Warnings for the client.
     pub(super) warnings: Vec<String>,
     pub(super) content: Content,
-    /// What the content says, where it may be said in any encoding.
+    /// The content as a value, if it may be sent in any encoding.
     said: Option<Value>,
 }
 
-/// Which version of a document an answer is.
+/// Version of a document in a response.
 #[derive(Clone, Debug)]
 pub(super) struct DocumentVersion {
-    /// What `ETag` says, without its quotes.
+    /// Value of `ETag`, without its quotes.
     pub(super) tag: String,
     pub(super) cache_control: &'static str,
 }
 
 pub(super) enum Content {
     Whole(Bytes),
-    /// A document in a certain version.
+    /// A document with its version.
     Document(Bytes, DocumentVersion),
     Chunks(Chunks),
-    /// No body: what follows is WebSocket, in the agreed subprotocol if any.
+    /// An upgrade to WebSocket without a body, with the agreed subprotocol if any.
     Switched {
         accept: HeaderValue,
         protocol: Option<HeaderValue>,
@@ -53,12 +53,13 @@ impl Answer {
         Self::bytes(code, encode::json(value))
     }
 
-    /// A `Status`, or another object of a built-in kind that says something once, in the encoding that is asked for.
+    /// Creates a response with a `Status` or another object of a built-in kind, in the encoding that the client
+    /// requests.
     pub(super) fn said(code: u16, value: &Value) -> Self {
         Self { said: Some(value.clone()), ..Self::json(code, value) }
     }
 
-    /// The answer in that encoding, where it may be in any.
+    /// Converts the content to the encoding, if any encoding is allowed.
     pub(super) fn told_in(mut self, encoding: Encoding) -> Self {
         if encoding == Encoding::Protobuf
             && let Some(bytes) = self.said.take().as_ref().and_then(protobuf::encode)
@@ -68,12 +69,12 @@ impl Answer {
         self
     }
 
-    /// The answer, which is of that type.
+    /// Sets the content type.
     pub(super) fn of_type(self, content_type: &'static str) -> Self {
         Self { content_type, ..self }
     }
 
-    /// The answer to a write, or its refusal, with what came up on the way: warnings come with refusals too.
+    /// Adds warnings to the response of a write, also if the write was rejected.
     pub(super) fn warned(written: Result<Self, Status>, warnings: &Warnings) -> Self {
         let mut answer = written.unwrap_or_else(Self::from);
         answer.warnings = warnings.take();
@@ -103,7 +104,7 @@ impl Answer {
         Self { content: Content::Switched { accept, protocol }, ..Self::bytes(101, Bytes::new()) }
     }
 
-    /// A document in a certain version: not sent again to a client that has it.
+    /// Creates a response with a document. A client that has the document's version receives `304` without a body.
     pub(super) fn document(
         content_type: &'static str,
         content: impl FnOnce() -> Bytes,
@@ -117,12 +118,12 @@ impl Answer {
         Self { content_type, content: Content::Document(bytes, version), ..Self::bytes(code, Bytes::new()) }
     }
 
-    /// What a path that names nothing is answered.
+    /// Creates the response for an unknown path.
     pub(super) fn page_not_found() -> Self {
         Self::text(404, "404 page not found\n")
     }
 
-    /// The same without its body, as `HEAD` is answered.
+    /// Removes the body, for `HEAD` requests.
     pub(super) fn without_body(mut self) -> Self {
         self.content = Content::Whole(Bytes::new());
         self
@@ -157,7 +158,7 @@ impl Answer {
             Content::Switched { .. } => ResponseBody::whole(Bytes::new(), Arc::clone(&entry)),
         };
         response.body(body).unwrap_or_else(|_| {
-            // Only a code outside 100..1000 gets here, which a fault may ask for.
+            // Only a code outside of 100..1000 fails here, which an injected response can have.
             entry.answered(500);
             let mut response = Response::new(ResponseBody::whole(Bytes::new(), entry));
             *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
@@ -166,7 +167,7 @@ impl Answer {
     }
 }
 
-/// A warning as RFC 7234 has it, without a time.
+/// Formats a warning as in RFC 7234, without a time.
 fn warning_value(text: &str) -> HeaderValue {
     let mut value = "299 - \"".to_owned();
     for letter in text.chars().filter(|letter| !letter.is_control()) {
@@ -179,7 +180,7 @@ fn warning_value(text: &str) -> HeaderValue {
     HeaderValue::try_from(value).unwrap_or_else(|_| HeaderValue::from_static("299 - \"a warning\""))
 }
 
-/// The head after which the connection speaks WebSocket.
+/// Creates the response after which the connection speaks WebSocket.
 fn switched(accept: HeaderValue, protocol: Option<HeaderValue>, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::whole(Bytes::new(), entry));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

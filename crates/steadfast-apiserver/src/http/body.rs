@@ -1,4 +1,4 @@
-//! Bodies that obey faults and are counted.
+//! Response bodies that are subject to faults and counted.
 
 use std::io;
 use std::pin::Pin;
@@ -11,13 +11,13 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::records::RequestEntry;
 
-/// A body that is made as it is requested is made in chunks of about this size.
+/// Approximate chunk size of bodies that are generated on demand, in bytes.
 pub(super) const CHUNK_BYTES: usize = 32 * 1024;
 
-/// The chunks of a body, made as they are requested.
+/// Chunks of a body, generated on demand.
 pub(super) type Chunks = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
-/// A response's body.
+/// Body of a response.
 pub(crate) struct ResponseBody {
     content: Content,
     entry: Arc<RequestEntry>,

@@ -1,4 +1,4 @@
-//! True answers with their bodies spoiled, or cut into pieces.
+//! Corruption of real responses, and their division into chunks.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -10,36 +10,36 @@ use crate::protobuf;
 
 const PAGE: &[u8] = b"<html><body>It works!</body></html>";
 
-/// Spoils the body of an answer; of a stream, its first chunk.
+/// Corrupts the body of a response; for a stream, its first chunk.
 pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
     if corruption == Corruption::WrongContentType {
         answer.content_type = "text/html";
         answer.content = Content::Whole(Bytes::from_static(PAGE));
         return answer;
     }
-    let spoiled: fn(&Bytes, Corruption) -> Bytes = match answer.content_type {
-        protobuf::CONTENT_TYPE | protobuf::WATCHED => spoiled_message,
-        _ => spoiled,
+    let corrupt: fn(&Bytes, Corruption) -> Bytes = match answer.content_type {
+        protobuf::CONTENT_TYPE | protobuf::WATCHED => corrupted_message,
+        _ => corrupted_json,
     };
     answer.content = match answer.content {
-        Content::Whole(body) | Content::Document(body, _) => Content::Whole(spoiled(&body, corruption)),
+        Content::Whole(body) | Content::Document(body, _) => Content::Whole(corrupt(&body, corruption)),
         Content::Chunks(chunks) => {
             let mut intact = false;
-            let spoiled =
+            let changed =
                 chunks.map(
                     move |chunk| {
-                        if std::mem::replace(&mut intact, true) { chunk } else { spoiled(&chunk, corruption) }
+                        if std::mem::replace(&mut intact, true) { chunk } else { corrupt(&chunk, corruption) }
                     },
                 );
             let chunks = if corruption == Corruption::Truncated { 1 } else { usize::MAX };
-            Content::Chunks(Box::pin(spoiled.take(chunks)))
+            Content::Chunks(Box::pin(changed.take(chunks)))
         }
         switched @ Content::Switched { .. } => switched,
     };
     answer
 }
 
-/// Sends the body in pieces of so many bytes, at least one, wherever that cuts it.
+/// Splits the body into chunks of `bytes` bytes, at least one, at any position.
 pub(super) fn in_pieces(mut answer: Answer, bytes: usize) -> Answer {
     let chunks = match answer.content {
         Content::Whole(body) | Content::Document(body, _) => futures::stream::iter([body]).boxed(),
@@ -58,7 +58,7 @@ pub(super) fn in_pieces(mut answer: Answer, bytes: usize) -> Answer {
     answer
 }
 
-fn spoiled(bytes: &Bytes, corruption: Corruption) -> Bytes {
+fn corrupted_json(bytes: &Bytes, corruption: Corruption) -> Bytes {
     let middle = bytes.len() / 2;
     let mut bytes = bytes.to_vec();
     match corruption {
@@ -75,10 +75,10 @@ fn spoiled(bytes: &Bytes, corruption: Corruption) -> Bytes {
     bytes.into()
 }
 
-/// The same of what is in protobuf.
-fn spoiled_message(bytes: &Bytes, corruption: Corruption) -> Bytes {
+/// Corrupts a body in protobuf.
+fn corrupted_message(bytes: &Bytes, corruption: Corruption) -> Bytes {
     match corruption {
-        // No number is that long, and no text but the last that it is in has it all.
+        // A run of 0xff is too long for a varint, so the message cannot be parsed.
         Corruption::Malformed => {
             let mut bytes = bytes.to_vec();
             let middle = bytes.len() / 2;
@@ -94,7 +94,7 @@ fn spoiled_message(bytes: &Bytes, corruption: Corruption) -> Bytes {
     }
 }
 
-/// The object, or the list and its objects, without what tells them from others of their names.
+/// Removes the fields that identify an object, or a list and its objects.
 fn anonymous(bytes: Vec<u8>) -> Vec<u8> {
     let Ok(body) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
     without_identities(body).to_string().into_bytes()

@@ -1,27 +1,29 @@
-//! Versions as some aggregated servers give them, whose namespaces each have a store and so a counter of their own.
+//! Versions from separate counters: some aggregated servers have a store, and therefore a counter, for each namespace.
 //!
-//! They rise within a namespace, and say nothing across. The server itself places any of them.
+//! Such versions rise within a namespace and have no order across namespaces. The server itself can decode all of them.
 
-/// A version is so many times the number of its counter, and the revision: no server of a test comes this far.
-const APART: u64 = 1_000_000_000;
+/// Distance between the counters of two namespaces: a version is this distance times the counter's number, plus the
+/// revision. No test reaches so many revisions.
+const COUNTER_DISTANCE: u64 = 1_000_000_000;
 
-/// More than the number of any namespace's counter.
-const COLLECTION: u64 = 1_000;
+/// Number above the counters of all namespaces.
+const COLLECTION_COUNTER: u64 = 1_000;
 
-/// The version of an object in `namespace` that was changed at `revision`.
+/// Returns the version of an object in `namespace` that was changed at `revision`.
 pub(super) fn of_object(namespace: &str, revision: u64) -> u64 {
-    let number = namespace.bytes().fold(0, |number: u64, byte| (number * 31 + u64::from(byte)) % (COLLECTION - 1));
-    (number + 1) * APART + revision
+    let number =
+        namespace.bytes().fold(0, |number: u64, byte| (number * 31 + u64::from(byte)) % (COLLECTION_COUNTER - 1));
+    (number + 1) * COUNTER_DISTANCE + revision
 }
 
-/// The version of a list or a bookmark: the highest there is.
+/// Returns the version of a list or a bookmark, which is above all object versions.
 pub(super) fn of_collection(revision: u64) -> u64 {
-    COLLECTION * APART + revision
+    COLLECTION_COUNTER * COUNTER_DISTANCE + revision
 }
 
-/// The revision that a client means by a version.
+/// Returns the revision of a version.
 pub(super) fn revision(version: u64) -> u64 {
-    version % APART
+    version % COUNTER_DISTANCE
 }
 
 #[cfg(test)]
@@ -29,9 +31,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_rise_within_a_namespace_and_say_nothing_across() {
+    fn versions_rise_only_within_a_namespace() {
         assert!(of_object("a", 8) > of_object("a", 7));
-        assert!(of_object("a", 8) < of_object("b", 7), "though it was later");
+        assert!(of_object("a", 8) < of_object("b", 7), "although the change was later");
         assert!(of_object("b", 9) < of_collection(1));
         for version in [of_object("a", 7), of_object("", 7), of_collection(7), 7] {
             assert_eq!(revision(version), 7);

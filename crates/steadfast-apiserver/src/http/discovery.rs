@@ -1,4 +1,4 @@
-//! What is served, as clients see it; health and version.
+//! Discovery, health and version.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
@@ -20,17 +20,17 @@ use super::subresources;
 use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
 
-/// The form in which all of discovery comes as one document.
+/// Content type of discovery as a single document.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Answers what is not about objects.
+/// Responds to requests that do not concern objects.
 pub(super) async fn answer(
     exchange: &Exchange,
     route: &Route,
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Answer, Status> {
-    // A copy, so that no document is built under the lock of the store. Resources are shared, not copied.
+    // Documents are built from a copy, not under the lock of the store. The copy shares the resources.
     let registry = exchange.cluster.store.read(|state| state.registry.clone());
     Ok(match route {
         Route::CoreVersions | Route::Groups if wants_aggregated(headers) => {
@@ -61,7 +61,7 @@ pub(super) async fn answer(
             match openapi::document(&registry, &exchange.cluster.documents, path) {
                 None => Answer::page_not_found(),
                 Some((bytes, tag)) => {
-                    // By its hash, a document is always the same.
+                    // A document requested by its hash never changes.
                     let is_fixed = query.text("hash") == tag;
                     let cache_control = if is_fixed { "public, immutable" } else { "no-cache, private" };
                     Answer::document(JSON, || bytes, DocumentVersion { tag, cache_control }, headers)
@@ -72,7 +72,7 @@ pub(super) async fn answer(
     })
 }
 
-/// Whether the first form in `Accept` that is offered is the aggregated one.
+/// Returns whether the first supported form in `Accept` is the aggregated one.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let first = accept.split(',').find_map(|range| {
@@ -88,14 +88,14 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
     first == Some(true)
 }
 
-/// What tells one document from another.
+/// Returns a tag that identifies the content of a document.
 fn tag(document: &Value) -> String {
     let mut hasher = DefaultHasher::new();
     document.to_string().hash(&mut hasher);
     format!("{:016X}", hasher.finish())
 }
 
-/// The core group, or all others, with their resources in one document.
+/// Creates one document with the resources of the core group, or of all other groups.
 fn aggregated(registry: &Registry, core: bool) -> Value {
     let groups = all_groups(registry);
     let items: Vec<Value> = groups
@@ -117,7 +117,7 @@ fn aggregated(registry: &Registry, core: bool) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
-/// The same resources in the other form, in which subresources stand within theirs.
+/// Converts resources to the aggregated form, in which subresources are nested.
 fn aggregated_resources(listed: &[Value]) -> Vec<Value> {
     let mut resources: Vec<Value> = Vec::new();
     for entry in listed {
@@ -151,7 +151,7 @@ fn aggregated_resources(listed: &[Value]) -> Vec<Value> {
     resources
 }
 
-/// The groups of objects, and those of reviews.
+/// Returns the groups of objects and of reviews.
 fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups = registry.groups();
     for review in reviews::ALL {

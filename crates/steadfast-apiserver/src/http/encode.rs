@@ -1,12 +1,12 @@
-//! Objects on the wire.
+//! JSON encoding of objects.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The fields of an object without braces, kind and version: what all its forms on the wire share.
+/// Encodes the fields of an object without braces, kind and version, which all forms on the wire share.
 ///
-/// The metadata comes first. A `revision` takes the place of the object's own resource version.
+/// The metadata comes first. A `revision` replaces the object's own resource version.
 pub(crate) fn fields(object: &Value, revision: Option<u64>) -> Bytes {
     let mut buffer = BytesMut::with_capacity(512).writer();
     let mut separator = "";
@@ -35,7 +35,7 @@ pub(crate) fn fields(object: &Value, revision: Option<u64>) -> Bytes {
     buffer.into_inner().freeze()
 }
 
-/// Writes an object from its fields, with its kind and version.
+/// Writes an object with its kind, version and encoded fields.
 pub(crate) fn put_object(buffer: &mut BytesMut, kind: &str, api_version: &str, fields: &[u8]) {
     buffer.put_slice(b"{\"kind\":\"");
     buffer.put_slice(kind.as_bytes());
@@ -49,14 +49,14 @@ pub(crate) fn put_object(buffer: &mut BytesMut, kind: &str, api_version: &str, f
     buffer.put_u8(b'}');
 }
 
-/// Writes an item of a typed list: there, kind and version stand only once, with the list.
+/// Writes an item of a typed list, in which only the list has a kind and a version.
 pub(crate) fn put_typed_item(buffer: &mut BytesMut, fields: &[u8]) {
     buffer.put_u8(b'{');
     buffer.put_slice(fields);
     buffer.put_u8(b'}');
 }
 
-/// Any JSON value as bytes.
+/// Encodes a JSON value.
 pub(crate) fn json(value: &Value) -> Bytes {
     let mut buffer = BytesMut::new().writer();
     put_json(&mut buffer, value);

@@ -1,4 +1,4 @@
-//! One request and its answer, under way.
+//! A request in progress and its response.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use crate::records::{RequestEntry, Verb};
 use crate::status::Status;
 use crate::storage::{State, WriteTarget};
 
-/// Number of times a write is attempted while other writes change the object.
+/// Number of attempts of a write while other writes change the object.
 const MAX_ATTEMPTS: usize = 20;
 
-/// One request and its answer, under way.
+/// A request in progress and its response.
 pub(super) struct Exchange {
     pub(super) cluster: Arc<Cluster>,
     pub(super) replica: usize,
@@ -19,23 +19,25 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Changes the state, in the name of this request.
+    /// Changes the state on behalf of this request.
     pub(super) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         self.cluster.store.write_for(self.entry.id(), change)
     }
 
-    /// Carries out a write of one object. Rules in CEL are evaluated between attempts, without the lock of the store.
+    /// Performs a write of one object. Rules in CEL are evaluated between attempts, without the lock of the store.
     pub(super) fn write_judged<T>(
         &self,
         target: &WriteTarget,
         write: impl Fn(&mut State) -> Result<T, Status>,
     ) -> Result<T, Status> {
+        // Another write can change the object while the rules are evaluated. The verdict is then outdated, and the
+        // write is repeated.
         for _ in 0..MAX_ATTEMPTS {
             let outcome = self.write(&write);
             if !target.asked.verdicts.decide() {
                 return outcome;
             }
-            // The next attempt warns again.
+            // The next attempt repeats the warnings.
             target.asked.warnings.take();
         }
         let why = "the object was changed while its rules were evaluated; please try again";
@@ -47,7 +49,7 @@ impl Exchange {
     }
 }
 
-/// A gate that a frozen replica keeps shut.
+/// A gate that is closed while the replica is frozen.
 pub(super) struct Gate {
     cluster: Arc<Cluster>,
     replica: usize,

@@ -23,13 +23,13 @@ use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::{Change, ObjectKey};
 
-/// What a list found.
+/// Result of a list.
 pub(super) struct Page {
     pub(super) objects: Vec<Arc<Change>>,
     metadata: Value,
 }
 
-/// Answers with a list, or with a page of one.
+/// Responds with a list, or with a page of a list.
 pub(super) async fn list(
     exchange: &Exchange,
     target: &Target,
@@ -42,7 +42,7 @@ pub(super) async fn list(
     Ok(answer(exchange, page, rendering, transfer))
 }
 
-/// Finds what a list asks for, at the version that it asks for.
+/// Finds the objects of a list at the requested version.
 pub(super) async fn find(
     exchange: &Exchange,
     target: &Target,
@@ -59,13 +59,13 @@ pub(super) async fn find(
     }
     let names_one = selector.names_one() && target.namespace.is_some();
     let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref(), names_one).await?;
-    // Who names one object gets it, or none, however few were asked for.
+    // The limit does not apply to the object of a single name.
     let whole = ListOptions { limit: 0, ..options.clone() };
     let options = if names_one { &whole } else { options };
     Ok(page(exchange, target, options, selector, token.as_ref(), revision, rendering))
 }
 
-/// The answer that shows a page.
+/// Creates the response with a page.
 pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, transfer: Option<Transfer>) -> Answer {
     if rendering.form == Form::Table {
         let objects: Vec<Value> = page.objects.iter().map(|change| rendering.object_of(change, Shown::Now)).collect();
@@ -79,6 +79,7 @@ pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, tran
     }
     let gate = exchange.gate();
     let chunks = stream::unfold((Some(first), writer, gate, transfer), async |(first, mut writer, gate, transfer)| {
+        // A replica that freezes during the response stops between two chunks.
         gate.open().await;
         let chunk = first.or_else(|| writer.next_chunk())?;
         Some((chunk, (None, writer, gate, transfer)))
@@ -95,7 +96,7 @@ fn page(
     revision: u64,
     rendering: &Rendering,
 ) -> Page {
-    // A cache answers "any version" without pages.
+    // A cache returns "any version" without pages.
     let limit = if options.version == Some(0) { 0 } else { options.limit };
     let (namespace, namespaced) = (target.namespace.as_deref(), target.resource.namespaced);
     let start = token.map_or(Bound::Unbounded, |token| Bound::Included(token.key(namespace, namespaced)));
@@ -105,7 +106,8 @@ fn page(
     exchange.cluster.store.read(|state| {
         let all = state.objects_at(target.resource.store(), namespace, start, revision);
         for (key, change) in all {
-            // Where a page is full, whatever follows may be selected: nobody has looked.
+            // If the page is full, the remaining objects are not checked against the selector, so there may be another
+            // page.
             if limit > 0 && objects.len() == limit {
                 remaining += 1;
                 continue;
@@ -113,6 +115,7 @@ fn page(
             if !change.object.as_deref().is_some_and(|object| selector.matches(object)) {
                 continue;
             }
+            // The token names the last returned object, so that the next page continues after it.
             last = key.clone();
             objects.push(Arc::clone(change));
         }
@@ -125,6 +128,7 @@ fn page(
     if remaining > 0 {
         let rv = i64::try_from(revision).unwrap_or(i64::MAX);
         metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last, namespace).encode().into());
+        // With a selector, the number of remaining objects is unknown, and the real server omits it.
         if selector.is_everything() {
             metadata.insert("remainingItemCount".to_owned(), remaining.into());
         }
@@ -132,10 +136,10 @@ fn page(
     Page { objects, metadata: Value::Object(metadata) }
 }
 
-/// What comes before the items of a list in protobuf, and after them.
+/// Returns the parts before and after the items of a list in protobuf.
 fn around_messages(page: &Page, rendering: &Rendering) -> (Bytes, Bytes) {
     let (api_version, kind) = rendering.shown_as();
-    // Its length is to be told before the first of it: the messages are remembered.
+    // The length precedes the items, so the messages are kept.
     let mut length = 0;
     let mut item = Vec::new();
     for change in &page.objects {
@@ -147,7 +151,7 @@ fn around_messages(page: &Page, rendering: &Rendering) -> (Bytes, Bytes) {
     (head.into(), Bytes::from_static(protobuf::list_tail()))
 }
 
-/// Writes a list chunk by chunk.
+/// Writer of a list, chunk by chunk.
 struct ListWriter {
     objects: std::vec::IntoIter<Arc<Change>>,
     rendering: Rendering,
@@ -171,7 +175,7 @@ impl ListWriter {
         let metadata = String::from_utf8_lossy(&metadata);
         let kind = encode::json(&json!(kind));
         let kind = String::from_utf8_lossy(&kind);
-        // Custom resources are written with their keys in the order of the alphabet, so that their version comes last.
+        // Custom resources are encoded with alphabetically ordered keys, so their version is the last field.
         let (head, tail) = if rendering.resource.custom && rendering.form == Form::Object {
             let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
             (head, format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n"))
@@ -180,7 +184,7 @@ impl ListWriter {
                 format!("{{\"kind\":{kind},\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
             (head, "]}\n".to_owned())
         };
-        // The list of metadata is the one whose items are `null` where there are none.
+        // Only the list of metadata has `null` items if it is empty.
         let (head, tail) = if rendering.form == Form::Metadata && page.objects.is_empty() {
             (format!("{}null", head.trim_end_matches('[')), "}\n".to_owned())
         } else {

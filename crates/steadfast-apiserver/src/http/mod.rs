@@ -1,18 +1,18 @@
-//! The HTTP API: from a request to its answer.
+//! HTTP API: from a request to its response.
 //!
-//! | modules | what they are about |
+//! | modules | content |
 //! |---|---|
-//! | `serve` | the way of every request: who it is from, what it is for, which fault has its way with it |
-//! | `discovery`, `openapi`, `reviews` | what is answered without an object |
-//! | `streaming` | what goes on as WebSocket |
+//! | `serve` | processing of every request: its user, its target, and the faults that apply to it |
+//! | `discovery`, `openapi`, `reviews` | requests without an object |
+//! | `streaming` | requests that switch to WebSocket |
 //! | `write`, `scale` | writes |
 //! | `subresources` | evictions, bindings and logs of pods, tokens of service accounts |
 //! | `list`, `watch`, `read` | reads |
-//! | `route`, `target`, `options`, `token`, `payload` | what a request says |
-//! | `exchange`, `answer`, `body`, `corruption` | a request under way, and its answer |
+//! | `route`, `target`, `options`, `token`, `payload` | parsed parts of a request |
+//! | `exchange`, `answer`, `body`, `corruption` | a request in progress, and its response |
 //! | `rendering`, `tables`, `negotiate`, `encode` | the forms of objects |
 //!
-//! Imports go downwards.
+//! Imports point downwards.
 
 mod answer;
 mod body;

@@ -1,4 +1,4 @@
-//! Which form of the objects a client asks for, in which encoding.
+//! Negotiation of the form and the encoding of objects.
 
 use std::borrow::Cow;
 
@@ -8,26 +8,26 @@ use crate::status::Status;
 /// The form in which objects are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As they are.
+    /// Complete objects.
     Object,
-    /// Only their metadata.
+    /// Metadata only.
     Metadata,
-    /// As rows of a table, for people.
+    /// Rows of a table.
     Table,
 }
 
-/// What the rows of a table carry of their objects.
+/// Part of the objects in the rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Included {
     /// Nothing.
     None,
-    /// Their metadata, unless something else is requested.
+    /// Metadata. This is the default.
     Metadata,
-    /// All of them.
+    /// Complete objects.
     Object,
 }
 
-/// What `includeObject` asks for.
+/// Parses `includeObject`.
 pub(super) fn included(option: &str) -> Result<Included, Status> {
     match option {
         "" | "Metadata" => Ok(Included::Metadata),
@@ -37,7 +37,7 @@ pub(super) fn included(option: &str) -> Result<Included, Status> {
     }
 }
 
-/// How objects are written.
+/// Encoding of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Json,
@@ -52,7 +52,7 @@ impl Encoding {
         }
     }
 
-    /// That of a watch.
+    /// Returns the content type of a watch.
     pub(super) fn of_events(self) -> &'static str {
         match self {
             Self::Json => JSON,
@@ -63,8 +63,8 @@ impl Encoding {
 
 pub(super) const JSON: &str = "application/json";
 
-/// The first form and encoding in an `Accept` header that this server offers. Custom resources are not written in protobuf,
-/// but for their metadata, and have other words for a refusal.
+/// Returns the first form and encoding in an `Accept` header that this server supports. Custom resources have no
+/// protobuf encoding, except for their metadata, and another error message.
 pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Encoding), Status> {
     if accept.trim().is_empty() {
         return Ok((Form::Object, Encoding::Json));
@@ -87,8 +87,8 @@ pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Enc
     })
 }
 
-/// An `Accept` header as a server reads it that has no protobuf; one that has nothing else stays what it is to such a server,
-/// a media type of somebody else's.
+/// Converts an `Accept` header for a server without protobuf. A header with no other media type stays unchanged, as an
+/// unknown media type.
 pub(super) fn without_protobuf(accept: &str) -> Cow<'_, str> {
     if !accept.contains(protobuf::CONTENT_TYPE) {
         return Cow::Borrowed(accept);
@@ -98,12 +98,13 @@ pub(super) fn without_protobuf(accept: &str) -> Cow<'_, str> {
     Cow::Owned(if left.is_empty() { "application/octet-stream".to_owned() } else { left.join(",") })
 }
 
-/// How whoever sent that `Accept` header is told of something that is no object: JSON, where it offers no choice.
+/// Returns the encoding for content that is not an object. Defaults to JSON if the `Accept` header has no supported
+/// type.
 pub(super) fn told_in(accept: &str) -> Encoding {
     accepted(accept, false).map_or(Encoding::Json, |(_, encoding)| encoding)
 }
 
-/// The ranges of an `Accept` header, by their weights; of those with the same, what is more general comes later.
+/// Returns the ranges of an `Accept` header by weight. Among equal weights, more general ranges come later.
 fn by_preference(accept: &str) -> Vec<&str> {
     let mut ranges: Vec<&str> = accept.split(',').collect();
     let wildcards = |range: &str| media_type(range).matches('*').count();
@@ -144,7 +145,7 @@ fn offered(range: &str) -> Option<(Form, Encoding)> {
     }
     let form = match (form, version) {
         ("", _) => Form::Object,
-        // A table's cells are of any type, and no message.
+        // The cells of a table have any type, so a table has no protobuf message.
         ("Table", "v1") if encoding == Encoding::Json => Form::Table,
         ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") => Form::Metadata,
         _ => return None,
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_offered_form_is_taken() {
+    fn first_supported_form_is_selected() {
         let json = |form| Some((form, Encoding::Json));
         assert_eq!(objects(""), json(Form::Object));
         assert_eq!(objects("*/*"), json(Form::Object));
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_is_taken_in_the_order_of_preference() {
+    fn protobuf_follows_the_preference_order() {
         let protobuf = |form| Some((form, Encoding::Protobuf));
         assert_eq!(objects(PROTOBUF), protobuf(Form::Object));
         assert_eq!(objects(&format!("{PROTOBUF},application/json")), protobuf(Form::Object));
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_no_message() {
+    fn table_has_no_protobuf_message() {
         let table = format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io");
         assert_eq!(objects(&table), None);
         assert_eq!(told_in(&table), Encoding::Json);

@@ -1,8 +1,9 @@
-//! `OpenAPI` documents, version 3: what `kubectl explain` shows, and that validation is the server's business.
+//! `OpenAPI` documents of version 3, for `kubectl explain` and for the client-side check that leaves validation to the
+//! server.
 //!
-//! Built-in types come from the table of their fields, without descriptions; those of custom resources from their
-//! definitions, whole. Version 2 is there and empty: `kubectl` asks for it where it checks a `List`, and leaves to the
-//! server whatever is not in it.
+//! Schemas of built-in types come from the table of their fields, without descriptions. Schemas of custom resources are
+//! copied from their definitions. The document of version 2 is empty: `kubectl` requests it to check a `List`, and
+//! leaves unknown types to the server.
 
 mod schemas;
 
@@ -19,7 +20,7 @@ use crate::documents::DocumentCache;
 use crate::resources::{Registry, ServedResource};
 use crate::types;
 
-/// The document of version 2, in protobuf where it is requested: a version, and nothing else.
+/// Returns the document of version 2: its version and no content. In protobuf if requested.
 pub(super) fn version_2(headers: &HeaderMap) -> Answer {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -29,7 +30,7 @@ pub(super) fn version_2(headers: &HeaderMap) -> Answer {
     Answer::json(200, &json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.0"}, "paths": {}}))
 }
 
-/// Document of each group and version, by its path.
+/// Returns the paths of the documents of all groups and versions.
 pub(super) fn index(registry: &Registry) -> Value {
     let mut paths = Map::new();
     for (group, versions) in registry.groups() {
@@ -42,7 +43,7 @@ pub(super) fn index(registry: &Registry) -> Value {
     json!({"paths": paths})
 }
 
-/// Tag of a document: changes with the resources of the version and with their definitions.
+/// Returns the tag of a document, which changes with the version's resources and their definitions.
 fn tag(registry: &Registry, group: &str, version: &str) -> String {
     let mut hasher = DefaultHasher::new();
     (group, version).hash(&mut hasher);
@@ -53,8 +54,8 @@ fn tag(registry: &Registry, group: &str, version: &str) -> String {
     format!("{:016X}", hasher.finish())
 }
 
-/// Document of a group and version by its path, `apis/apps/v1` for instance, and the tag of the document. Built once for
-/// each tag, from a copy of the registry: without any lock.
+/// Returns the document of a group and version, such as `apis/apps/v1`, and its tag. Built once for each tag, from a
+/// copy of the registry, without any lock.
 pub(super) fn document(registry: &Registry, cache: &DocumentCache, path: &str) -> Option<(Bytes, String)> {
     let (group, version) = match path.split('/').collect::<Vec<_>>().as_slice() {
         ["api", version] => ("", *version),
@@ -99,7 +100,7 @@ fn identity(served: &ServedResource, version: &str) -> Value {
     json!({"group": served.name.group(), "version": version, "kind": served.kind})
 }
 
-/// A patch: `kubectl` looks here for the parameters it may send.
+/// Returns the patch operation, from which `kubectl` reads the supported parameters.
 fn operation(served: &ServedResource, version: &str) -> Value {
     let parameter =
         |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});

@@ -1,4 +1,4 @@
-//! The query of a request.
+//! Query of a request.
 
 use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::schema::Cause;
 use crate::status::Status;
 use crate::storage::Strictness;
 
-/// The parameters of a query.
+/// Parameters of a query.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -21,17 +21,17 @@ impl Query {
         )
     }
 
-    /// A parameter, empty where absent.
+    /// Returns a parameter; empty if absent.
     pub(super) fn text(&self, key: &str) -> &str {
         self.0.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
     }
 
-    /// All values of a parameter that may be given several times.
+    /// Returns all values of a repeated parameter.
     pub(super) fn texts<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// A flag; anything but `false` and `0` is true.
+    /// Returns a flag. All values except `false` and `0` are true.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         let (_, value) = self.0.iter().find(|(name, _)| name == key)?;
         Some(value.as_str() != "0" && !value.eq_ignore_ascii_case("false"))
@@ -41,16 +41,16 @@ impl Query {
         self.flag("watch") == Some(true)
     }
 
-    /// A number; a parameter without a value is none.
+    /// Returns a number. A parameter without a value counts as absent.
     pub(super) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
         let Some((_, text)) = self.0.iter().find(|(name, _)| name == key) else { return Ok(None) };
         let unreadable = |_| Status::bad_request(format_args!("strconv.ParseInt: parsing \"{text}\": invalid syntax"));
         text.parse().map(Some).map_err(unreadable)
     }
 
-    /// Whether everything is to be checked and nothing kept.
+    /// Returns whether the request is a dry run, which checks everything and stores nothing.
     ///
-    /// `options` is the kind of the options that the request has.
+    /// `options` is the kind of the request's options, for errors.
     pub(super) fn dry_run(&self, options: &str) -> Result<bool, Status> {
         match self.text("dryRun") {
             "" => Ok(false),
@@ -64,7 +64,7 @@ impl Query {
 }
 
 impl Query {
-    /// What is to become of unknown fields.
+    /// Returns the treatment of unknown fields.
     pub(super) fn strictness(&self, options: &str) -> Result<Strictness, Status> {
         match self.text("fieldValidation") {
             "" | "Warn" => Ok(Strictness::Warn),
@@ -79,7 +79,7 @@ impl Query {
     }
 }
 
-/// How the version of a request is meant.
+/// Match of the version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
     Unset,
@@ -87,13 +87,13 @@ pub(super) enum Match {
     NotOlderThan,
 }
 
-/// The options of a list or a watch, checked.
+/// Validated options of a list or a watch.
 #[derive(Clone, Debug)]
 pub(super) struct ListOptions {
-    /// 0 where there is no limit.
+    /// Maximum number of objects; 0 for no limit.
     pub(super) limit: usize,
     pub(super) continue_token: String,
-    /// `None` where unset.
+    /// Requested version; `None` if unset.
     pub(super) version: Option<u64>,
     pub(super) matching: Match,
     pub(super) bookmarks: bool,
@@ -107,7 +107,7 @@ impl ListOptions {
         let send_initial_events = query.flag("sendInitialEvents");
         let version = query.text("resourceVersion");
         let matching = query.text("resourceVersionMatch");
-        // Numbers that are none are noticed first.
+        // Invalid numbers are reported first.
         query.number("limit")?;
         query.number("timeoutSeconds")?;
         check(watch, version, matching, query.text("continue"), send_initial_events)?;
@@ -151,7 +151,7 @@ fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Optio
         return Err(Status::invalid("meta.k8s.io", "ListOptions", "", &causes));
     }
     let continued = "resourceVersionMatch is forbidden when continue is provided";
-    // A watch from nowhere is a streamed list, which is matched though nobody said so.
+    // A watch without a version is a streamed list, which has a match even if the request sets none.
     if watch && initial.is_none() && matching.is_empty() && matches!(version, "" | "0") && !token.is_empty() {
         return forbid("resourceVersionMatch", continued);
     }
@@ -182,7 +182,7 @@ fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Optio
     }
 }
 
-/// A complaint about the options.
+/// Creates the status for an invalid option.
 pub(super) fn invalid(field: &str, why: &str) -> Status {
     Status::invalid("meta.k8s.io", "ListOptions", "", &[(field, why.to_owned())])
 }

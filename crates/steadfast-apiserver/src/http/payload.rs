@@ -1,4 +1,4 @@
-//! What a request brings: its bytes, their type, and the object that they are.
+//! Body of a request: its bytes, its type, and the decoded object.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::protobuf;
 use crate::status::Status;
 
-/// The largest body a request may have.
+/// Maximum size of a request body in bytes.
 const MAX_BYTES: usize = 3 * 1024 * 1024;
 
 /// Reads the body of a request.
@@ -22,12 +22,12 @@ pub(super) async fn read(body: Incoming) -> Result<Bytes, Status> {
     }
 }
 
-/// A content type without its parameters.
+/// Returns a content type without its parameters.
 pub(super) fn media_type(content_type: Option<&str>) -> &str {
     content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
 
-/// The object in a body that is to be of this kind.
+/// Decodes the object in a body, which must be of this kind.
 pub(super) fn object(content_type: &str, body: &[u8], kind: &str) -> Result<Value, Status> {
     if content_type == protobuf::CONTENT_TYPE {
         return protobuf::decode(body);

@@ -1,4 +1,4 @@
-//! At which revision a read sees the objects, and the reading of one object.
+//! Revisions of reads, and reads of one object.
 
 use std::sync::atomic::Ordering;
 
@@ -13,37 +13,41 @@ use crate::cluster::Cluster;
 use crate::status::Status;
 use crate::storage::{ObjectKey, State};
 
-/// Waits while the store behind a replica is frozen; `504` when it does so for too long.
+/// Waits while the store of a replica is frozen. Returns `504` after the request timeout.
 pub(super) async fn etcd_answers(cluster: &Cluster, replica: usize) -> Result<(), Status> {
     let moves = |state: &State| state.caches[replica].frozen_at.is_none();
     timeout(cluster.settings.request_timeout, cluster.store.until(moves)).await.map_err(|_| Status::etcd_timeout())
 }
 
-/// The revision of a read that sees everything written before it: from the cache where that catches up in time.
+/// Returns a revision that includes all previous writes. The cache serves the read if it catches up in time.
 pub(super) async fn consistent(cluster: &Cluster, replica: usize) -> Result<u64, Status> {
     etcd_answers(cluster, replica).await?;
     let newest = cluster.store.read(State::revision);
+    // With rare progress notifications, only this request advances the version in bookmarks.
     cluster.replicas[replica].asked_for.fetch_max(newest, Ordering::Relaxed);
     let reached = cluster.store.until(|state| state.caches[replica].applied >= newest);
     if timeout(cluster.settings.freshness_wait, reached).await.is_ok() {
         return Ok(cluster.store.read(|state| state.caches[replica].applied));
     }
+    // The cache did not catch up in time. As on the real server, the read then falls back to etcd.
     Ok(cluster.store.read(State::revision))
 }
 
-/// The revision of a cache that has reached a version; `504` where it does not in time.
+/// Returns the revision of a cache that has reached a version. Returns `504` if it does not in time.
 pub(super) async fn not_older_than(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
     let reached = cluster.store.until(|state| state.caches[replica].applied >= version);
+    // The error contains the revision after the wait, so the cache is read again.
     let in_time = timeout(cluster.settings.freshness_wait, reached).await.is_ok();
     let applied = cluster.store.read(|state| state.caches[replica].applied);
     if in_time { Ok(applied) } else { Err(Status::too_large_resource_version(version, applied)) }
 }
 
-/// Checks that the history still holds a past revision.
+/// Checks that the history still contains a past revision.
 async fn exactly(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
     etcd_answers(cluster, replica).await?;
     let (newest, compacted) = cluster.store.read(|state| (state.revision(), state.compacted()));
     if version > newest {
+        // A future version may become current within the wait.
         tokio::time::sleep(cluster.settings.freshness_wait).await;
         let newest = cluster.store.read(State::revision);
         if version > newest {
@@ -56,7 +60,7 @@ async fn exactly(cluster: &Cluster, replica: usize, version: u64) -> Result<u64,
     Ok(version)
 }
 
-/// The revision a list reads at.
+/// Returns the revision at which a list reads.
 pub(super) async fn list_revision(
     cluster: &Cluster,
     replica: usize,
@@ -80,7 +84,7 @@ pub(super) async fn list_revision(
         (None, _) => consistent(cluster, replica).await,
         (Some(0), _) => Ok(cluster.store.read(|state| state.caches[replica].applied)),
         (Some(version), Match::Exact) => exactly(cluster, replica, version).await,
-        // Lists with a limit meant this before there was anything to say so; what is for one name has no pages.
+        // Lists with a limit had this meaning before `resourceVersionMatch` existed. A list of one name has no pages.
         (Some(version), Match::Unset) if options.limit > 0 && !names_one => exactly(cluster, replica, version).await,
         (Some(version), _) => not_older_than(cluster, replica, version).await,
     }
@@ -99,7 +103,7 @@ fn expired_token(token: &ContinueToken) -> Status {
     status
 }
 
-/// Answers with one object.
+/// Responds with one object.
 pub(super) async fn get(
     cluster: &Cluster,
     replica: usize,

@@ -1,4 +1,4 @@
-//! How objects look in the answer to one request.
+//! Rendering of objects for one response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::protobuf;
 use crate::resources::ServedResource;
 use crate::storage::{Change, metadata};
 
-/// How objects look: their form, their version, and what a fault does to them.
+/// Rendering of objects: their form, their version, and the effects of faults.
 #[derive(Clone, Debug)]
 pub(super) struct Rendering {
     pub(super) form: Form,
@@ -24,17 +24,17 @@ pub(super) struct Rendering {
     pub(super) resource: Arc<ServedResource>,
     pub(super) api_version: String,
     pub(super) clock: Clock,
-    /// What the rows of a table carry of their objects.
+    /// Part of the objects in the rows of a table.
     pub(super) included: Included,
-    /// Tables tell of their columns: in a watch, the first one does.
+    /// True if tables include their column definitions. In a watch, only the first one does.
     pub(super) with_columns: bool,
-    /// Objects that are not sent as they are.
+    /// Objects whose content is corrupted.
     pub(super) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
-    /// Each namespace has a counter of its own.
+    /// True if each namespace has its own version counter.
     pub(super) own_counters: bool,
 }
 
-/// An object as it is, or as it last was.
+/// State of an object to render: the current or the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     Now,
@@ -42,7 +42,7 @@ pub(super) enum Shown {
 }
 
 impl Rendering {
-    /// Writes an object of a list, in JSON.
+    /// Writes an item of a list in JSON.
     pub(super) fn put_item(&self, buffer: &mut BytesMut, change: &Change) {
         match self.form {
             Form::Object if self.resource.custom => self.put_object(buffer, change, Shown::Now),
@@ -51,7 +51,7 @@ impl Rendering {
         }
     }
 
-    /// Writes an object that is alone or in an event.
+    /// Writes a single object, or the object of an event.
     pub(super) fn put_object(&self, buffer: &mut BytesMut, change: &Change, shown: Shown) {
         if self.encoding == Encoding::Protobuf {
             return buffer.put_slice(&self.enveloped(&self.message(change, shown)));
@@ -75,7 +75,7 @@ impl Rendering {
         }
     }
 
-    /// A value that is in no history, dry runs for instance.
+    /// Encodes a value outside of the history, such as the result of a dry run.
     pub(super) fn value(&self, object: &Arc<Value>) -> Bytes {
         let object = &*self.resource.view(object, self.version());
         if self.encoding == Encoding::Protobuf {
@@ -97,7 +97,7 @@ impl Rendering {
         }
     }
 
-    /// An object without anything but a version, as bookmarks carry it.
+    /// Writes a bookmark object, which has only a version.
     pub(super) fn put_bookmark(&self, buffer: &mut BytesMut, revision: u64, initial_events_end: bool) {
         let version = self.version_of_collection(revision);
         let mut metadata = json!({"resourceVersion": version});
@@ -122,7 +122,7 @@ impl Rendering {
         }
     }
 
-    /// Writes an event of a watch about what `object` writes.
+    /// Writes an event of a watch, with the object that `object` writes.
     pub(super) fn put_event(&self, buffer: &mut BytesMut, kind: &str, object: impl FnOnce(&Self, &mut BytesMut)) {
         if self.encoding == Encoding::Protobuf {
             let mut bytes = BytesMut::new();
@@ -136,7 +136,7 @@ impl Rendering {
         buffer.put_slice(b"}\n");
     }
 
-    /// The version and the kind of each object as it is shown.
+    /// Returns the version and the kind of rendered objects.
     pub(super) fn shown_as(&self) -> (&str, &str) {
         match self.form {
             Form::Object => (&self.api_version, &self.resource.kind),
@@ -145,7 +145,7 @@ impl Rendering {
         }
     }
 
-    /// The message of an object, without its envelope.
+    /// Returns the message of an object, without its envelope.
     pub(super) fn message(&self, change: &Change, shown: Shown) -> Bytes {
         let is_spoiled = self.form == Form::Object && self.spoiling(change).is_some();
         if is_spoiled || self.own_counters || self.form != Form::Object || !self.reads_as_stored(change) {
@@ -176,7 +176,7 @@ impl Rendering {
         self.spoiled.get(&(change.namespace.clone().unwrap_or_default(), change.name.clone())).copied()
     }
 
-    /// A table of objects.
+    /// Returns a table of objects.
     pub(super) fn table(&self, list_metadata: &Value, objects: &[Value]) -> Value {
         let columns = tables::columns(&self.resource);
         let definitions: Vec<Value> = columns
@@ -211,7 +211,7 @@ impl Rendering {
         })
     }
 
-    /// The object with its kind and version, which the store does not keep with it.
+    /// Adds the kind and the version, which the store does not keep.
     fn identified(&self, object: &Value) -> Value {
         let mut object = object.clone();
         object["kind"] = self.resource.kind.clone().into();
@@ -236,14 +236,14 @@ impl Rendering {
         self.api_version.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether what is stored is what is shown: nothing to convert, and no defaults to fill in.
+    /// Returns whether the stored object can be sent unchanged, without conversion or defaults.
     fn reads_as_stored(&self, change: &Change) -> bool {
         let Some(definition) = &self.resource.definition else { return !self.resource.is_stored_as_another() };
         let known = change.read_by.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
         known && self.version() == definition.storage
     }
 
-    /// The object of a change: after it, or before it under its revision.
+    /// Returns the object of a change: the state after the change, or the state before it with the change's revision.
     pub(super) fn object_of(&self, change: &Change, shown: Shown) -> Value {
         let view = |stored: &Arc<Value>| Arc::unwrap_or_clone(self.resource.view(stored, self.version()));
         let mut object = match shown {
@@ -259,7 +259,7 @@ impl Rendering {
         object
     }
 
-    /// The version of all objects at `revision`, as it is written.
+    /// Returns the version of a collection at `revision`.
     pub(super) fn version_of_collection(&self, revision: u64) -> String {
         let version = if self.own_counters { counters::of_collection(revision) } else { revision };
         version.to_string()
@@ -271,7 +271,7 @@ fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// The object as it is sent once it is spoiled; its identity stays readable.
+/// Returns the corrupted object. Its identity stays readable.
 fn spoiled(object: &Value, how: Spoiling) -> Value {
     let mut object = object.clone();
     match how {
@@ -286,7 +286,7 @@ fn spoiled(object: &Value, how: Spoiling) -> Value {
     object
 }
 
-/// The object with numbers where no type has a number.
+/// Replaces values by numbers in fields whose type is never a number.
 fn of_wrong_types(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
     let mut spoiled: Map<String, Value> = fields

@@ -1,6 +1,6 @@
-//! Reviews: questions that are posted as objects, answered in their status and never stored.
+//! Reviews: objects with a question, whose response is in their status. Reviews are never stored.
 //!
-//! Everybody whom the server lets in may do everything; what `kubectl auth` says is true.
+//! Every accepted user may perform every request, as `kubectl auth` reports.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::answer::Answer;
 use super::exchange::Exchange;
 use super::route::ResourcePath;
 
-/// A kind of review.
+/// Kind of a review.
 pub(super) struct Review {
     pub(super) group: &'static str,
     pub(super) kind: &'static str,
@@ -32,7 +32,7 @@ const fn review(group: &'static str, kind: &'static str, plural: &'static str, a
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// All of them, in the order of discovery.
+/// All reviews, in the order of discovery.
 pub(super) const ALL: &[Review] = &[
     review(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", Question::WhoAmI),
     review(AUTHENTICATION, "TokenReview", "tokenreviews", Question::WhoHasToken),
@@ -45,7 +45,7 @@ pub(super) const ALL: &[Review] = &[
     review(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", Question::MayThey),
 ];
 
-/// The review that a path is for.
+/// Returns the review of a path.
 pub(super) fn of(path: &ResourcePath) -> Option<&'static Review> {
     let matches = |review: &&Review| {
         review.group == path.group && review.plural == path.plural && review.namespaced == path.namespace.is_some()
@@ -55,7 +55,7 @@ pub(super) fn of(path: &ResourcePath) -> Option<&'static Review> {
 }
 
 impl Review {
-    /// How discovery lists it.
+    /// Returns the entry in discovery.
     pub(super) fn entry(&self) -> Value {
         json!({
             "name": self.plural, "singularName": self.kind.to_lowercase(), "namespaced": self.namespaced,
@@ -63,7 +63,7 @@ impl Review {
         })
     }
 
-    /// The object with its answer.
+    /// Returns the object with its status.
     pub(super) fn answer(&self, exchange: &Exchange, object: &Value, user: Option<&str>) -> Answer {
         let name = user.unwrap_or("admin");
         let user_info = json!({"username": name, "groups": ["system:masters", "system:authenticated"]});

@@ -1,8 +1,8 @@
-//! What a path names.
+//! Routes: the targets of paths.
 
 use http::Method;
 
-/// What a path names.
+/// Target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// Objects.
@@ -17,7 +17,7 @@ pub(super) enum Route {
     GroupVersion { group: String, version: String },
     /// `/version`.
     Version,
-    /// `/livez/ping` and the like: that alone, and nothing of what the server needs.
+    /// `/livez/ping` and similar: the check itself, independent of the server's dependencies.
     Ping,
     /// `/healthz`, `/livez`, `/readyz`.
     Health,
@@ -27,7 +27,7 @@ pub(super) enum Route {
     Unknown,
 }
 
-/// A path to one object, or to a collection.
+/// Path of an object or a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourcePath {
     pub(super) group: String,
@@ -36,12 +36,12 @@ pub(super) struct ResourcePath {
     pub(super) plural: String,
     pub(super) name: Option<String>,
     pub(super) subresource: Option<String>,
-    /// More follows, which only the handler of custom resources overlooks.
+    /// True if further segments follow. Only the handler of custom resources ignores them.
     pub(super) deeper: bool,
 }
 
 impl ResourcePath {
-    /// Whether it is one of those that go on as something else than HTTP.
+    /// Returns whether the subresource switches to another protocol than HTTP.
     pub(super) fn is_streaming(&self) -> bool {
         self.group.is_empty()
             && self.plural == "pods"
@@ -50,7 +50,7 @@ impl ResourcePath {
 }
 
 impl ResourcePath {
-    /// Whether the path is of a subresource that objects are posted to.
+    /// Returns whether the path names a subresource that accepts posted objects.
     pub(super) fn is_posted(&self) -> bool {
         self.group.is_empty()
             && matches!(
@@ -82,7 +82,7 @@ impl Route {
         }
     }
 
-    /// Whether a method on a resource path makes sense at all.
+    /// Returns whether a resource path can allow the method.
     pub(super) fn allows(&self, method: &Method) -> bool {
         match self {
             Self::Resource(path) => match *method {
@@ -99,7 +99,7 @@ impl Route {
 
 fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
     let (namespace, plural, rest) = match segments {
-        // The namespaces themselves are cluster-scoped objects with subresources of their own.
+        // Namespaces are cluster-scoped objects with their own subresources.
         ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => {
             (None, "namespaces", &segments[1..])
         }
@@ -123,7 +123,7 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
     })
 }
 
-/// Undoes percent-encoding; what is no valid encoding stays as it is.
+/// Decodes percent-encoding. Invalid sequences stay unchanged.
 pub(super) fn percent_decode(text: &str) -> String {
     let hex = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let mut decoded = Vec::with_capacity(text.len());
@@ -147,10 +147,10 @@ mod tests {
     use super::{Route, percent_decode};
 
     #[test]
-    fn namespaces_are_objects_and_hold_objects() {
+    fn namespaces_contain_objects_and_are_objects() {
         let resource = |path| match Route::of(path) {
             Route::Resource(path) => (path.namespace, path.plural, path.name, path.subresource),
-            other => panic!("{other:?} is no resource"),
+            other => panic!("{other:?} is not a resource"),
         };
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(resource("/api/v1/namespaces"), (None, "namespaces".to_owned(), None, None));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_encoding_is_undone() {
+    fn percent_encoding_is_decoded() {
         assert_eq!(percent_decode("a%3Db%2cc%zz%"), "a=b,c%zz%");
     }
 }

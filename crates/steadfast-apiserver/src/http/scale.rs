@@ -16,7 +16,7 @@ use crate::resources::GroupResource;
 use crate::status::Status;
 use crate::storage::{ObjectKey, Patch, State, Update, WriteTarget, metadata, scale_of};
 
-/// Shows how many replicas an object is to have, or changes that.
+/// Reads or changes the number of replicas of an object.
 pub(super) async fn answer(
     exchange: &Exchange,
     verb: Verb,
@@ -67,7 +67,7 @@ fn carry_out(
     Ok(Answer::said(200, &scale))
 }
 
-/// The rendering of what scales, as one of the scale itself.
+/// Converts the rendering of an object to the rendering of its scale.
 fn of_scales(rendering: &Rendering) -> Rendering {
     let mut scales = rendering.clone();
     let resource = Arc::make_mut(&mut scales.resource);

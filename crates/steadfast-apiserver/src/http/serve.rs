@@ -1,4 +1,4 @@
-//! From a request to its response.
+//! Processing of a request up to its response.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::Part;
 
-/// Answers a request.
+/// Responds to a request.
 pub(crate) async fn serve(
     cluster: Arc<Cluster>,
     link: Arc<Link>,
@@ -70,7 +70,7 @@ pub(crate) async fn serve(
     };
     answer = answer.told_in(encoding);
     go_on(&exchange, &link, &record, Moment::After).await;
-    // What froze while the answer was made is not to be told either.
+    // If the replica froze while the response was created, the response must not be sent either.
     exchange.gate().open().await;
     if head {
         answer = answer.without_body();
@@ -81,7 +81,8 @@ pub(crate) async fn serve(
     answer.into_response(entry)
 }
 
-/// Asks what is to become of a request: returns when it is to go on, and never where it is lost.
+/// Requests the fate of a request from the interceptor. Returns when the request may continue, and never returns if it
+/// is lost.
 async fn go_on(exchange: &Exchange, link: &Link, request: &RequestRecord, moment: Moment) {
     match exchange.cluster.interception.ask(request, moment) {
         Fate::Goes => {}
@@ -93,10 +94,10 @@ async fn go_on(exchange: &Exchange, link: &Link, request: &RequestRecord, moment
     }
 }
 
-/// What a client takes of what the server has.
+/// Returns the media types that both the client accepts and the server supports.
 fn accept<'a>(cluster: &Cluster, headers: &'a http::HeaderMap) -> Cow<'a, str> {
-    let said = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if cluster.settings.protobuf { Cow::Borrowed(said) } else { negotiate::without_protobuf(said) }
+    let header_value = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if cluster.settings.protobuf { Cow::Borrowed(header_value) } else { negotiate::without_protobuf(header_value) }
 }
 
 async fn answer(
@@ -137,12 +138,12 @@ async fn answer(
     }
 }
 
-/// Takes a request about custom resources for what their handler takes it for: it goes by the verb that stands for the
-/// method, and so answers `HEAD` as it does `GET`, and creates at the path of an object what the body names.
+/// Interprets a request for custom resources like their handler. The handler uses the verb of the method: it serves
+/// `HEAD` like `GET`, and accepts a creation at the path of an object.
 fn read_as_custom(exchange: &Exchange, path: &mut ResourcePath, request: &mut Request<Incoming>) {
     let is_head = request.method() == Method::HEAD;
     let is_creation = request.method() == Method::POST && path.name.is_some() && path.subresource.is_none();
-    // Of all other requests nobody has to know what they are about yet.
+    // Other requests need no lookup of their target yet.
     if !(is_head || is_creation) || !Target::of(&exchange.cluster, path).is_some_and(|target| target.resource.custom) {
         return;
     }
@@ -153,7 +154,7 @@ fn read_as_custom(exchange: &Exchange, path: &mut ResourcePath, request: &mut Re
     }
 }
 
-/// Whether a resource has a subresource that methods could be called on.
+/// Returns whether a resource has a subresource with methods of its own.
 fn has_subresource(target: &Target, name: &str) -> bool {
     match name {
         "status" => target.resource.has_status(&target.version),
@@ -162,7 +163,7 @@ fn has_subresource(target: &Target, name: &str) -> bool {
     }
 }
 
-/// What a method that a path does not have is answered: by the handler of custom resources in its own words.
+/// Creates the status for a method that a path does not support. The handler of custom resources has its own messages.
 fn not_allowed(exchange: &Exchange, route: &Route, method: &Method) -> Status {
     let Route::Resource(path) = route else { return Status::method_not_allowed() };
     let Some(target) = Target::of(&exchange.cluster, path).filter(|target| target.resource.custom) else {
@@ -178,7 +179,7 @@ fn not_allowed(exchange: &Exchange, route: &Route, method: &Method) -> Status {
         .with_details(crate::status::object_details(resource, ""))
 }
 
-/// Who a certificate or a password says that the request is from.
+/// Returns the user of the certificate or the password.
 fn user(cluster: &Cluster, link: &Link, headers: &http::HeaderMap) -> Option<String> {
     let shown = link.certificate.get().and_then(|certificate| cluster.tls()?.client(certificate));
     let basic = || {
@@ -216,8 +217,10 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&
     Ok(())
 }
 
-/// Whether a request may come from a page in a browser that another site served: by the origin of the page, or by a host
-/// name that such a site had its name server resolve to this machine.
+/// Returns whether a page of another site in a browser may have sent the request.
+///
+/// Checks the origin of the page, and the host name. A site can let its name server resolve its own host name to this
+/// machine.
 fn is_from_elsewhere(request: &Request<Incoming>) -> bool {
     let text = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
     let authority = request.uri().authority().map(http::uri::Authority::as_str).or_else(|| text(header::HOST));
@@ -322,7 +325,7 @@ async fn of_target(
     }
 }
 
-/// What is not there: a group of built-in kinds answers for itself, others not even that.
+/// Creates the response for an unknown resource. Groups of built-in kinds send their own response.
 fn not_found(exchange: &Exchange, group: &str) -> Result<Answer, Status> {
     let known = exchange
         .cluster
@@ -374,12 +377,12 @@ fn verb(method: &Method, named: bool, query: &Query) -> Verb {
     }
 }
 
-/// Whether two names are requested at once, which no object has: nothing is transferred then but a version.
+/// Returns whether the query requests two names at once, which matches no object. Such a list transfers only a version.
 fn is_of_nothing(query: &Query) -> bool {
     names(query) > 1
 }
 
-/// How many names are requested.
+/// Returns the number of requested names.
 fn names(query: &Query) -> usize {
     query.text("fieldSelector").split(',').filter(|term| term.trim().starts_with("metadata.name=")).count()
 }
@@ -432,7 +435,7 @@ fn ruled(answer: &faults::Answer, record: &RequestRecord, encoding: Encoding) ->
     }
 }
 
-/// `403` in the words of the real server.
+/// Creates a `403` status with the message of a real server.
 fn forbidden(record: &RequestRecord) -> Status {
     let user = "system:anonymous";
     let verb = record.verb.as_str();

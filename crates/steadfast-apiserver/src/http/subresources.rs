@@ -1,5 +1,5 @@
-//! Subresources of core kinds that are no part of their objects: evictions, bindings and logs of pods, tokens of service
-//! accounts.
+//! Subresources of core kinds that are not part of their objects: evictions, bindings and logs of pods, tokens of
+//! service accounts.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -24,7 +24,8 @@ const MIN_TOKEN_SECONDS: i64 = 600;
 /// Longest lifetime that may be requested: 2^32 seconds.
 const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
-/// Subresources for discovery: resource, name, group and version if they differ from those of the resource, kind and verb.
+/// Subresources for discovery: resource, name, group and version if they differ from those of the resource, kind and
+/// verb.
 pub(super) const ALL: &[(&str, &str, &str, &str, &str, &str)] = &[
     ("pods", "binding", "", "", "Binding", "create"),
     ("pods", "eviction", "policy", "v1", "Eviction", "create"),
@@ -41,7 +42,7 @@ pub(super) enum Subresource {
     Token,
 }
 
-/// Subresource of a name that a resource has.
+/// Returns the subresource of this name, if the resource has it.
 pub(super) fn of(target: &Target, name: &str) -> Option<Subresource> {
     if !target.resource.name.group().is_empty() {
         return None;
@@ -97,7 +98,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Rejects a request for logs: no kubelet exists that could have them.
+/// Rejects a request for logs, which only a kubelet could have.
 fn no_logs(pod: &Value, name: &str) -> Status {
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     let why = if node.is_empty() {
@@ -114,7 +115,7 @@ fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<Answe
     if node.is_empty() {
         return Err(Status::invalid("", "Binding", &aim.name, &[("target.name", "Required value".to_owned())]));
     }
-    // Past the checks of an update: pods cannot be assigned by one.
+    // The write bypasses the checks of an update, which cannot assign a pod.
     let aim = &WriteTarget { part: Part::Whole, ..aim.clone() };
     exchange.write(|state| {
         let pod = state.latest(&aim.resource.name, &aim.key()).and_then(|change| change.object.clone());
@@ -149,7 +150,7 @@ fn evict(exchange: &Exchange, aim: &WriteTarget, eviction: &Value) -> Result<Ans
     Ok(Answer::said(201, &success()))
 }
 
-/// Random bytes of the system: a token must not follow from the seed of the server.
+/// Returns random bytes of the system. A token must not be predictable from the seed of the server.
 fn random_bytes() -> Result<[u8; 32], Status> {
     let mut bytes = [0; 32];
     let provider = rustls::crypto::ring::default_provider();
@@ -188,7 +189,7 @@ fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Valu
         },
     });
     let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
-    // Random instead of a signature: the server knows the tokens that it has issued.
+    // Random bytes replace the signature: the server stores the tokens that it has issued.
     let signature = URL_SAFE_NO_PAD.encode(random_bytes()?);
     let header = encode(&json!({"alg": "none", "typ": "JWT"}));
     let token = format!("{header}.{}.{signature}", encode(&claims));

@@ -1,4 +1,4 @@
-//! The columns of the built-in kinds, as `kubectl get` shows them.
+//! Columns of the built-in kinds, as in `kubectl get`.
 
 mod cells;
 mod column;
@@ -13,7 +13,7 @@ use crate::resources::ServedResource;
 
 pub(super) use column::Column;
 
-/// The columns of a resource's table.
+/// Returns the columns of a resource's table.
 pub(super) fn columns(resource: &ServedResource) -> &'static [Column] {
     if resource.custom { columns::CUSTOM } else { columns::of(resource.name.group(), &resource.kind) }
 }

@@ -1,4 +1,4 @@
-//! The resource that a path names.
+//! Resource of a path.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use super::route::ResourcePath;
 use crate::cluster::Cluster;
 use crate::resources::{GroupResource, ServedResource};
 
-/// The resource a path names, where it is served.
+/// Served resource of a path.
 pub(super) struct Target {
     pub(super) resource: Arc<ServedResource>,
     pub(super) namespace: Option<String>,
-    /// The version that the path names.
+    /// Version in the path.
     pub(super) version: String,
 }
 
 impl Target {
-    /// What a path names; `None` where nothing is served there.
+    /// Returns the target of a path; `None` if the resource is not served.
     pub(super) fn of(cluster: &Cluster, path: &ResourcePath) -> Option<Self> {
         let name = GroupResource::new(&path.group, &path.plural);
         let resource = cluster.store.read(|state| state.registry.get(&name).cloned())?;

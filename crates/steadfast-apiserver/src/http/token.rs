@@ -9,25 +9,25 @@ use crate::storage::ObjectKey;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// Where a list goes on.
+/// Position at which a list continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ContinueToken {
     v: String,
-    /// The revision of the list; negative where it goes on at whatever is newest.
+    /// Revision of the list; negative if it continues at the newest revision.
     pub(super) rv: i64,
-    /// The first key that may follow, without what all keys of the list begin with.
+    /// First possible key of the next page, without the prefix that all keys of the list share.
     start: String,
 }
 
 impl ContinueToken {
-    /// A list of a namespace, or of everything where there is none, goes on after this object.
+    /// Creates a token that continues a list of a namespace, or of all namespaces, after an object.
     pub(super) fn after(rv: i64, key: &ObjectKey, namespace: Option<&str>) -> Self {
         let whole = namespace.is_none() && !key.namespace.is_empty();
         let place = if whole { format!("{}/{}", key.namespace, key.name) } else { key.name.clone() };
         Self { v: VERSION.to_owned(), rv, start: format!("{place}\0") }
     }
 
-    /// The first key that may follow in a list of a namespace, or of everything where there is none.
+    /// Returns the first possible key of the next page, in a list of a namespace or of all namespaces.
     pub(super) fn key(&self, namespace: Option<&str>, namespaced: bool) -> ObjectKey {
         let start = self.start.strip_prefix('/').unwrap_or(&self.start);
         match namespace {
@@ -40,7 +40,7 @@ impl ContinueToken {
         }
     }
 
-    /// The same place, at whatever is newest.
+    /// Returns the same position at the newest revision.
     pub(super) fn inconsistent(&self) -> Self {
         Self { rv: -1, ..self.clone() }
     }
@@ -65,7 +65,7 @@ impl ContinueToken {
         if token.start.is_empty() {
             return Err(invalid(&format_args!("encoded start key empty (version {VERSION})")));
         }
-        // Nobody leaves the collection by a path of dots.
+        // A path with dots must not leave the collection.
         let place = token.start.strip_prefix('/').unwrap_or(&token.start);
         if place.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(invalid(&token.start));

@@ -1,4 +1,4 @@
-//! Watches: which events a stream is sent, and when.
+//! Watches: selection and timing of the events of a stream.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -29,25 +29,25 @@ use crate::status::Status;
 use crate::storage::{Change, Source};
 use crate::streams::StreamControl;
 
-/// How long before a watch's own end its last bookmark comes.
-const BEFORE_THE_END: Duration = Duration::from_secs(2);
-/// How many changes are looked at under one lock.
-const BATCH: usize = 256;
+/// Time between a watch's last bookmark and its end.
+const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
+/// Maximum number of changes read under one lock.
+const MAX_BATCH_CHANGES: usize = 256;
 
-/// Where a watch begins.
+/// Start of a watch.
 struct Start {
     source: Source,
     /// Events above this revision are sent.
     after: u64,
-    /// The objects sent first, as `ADDED`.
+    /// Objects sent first, as `ADDED`.
     initial: VecDeque<Arc<Change>>,
-    /// The end of the initial objects comes with this revision.
+    /// True if a bookmark with this revision ends the initial objects.
     announce_end: bool,
-    /// No bookmark is sent that is not above this.
-    told: u64,
+    /// Revision that bookmarks must exceed.
+    floor: u64,
 }
 
-/// Answers with a stream of events.
+/// Responds with a stream of events.
 pub(super) async fn watch(
     exchange: &Exchange,
     target: &Target,
@@ -55,6 +55,7 @@ pub(super) async fn watch(
     selector: Selector,
     rendering: Rendering,
 ) -> Result<Answer, Status> {
+    // The transfer starts before the first await, so that waiting transfers count as concurrent too.
     let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.begin_transfer());
     let cluster = Arc::clone(&exchange.cluster);
     let now = Instant::now();
@@ -77,8 +78,8 @@ pub(super) async fn watch(
         rendering,
         source: start.source,
         cursor: start.after,
-        told: start.after,
-        floor: start.told,
+        last_sent: start.after,
+        floor: start.floor,
         initial: start.initial,
         announce_end: start.announce_end,
         transfer,
@@ -86,7 +87,7 @@ pub(super) async fn watch(
         deadline,
         next_bookmark: now,
         last_taken: now,
-        over: false,
+        finished: false,
         cluster,
     };
     stream.schedule_bookmark(now);
@@ -97,14 +98,14 @@ pub(super) async fn watch(
     Ok(Answer::stream(Box::pin(chunks)).of_type(content_type))
 }
 
-/// How a watch is refused.
+/// Rejection of a watch.
 enum Refusal {
     Plain(Status),
-    /// With HTTP 200 and an `ERROR` event.
+    /// HTTP 200 with an `ERROR` event.
     InStream(Status),
 }
 
-/// The answer to a watch that fails where HTTP has already said yes.
+/// Creates the response of a watch that fails after the HTTP status was decided.
 pub(super) fn error_event(status: &Status, encoding: Encoding) -> Answer {
     error_object(&status.to_value(), encoding)
 }
@@ -133,8 +134,10 @@ async fn start(
         let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
         return Err(Refusal::Plain(invalid("sendInitialEvents", why)));
     }
+    // A server without streamed lists ignores `sendInitialEvents`.
     let streamed = options.send_initial_events.filter(|_| !ignore);
-    // A server that streams lists takes a watch from nowhere for one, and tells of the end of the initial events too.
+    // A server with streamed lists treats a watch without a version as a streamed list, and marks the end of its
+    // initial events.
     let streams = !refuse && !ignore;
     if streamed == Some(true) {
         let version = match options.version {
@@ -163,6 +166,7 @@ async fn start(
         }
         Some(version) => {
             let window = cluster.store.read(|state| state.caches[replica].window);
+            // The real server accepts the request with HTTP 200 and reports the expired version in the stream.
             if version < window {
                 return Err(Refusal::InStream(Status::too_old_resource_version(version, window)));
             }
@@ -171,8 +175,8 @@ async fn start(
                 let applied = state.caches[replica].applied;
                 let mut start = from_version(version);
                 start.after = state.before(resource, version, repeat);
-                // The changes that there are already, those too that are not for this watch.
-                start.told = state.last_change(resource, applied).max(version);
+                // Existing changes count even if this watch does not receive them.
+                start.floor = state.last_change(resource, applied).max(version);
                 start
             }))
         }
@@ -180,7 +184,7 @@ async fn start(
 }
 
 fn from_version(version: u64) -> Start {
-    Start { source: Source::Cache, after: version, initial: VecDeque::new(), announce_end: false, told: version }
+    Start { source: Source::Cache, after: version, initial: VecDeque::new(), announce_end: false, floor: version }
 }
 
 fn from_objects(
@@ -198,15 +202,15 @@ fn from_objects(
             .cloned()
             .collect()
     });
-    Start { source, after: revision, initial, announce_end, told: revision }
+    Start { source, after: revision, initial, announce_end, floor: revision }
 }
 
-/// A watch under way.
+/// A running watch.
 struct WatchStream {
     cluster: Arc<Cluster>,
     control: Arc<StreamControl>,
     changes: Receiver<()>,
-    /// The replica's life in which it began.
+    /// Process lifetime of the replica in which the watch started.
     life: u64,
     replica: usize,
     request: u64,
@@ -215,40 +219,41 @@ struct WatchStream {
     selector: Selector,
     rendering: Rendering,
     source: Source,
-    /// Everything up to this revision was sent, or was not this watch's.
+    /// All events up to this revision were sent, or did not concern this watch.
     cursor: u64,
-    /// The revision of the last event sent, or where it began.
-    told: u64,
-    /// No bookmark is sent that is not above this: a real server drops one that is not above the version that the watch
-    /// began at and the last change that its cache had then, whether that was sent or was not this watch's.
+    /// Revision of the last sent event, or of the start.
+    last_sent: u64,
+    /// Revision that bookmarks must exceed. A real server drops a bookmark unless it is above the start version
+    /// of the watch and the last change in its cache at the start. Changes that the watch did not receive count too.
     floor: u64,
     initial: VecDeque<Arc<Change>>,
     announce_end: bool,
-    /// The full transfer, until the initial objects are sent.
+    /// Full transfer until the initial objects are sent.
     transfer: Option<Transfer>,
     bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
-    /// When the client last took something.
+    /// Time at which the client last read data.
     last_taken: Instant,
-    over: bool,
+    finished: bool,
 }
 
-/// What the store has for a watch.
+/// New changes for a watch.
 struct News {
     changes: Vec<Arc<Change>>,
-    /// What `cursor` is when they are sent.
+    /// Value of `cursor` after these changes are sent.
     cursor: u64,
     waiting: usize,
-    gone: bool,
+    removed: bool,
 }
 
 impl WatchStream {
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
-            if self.over || self.is_over() {
+            if self.finished || self.is_expired() {
                 return None;
             }
+            // Mark before reading: a change that arrives during the read then wakes the next wait.
             self.changes.mark_unchanged();
             if self.is_blocked() {
                 self.wait(false).await;
@@ -258,21 +263,22 @@ impl WatchStream {
                 return Some(chunk);
             }
             let news = self.news();
-            // Whatever stopped the stream while it looked was meant for what it saw.
+            // A fault during the read applies to the changes that were read.
             if self.is_blocked() {
                 continue;
             }
-            if news.gone || self.is_too_slow(news.waiting) {
+            if news.removed || self.is_too_slow(news.waiting) {
                 return None;
             }
             self.cursor = self.cursor.max(news.cursor);
+            // The client has requested another chunk, so it has read the previous one.
             self.last_taken = Instant::now();
             let mut buffer = BytesMut::new();
             self.rendering.spoiled =
                 self.cluster.replicas[self.replica].conditions.look(|now| Arc::clone(&now.spoiled));
             for change in &news.changes {
                 self.put_event(&mut buffer, change);
-                self.told = change.revision;
+                self.last_sent = change.revision;
             }
             if buffer.is_empty() && news.waiting == 0 && self.bookmark_is_due() {
                 self.put_bookmark(&mut buffer, self.reached(), false);
@@ -286,7 +292,7 @@ impl WatchStream {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_expired(&self) -> bool {
         self.control.is_ended() || Instant::now() >= self.deadline
     }
 
@@ -294,7 +300,7 @@ impl WatchStream {
         self.control.is_stalled() || self.cluster.replicas[self.replica].conditions.look(|now| now.frozen)
     }
 
-    /// The server gives up a client that takes nothing while events pile up.
+    /// Returns whether the client reads nothing while events accumulate. The server closes such a watch.
     fn is_too_slow(&self, waiting: usize) -> bool {
         let settings = &self.cluster.settings;
         waiting > settings.watch_backlog && self.last_taken.elapsed() > settings.watch_patience
@@ -304,8 +310,10 @@ impl WatchStream {
     async fn wait(&mut self, for_bookmark: bool) {
         let until = if for_bookmark && self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
         tokio::select! {
+            // A change takes precedence over a deadline of the same instant, so that runs in virtual time are
+            // reproducible.
             biased;
-            changed = self.changes.changed() => self.over |= changed.is_err(),
+            changed = self.changes.changed() => self.finished |= changed.is_err(),
             () = sleep_until(until) => {}
         }
     }
@@ -318,6 +326,7 @@ impl WatchStream {
             self.put_line(&mut buffer, "ADDED", &change, Shown::Now);
         }
         if self.initial.is_empty() {
+            // All initial objects are sent, which ends the full transfer.
             self.transfer = None;
             if std::mem::take(&mut self.announce_end) {
                 let conditions = &self.cluster.replicas[self.replica].conditions;
@@ -338,15 +347,17 @@ impl WatchStream {
                 Source::Cache => cache.applied,
                 Source::Etcd => cache.frozen_at.unwrap_or(state.revision()),
             };
-            // A definition that changes is served anew, and its streams are those of what it was.
+            // A changed definition is served as a new resource. Streams of the previous one end.
             let served = state.registry.get(&self.resource);
             let same = served.is_some_and(|now| !now.custom || Arc::ptr_eq(now, &self.rendering.resource));
-            let gone = cache.life != self.life || !same;
-            let (mut changes, waiting) = state.changes(&self.resource, self.cursor, upto, BATCH);
+            let removed = cache.life != self.life || !same;
+            let (mut changes, waiting) = state.changes(&self.resource, self.cursor, upto, MAX_BATCH_CHANGES);
+            // Without further changes, the cursor includes revisions of other resources, which bookmarks then report.
             let cursor = if waiting == 0 { upto } else { changes.last().map_or(upto, |last| last.revision) };
+            // Dropped changes move the cursor too: the client must not receive them later.
             changes.retain(|change| !cache.has_lost(change.revision));
-            // What is gone takes its streams along once they have told of its last objects.
-            News { gone: gone && changes.is_empty(), changes, cursor, waiting }
+            // Streams of a removed resource end after they have delivered the last objects.
+            News { removed: removed && changes.is_empty(), changes, cursor, waiting }
         })
     }
 
@@ -357,6 +368,8 @@ impl WatchStream {
         let selected = |object: Option<&Arc<serde_json::Value>>| {
             object.is_some_and(|object| self.selector.is_everything() || self.selector.matches(object))
         };
+        // The event depends on the selector before and after the change: a client sees an object that leaves the
+        // selector as deleted.
         match (selected(change.previous.as_ref()), selected(change.object.as_ref())) {
             (false, true) => self.put_line(buffer, "ADDED", change, Shown::Now),
             (true, true) => self.put_line(buffer, "MODIFIED", change, Shown::Now),
@@ -376,23 +389,24 @@ impl WatchStream {
             return false;
         }
         self.schedule_bookmark(now);
+        // The schedule also advances if the bookmark is not sent.
         let silent = self.cluster.replicas[self.replica].conditions.look(|now| now.no_bookmarks);
         !silent && self.reached() > self.floor
     }
 
-    /// The revision that a bookmark tells.
+    /// Returns the revision for a bookmark.
     fn reached(&self) -> u64 {
         let replica = &self.cluster.replicas[self.replica];
         if replica.conditions.look(|now| now.rare_progress) {
-            return self.told.max(self.cursor.min(replica.asked_for.load(Ordering::Relaxed)));
+            return self.last_sent.max(self.cursor.min(replica.asked_for.load(Ordering::Relaxed)));
         }
         self.cursor
     }
 
-    /// One period from now, or shortly before the end where that comes earlier.
+    /// Schedules the next bookmark after one period, or shortly before the end if that is earlier.
     fn schedule_bookmark(&mut self, now: Instant) {
         let heartbeat = now + self.cluster.settings.bookmark_period;
-        let last = self.deadline.checked_sub(BEFORE_THE_END).filter(|&last| last > now && last < heartbeat);
+        let last = self.deadline.checked_sub(LAST_BOOKMARK_LEAD).filter(|&last| last > now && last < heartbeat);
         self.next_bookmark = last.unwrap_or(heartbeat);
     }
 

@@ -22,7 +22,7 @@ use crate::storage::{Outcome, Patch, Update, WriteTarget};
 
 pub(super) use request::Write;
 
-/// Carries out a write.
+/// Performs a write.
 pub(super) async fn write(
     exchange: &Exchange,
     verb: Verb,
@@ -74,7 +74,7 @@ fn carry_out(
             options.warn(&target);
             let outcome = exchange.write(|state| state.delete(&target, &options.deletion))?;
             let mut answer = deleted(&target, &outcome, rendering);
-            // It is not gone yet, and whoever keeps no dependents waits for them.
+            // The object still exists, and a client that does not keep the dependents waits for their deletion.
             if matches!(outcome, Outcome::Stored(_)) && options.takes_dependents {
                 answer.code = 202;
             }
@@ -83,7 +83,7 @@ fn carry_out(
     }
 }
 
-/// Deletes every object of a collection that is selected.
+/// Deletes all selected objects of a collection.
 pub(super) async fn delete_collection(
     exchange: &Exchange,
     write: &Write<'_>,
@@ -107,7 +107,7 @@ async fn delete_found(
     rendering: Rendering,
 ) -> Result<Answer, Status> {
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
-    // The answer shows what was found, as it was found. It is found as by a list in pages, for which versions are exact.
+    // The response contains the objects as found. They are found like in a paged list, whose versions are exact.
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };
     let options = ListOptions { limit, ..options.clone() };
     let page = list::find(exchange, write.target, &options, selector, &rendering).await?;
@@ -116,7 +116,7 @@ async fn delete_found(
             let namespace = found.namespace.clone().unwrap_or_default();
             let target = WriteTarget { namespace, name: found.name.clone(), ..target.clone() };
             match state.delete(&target, &how.deletion) {
-                // An object may go with another one, a namespace's contents for instance.
+                // The deletion of one object can delete another one, such as the contents of a namespace.
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
             }
@@ -126,7 +126,7 @@ async fn delete_found(
     Ok(list::answer(exchange, page, rendering, None))
 }
 
-/// Most deletions are answered with a `Status`; a few kinds, and what is still there, with the object.
+/// Creates the response of a deletion: usually a `Status`; the object for a few kinds, and if the object still exists.
 fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> Answer {
     let resource = &target.resource.name;
     let returns_object = match resource.group() {
@@ -152,11 +152,11 @@ fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> An
     details["uid"] = outcome.object().pointer("/metadata/uid").cloned().unwrap_or_default();
     let success =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
-    // What custom resources are answered in is decided for all of it.
+    // For custom resources, this status is always JSON.
     if target.resource.custom { Answer::json(200, &success) } else { Answer::said(200, &success) }
 }
 
-/// The object, in the form and the encoding that are asked for.
+/// Creates the response with an object in the requested form and encoding.
 fn shown(code: u16, rendering: &Rendering, object: &Arc<Value>) -> Answer {
     Answer::bytes(code, rendering.value(object)).of_type(rendering.encoding.content_type())
 }

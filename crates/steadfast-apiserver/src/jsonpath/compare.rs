@@ -1,4 +1,4 @@
-//! Operators of filters. Only values of one kind can be compared: a whole number and a fraction cannot.
+//! Operators of filters. Only values of the same kind are comparable: an integer and a fraction are not.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::found::Found;
 
-/// Value of a kind that can be compared.
+/// Value of a comparable kind.
 #[derive(Clone, Copy, PartialEq)]
 enum Scalar<'a> {
     Bool(bool),
@@ -57,7 +57,7 @@ fn invalid_type() -> String {
     "invalid type for comparison".to_owned()
 }
 
-/// Result of `left operator right`.
+/// Evaluates `left operator right`.
 pub(super) fn holds(left: Found<'_>, operator: &str, right: Found<'_>) -> Result<bool, String> {
     let (left, right) = (Scalar::of(left)?, Scalar::of(right)?);
     let at_most = || Ok(left.is_less(right)? || left.is_equal(right)?);

@@ -1,6 +1,6 @@
 //! Evaluation of a path over a JSON value.
 //!
-//! client-go leaves some results to the order of its maps; here, fields come in the order of the object.
+//! Some results of client-go depend on the order of its maps. Here, fields come in the order of the object.
 
 use serde_json::Value;
 
@@ -8,17 +8,17 @@ use super::compare;
 use super::found::Found;
 use super::node::{Filter, Node, Slice};
 
-/// Number of values that the evaluation of a path may visit. `..` followed by `..` would visit a power of the object's
+/// Maximum number of values that an evaluation may visit. `..` followed by `..` would visit a power of the object's
 /// size.
 const MAX_VISITED: usize = 100_000;
-/// Number of `range` blocks within each other.
+/// Maximum nesting of `range` blocks.
 const MAX_RANGES: usize = 32;
 
 /// Failed evaluation.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) why: String,
-    /// Whether the failed step still had values. A filter without an operator takes these for existence.
+    /// True if the failed step still had values, which a filter without an operator treats as existence.
     has_values: bool,
 }
 
@@ -34,11 +34,11 @@ type Results<'a> = Vec<Found<'a>>;
 pub(super) struct Evaluation<'a> {
     nodes: &'a [Node],
     visited: usize,
-    /// `range` words met whose block has not started.
+    /// Number of `range` words whose block has not started.
     starting: usize,
-    /// Blocks that are open.
+    /// Number of open blocks.
     open: usize,
-    /// `end` words met whose block has not ended.
+    /// Number of `end` words whose block has not ended.
     ending: usize,
     /// Position of the last action with an `end`.
     last_end: Option<usize>,
@@ -49,12 +49,12 @@ impl<'a> Evaluation<'a> {
         Self { nodes, visited: 0, starting: 0, open: 0, ending: 0, last_end: None }
     }
 
-    /// Results of each action.
+    /// Returns the results of each action.
     pub(super) fn find(mut self, object: &'a Value) -> Result<Vec<Results<'a>>, Failed> {
         self.actions(0, Found::Json(object))
     }
 
-    /// Evaluates the actions from a position on, to the `end` of the enclosing block.
+    /// Evaluates the actions from a position to the `end` of the enclosing block.
     fn actions(&mut self, from: usize, input: Found<'a>) -> Result<Vec<Results<'a>>, Failed> {
         let mut all = Vec::new();
         let mut position = from;
@@ -75,7 +75,7 @@ impl<'a> Evaluation<'a> {
             if self.open > MAX_RANGES {
                 return Err(Failed::with(false, format!("more than {MAX_RANGES} ranges within each other")));
             }
-            // Without results, the block is still evaluated once: only so its end is found.
+            // A block without results is evaluated once, to find its end.
             let is_empty = results.is_empty();
             let inputs = if is_empty { vec![Found::Json(&Value::Null)] } else { results };
             for input in inputs {
@@ -136,10 +136,10 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// All values below the input that have children, each before its children.
+    /// Returns all values below the input that have children, each before its children.
     fn descend(&mut self, input: Results<'a>) -> Result<Results<'a>, Failed> {
         let mut results = Vec::new();
-        // A stack in place of recursion: the last value is the next.
+        // A stack replaces recursion: the last value is the next.
         let mut pending: Results<'a> = input.into_iter().rev().collect();
         while let Some(value) = pending.pop() {
             self.charge(1)?;
@@ -214,7 +214,7 @@ impl<'a> Evaluation<'a> {
         let Some((operator, right)) = &filter.comparison else {
             return match left {
                 Ok(values) => Ok(!values.is_empty()),
-                // The budget is spent for good.
+                // An exhausted budget cannot be absorbed.
                 Err(failed) if self.visited > MAX_VISITED => Err(failed),
                 Err(failed) => Ok(failed.has_values),
             };
@@ -241,7 +241,7 @@ fn field<'a>(input: &[Found<'a>], name: &str) -> Results<'a> {
     found.map(Found::Json).collect()
 }
 
-/// Items of a list, values of an object, bytes of a string.
+/// Returns the items of a list, the values of an object, or the bytes of a string.
 fn children(value: Found<'_>) -> Results<'_> {
     match value {
         Found::Json(Value::Object(fields)) => fields.values().map(Found::Json).collect(),
@@ -252,7 +252,8 @@ fn children(value: Found<'_>) -> Results<'_> {
     }
 }
 
-/// Positions of the first item and behind the last; none if the slice is empty, which ends the evaluation of the node.
+/// Returns the positions of the first item and after the last; `None` for an empty slice, which ends the evaluation of
+/// the node.
 fn bounds(of: &Slice, length: usize) -> Result<Option<(usize, usize)>, Failed> {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
     let mut start = of.start.unwrap_or(0);

@@ -1,27 +1,27 @@
-//! Values that a path finds.
+//! Results of a path.
 
 use serde_json::Value;
 
 use crate::schema::go;
 
-/// Value that a path finds: part of the object, or computed.
+/// Result of a path: part of the object, or computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Found<'a> {
     Json(&'a Value),
-    /// Number in the path itself.
+    /// Literal integer in the path.
     Int(i64),
-    /// Number in the path itself.
+    /// Literal float in the path.
     Float(f64),
-    /// `true` or `false` in the path itself.
+    /// Literal `true` or `false` in the path.
     Bool(bool),
-    /// Text in the path itself.
+    /// Literal text in the path.
     Text(&'a str),
-    /// Byte of a string: a wildcard iterates over the bytes of a string.
+    /// Byte of a string. A wildcard iterates over the bytes of a string.
     Byte(u8),
 }
 
 impl Found<'_> {
-    /// Text of the value: objects and lists as JSON, all else as Go prints it.
+    /// Formats the value: objects and lists as JSON, other values as Go prints them.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Json(Value::Null) => "<no value>".to_owned(),

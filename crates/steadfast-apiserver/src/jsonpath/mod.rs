@@ -41,12 +41,12 @@ impl JsonPath {
         parse::action_list(path).map(|nodes| Self { nodes })
     }
 
-    /// Results of each action, in order. A missing field has no result.
+    /// Returns the results of each action, in order. A missing field has no result.
     pub(crate) fn find<'a>(&'a self, object: &'a Value) -> Result<Vec<Vec<Found<'a>>>, String> {
         Evaluation::new(&self.nodes).find(object).map_err(|Failed { why, .. }| why)
     }
 
-    /// First result of the first action; none if evaluation fails, as a printer column shows it.
+    /// Returns the first result of the first action, as in a printer column; `None` if the evaluation fails.
     pub(crate) fn first<'a>(&'a self, object: &'a Value) -> Option<Found<'a>> {
         self.find(object).ok()?.first()?.first().copied()
     }

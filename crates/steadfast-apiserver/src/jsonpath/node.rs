@@ -35,7 +35,7 @@ pub(super) struct Slice {
     pub(super) start: Option<i64>,
     pub(super) end: Option<i64>,
     pub(super) step: Option<i64>,
-    /// The end was not written: the slice is a single index.
+    /// True if the end was not written: the slice is a single index.
     pub(super) is_index: bool,
 }
 

@@ -1,11 +1,11 @@
-//! Parser of paths. A path is what stands between the braces of an action; further actions may follow.
+//! Parser of paths. A path is the text between the braces of an action; further actions may follow.
 
 use std::fmt;
 
 use super::node::{Filter, Node, Slice};
 use super::unquote::unquote;
 
-/// Number of actions within each other: filters and unions have operands that are paths.
+/// Maximum nesting of actions: operands of filters and unions are paths.
 const MAX_NESTING: usize = 32;
 
 /// Invalid path.
@@ -22,12 +22,12 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// Nodes of a path without its outer braces.
+/// Parses a path without its outer braces.
 pub(super) fn action_list(path: &str) -> Result<Vec<Node>, ParseError> {
     template(path, 0, 0)
 }
 
-/// Parses `{text}`; `offset` is the offset of the text in the whole path.
+/// Parses `{text}`. `offset` is the offset of the text in the whole path.
 fn template(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
     if nesting > MAX_NESTING {
         return Err(ParseError { at: offset, message: format!("more than {MAX_NESTING} actions within each other") });
@@ -52,7 +52,7 @@ fn template(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, Pars
     }
 }
 
-/// Nodes of an operand: the first action of the text.
+/// Parses an operand: the first action of the text.
 fn operand(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
     let first = template(text, offset, nesting + 1)?.into_iter().next();
     Ok(match first {
@@ -65,7 +65,7 @@ struct Parser<'t> {
     /// Path in braces.
     text: &'t str,
     position: usize,
-    /// Start of the node that is being read.
+    /// Start of the current node.
     start: usize,
     offset: usize,
     nesting: usize,
@@ -73,7 +73,7 @@ struct Parser<'t> {
 
 impl<'t> Parser<'t> {
     fn error(&self, message: impl Into<String>) -> ParseError {
-        // Without the brace that was put in front.
+        // The offset excludes the added brace.
         ParseError { at: self.offset + self.position.saturating_sub(1), message: message.into() }
     }
 
@@ -95,12 +95,12 @@ impl<'t> Parser<'t> {
         is_next
     }
 
-    /// Text since the start of the node.
+    /// Returns the text since the start of the node.
     fn taken(&self) -> &'t str {
         &self.text[self.start..self.position]
     }
 
-    /// Parses up to the closing brace, which is consumed.
+    /// Parses up to the closing brace and consumes the brace.
     fn action(&mut self) -> Result<Vec<Node>, ParseError> {
         let mut nodes = Vec::new();
         loop {
@@ -118,7 +118,7 @@ impl<'t> Parser<'t> {
             }
             match self.next() {
                 None | Some('\r' | '\n') => return Err(self.error("unclosed action")),
-                // Spaces separate; the current object and the root are the input itself.
+                // Spaces are separators; the current object and the root are the input itself.
                 Some(' ' | '@' | '$') => {}
                 Some('[') => self.brackets(&mut nodes)?,
                 Some(quote @ ('"' | '\'')) => nodes.push(self.quoted(quote)?),
@@ -144,7 +144,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Name after a dot, up to a terminator that no backslash escapes.
+    /// Parses a name after a dot, up to a terminator that is not escaped by a backslash.
     fn field(&mut self) -> Node {
         let from = self.position;
         while let Some(letter) = self.peek().filter(|letter| !is_terminator(*letter)) {
@@ -196,7 +196,7 @@ impl<'t> Parser<'t> {
         Ok(Node::Text(unquoted))
     }
 
-    /// `[…]` other than a filter: a union, a quoted name, an index or a slice.
+    /// Parses `[…]` other than a filter: a union, a quoted name, an index or a slice.
     fn brackets(&mut self, nodes: &mut Vec<Node>) -> Result<(), ParseError> {
         let from = self.position;
         loop {
@@ -213,7 +213,7 @@ impl<'t> Parser<'t> {
             let mut at = offset;
             for alternative in text.split(',') {
                 let trimmed = alternative.trim_matches(' ');
-                // The offset of the bracket that is put in front.
+                // The offset excludes the added bracket.
                 alternatives.push(operand(&format!("[{trimmed}]"), at.saturating_sub(1), self.nesting)?);
                 at += alternative.len() + 1;
             }
@@ -222,7 +222,7 @@ impl<'t> Parser<'t> {
         }
         let name = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
         if let Some(name) = name.filter(|name| !name.contains('\'')) {
-            // A dot in the name separates names unless it is escaped.
+            // A dot within the name separates names unless it is escaped.
             nodes.extend(operand(&format!(".{name}"), offset, self.nesting)?);
             return Ok(());
         }
@@ -244,7 +244,7 @@ impl<'t> Parser<'t> {
         Ok(Slice { start: bound(0)?, end: bound(1)?, step: bound(2)?, is_index: parts.len() == 1 })
     }
 
-    /// What follows `[?(`, up to `)]`.
+    /// Parses the text after `[?(`, up to `)]`.
     fn filter(&mut self) -> Result<Node, ParseError> {
         let from = self.position;
         let mut quote = None;
@@ -278,7 +278,8 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Left operand, operator and right operand, none of them empty. The operator is every letter of `!<>=` in a row.
+/// Returns the left operand, the operator and the right operand, none of them empty. All consecutive letters of `!<>=`
+/// form the operator.
 fn comparison(text: &str) -> Option<(&str, &str, &str)> {
     let is_operator = |letter: char| matches!(letter, '!' | '<' | '>' | '=');
     let start = text.find(is_operator).filter(|start| *start > 0)?;

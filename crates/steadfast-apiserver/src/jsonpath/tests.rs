@@ -15,7 +15,7 @@ fn object() -> Value {
     })
 }
 
-/// Texts of the results of the first action.
+/// Returns the texts of the first action's results.
 fn texts(path: &str) -> Vec<String> {
     let parsed = JsonPath::parse(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let object = object();
@@ -90,7 +90,7 @@ fn failed_evaluation_has_no_first_result() {
 }
 
 #[test]
-fn errors_of_the_parser_have_a_position() {
+fn parser_errors_have_a_position() {
     for (path, expected) in [
         (".a[", "unterminated array at byte 4"),
         (".a[x]", "invalid array index x at byte 5"),
@@ -104,7 +104,7 @@ fn errors_of_the_parser_have_a_position() {
         (".a[0,y]", "invalid array index y"),
     ] {
         match JsonPath::parse(path) {
-            // A field name ends at few letters only.
+            // Only a few letters end a field name.
             Ok(_) => assert_eq!(path, ".a?"),
             Err(error) => assert!(error.to_string().starts_with(expected), "{path}: {error}"),
         }
@@ -112,7 +112,7 @@ fn errors_of_the_parser_have_a_position() {
 }
 
 #[test]
-fn descents_within_each_other_are_bounded() {
+fn nested_descents_are_bounded() {
     let nested = (0..9).fold(json!([1]), |within, _| json!({"a": [within.clone(), within, "x"]}));
     let parsed = JsonPath::parse("..a..a..a..a..a..a..a").expect("a valid path");
     let why = parsed.find(&nested).expect_err("too many values");
@@ -120,7 +120,7 @@ fn descents_within_each_other_are_bounded() {
 }
 
 #[test]
-fn random_paths_neither_panic_nor_run_away() {
+fn random_paths_end_without_panic() {
     let pieces = [
         ".a", "..", "[*]", "[0]", "[-1:]", "[?(@.a", ")]", "==", "\"x\"", "'", "\\", "{", "}", "range ", "end", ",",
         "[", "]", "@", "$", "1.5", "-", ".*", "é", "\n", " ", "true", "\\x4", "(",

@@ -1,10 +1,10 @@
 //! Quoted strings in paths: single or double quotes with the escapes of Go.
 
-/// Text of a quoted string; none if an escape is invalid.
+/// Parses a quoted string; `None` if an escape is invalid.
 pub(super) fn unquote(quoted: &str) -> Option<String> {
     let quote = quoted.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
     let inner = quoted.strip_prefix(quote)?.strip_suffix(quote)?;
-    // Bytes and not chars: `\xff` is a byte, which need not be a character of its own.
+    // Bytes instead of chars: `\xff` is a byte, which need not be a valid character.
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner.chars();
     while let Some(letter) = rest.next() {

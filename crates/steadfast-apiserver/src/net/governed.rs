@@ -1,4 +1,4 @@
-//! A byte stream that obeys its link.
+//! Byte streams under the control of a link.
 
 use std::io;
 use std::pin::Pin;
@@ -13,26 +13,26 @@ use tokio::net::TcpStream;
 use super::Link;
 use crate::clock::Clock;
 
-/// A transport that can be broken off instead of being closed in good order.
+/// Transport that can be aborted instead of closed in order.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Makes the drop that follows a reset.
+    /// Makes the next drop abort the connection.
     fn abort_on_drop(&mut self);
 }
 
 impl Transport for TcpStream {
     fn abort_on_drop(&mut self) {
-        // Without linger a close sends RST. Where the socket is broken already there is nothing left to break.
+        // Without linger, a close sends RST. If the socket is already broken, the error is irrelevant.
         let _ = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO));
     }
 }
 
-/// A transport under a link's government; resets when dropped after the link was reset.
+/// Transport under a link's control. Dropping it after a reset of the link aborts the connection.
 #[derive(Debug)]
 pub(super) struct Governed<T: Transport> {
     transport: T,
     link: Arc<Link>,
     clock: Clock,
-    /// Bytes read ahead of time, to be read again.
+    /// Bytes that were read ahead and are read again.
     ahead: Bytes,
 }
 
@@ -41,7 +41,7 @@ impl<T: Transport> Governed<T> {
         Self { transport, link, clock, ahead: Bytes::new() }
     }
 
-    /// Gives back bytes that were read too early.
+    /// Returns bytes that were read too early.
     pub(super) fn unread(&mut self, bytes: Bytes) {
         self.ahead = bytes;
     }

@@ -1,4 +1,4 @@
-//! What governs one connection: its budget of bytes, its black hole, its end.
+//! Control of one connection: its byte budget, its black hole, its end.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use crate::signal::Signal;
 
-/// How a connection ended.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// The client closed it, or it was drained and closed in good order.
+    /// The client closed the connection, or the server drained and closed it.
     Closed,
-    /// The server reset it, by a fault.
+    /// A fault reset the connection.
     Reset,
 }
 
-/// The governor of one connection.
+/// Control of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: u64,
     pub(crate) replica: usize,
     pub(crate) opened_at: Duration,
-    /// The certificate that the client has shown.
+    /// Certificate of the client.
     pub(crate) certificate: OnceLock<Vec<u8>>,
     state: Mutex<LinkState>,
     changed: Signal,
@@ -45,10 +45,11 @@ impl Link {
         Self { id, replica, opened_at, certificate: OnceLock::new(), state: Mutex::new(state), changed: Signal::new() }
     }
 
-    /// Resets the connection: whatever is on its way is lost.
+    /// Resets the connection. Data in flight is lost.
     pub(crate) fn reset(&self, now: Duration) {
         self.change(|state| {
             state.reset = true;
+            // Keep the time of the first fault: a black hole before the reset already broke the connection.
             state.failed_at.get_or_insert(now);
         });
     }
@@ -60,6 +61,7 @@ impl Link {
     pub(crate) fn set_black_hole(&self, on: bool, now: Duration) {
         self.change(|state| {
             state.black_hole = on;
+            // The end of a black hole repairs the connection, unless it was reset in the meantime.
             state.failed_at = if on { state.failed_at.or(Some(now)) } else { state.failed_at.filter(|_| state.reset) };
         });
     }
@@ -79,27 +81,27 @@ impl Link {
         self.look(|state| state.reset)
     }
 
-    /// When it ended, and how; `None` while it is open.
+    /// Returns the time and the kind of the end; `None` while the connection is open.
     pub(crate) fn ended(&self) -> Option<(Duration, LinkEnd)> {
         self.look(|state| state.ended)
     }
 
-    /// When a fault broke it, where one did.
+    /// Returns the time at which a fault broke the connection, if one did.
     pub(crate) fn failed_at(&self) -> Option<Duration> {
         self.look(|state| state.failed_at)
     }
 
-    /// Waits until it is reset.
+    /// Waits until the connection is reset.
     pub(crate) async fn until_reset(&self) {
         self.changed.until(|| self.is_reset()).await;
     }
 
-    /// Waits until it is to be drained.
+    /// Waits until the connection must be drained.
     pub(crate) async fn until_goaway(&self) {
         self.changed.until(|| self.look(|state| state.goaway)).await;
     }
 
-    /// Whether bytes may pass: pending in a black hole, `false` once reset.
+    /// Returns whether bytes may pass: pending in a black hole, `false` after a reset.
     pub(super) fn poll_passage(&self, context: &Context<'_>) -> Poll<bool> {
         self.look_mut(|state| {
             if state.reset {
@@ -113,12 +115,12 @@ impl Link {
         })
     }
 
-    /// How many of `wanted` bytes may be written now; 0 when the budget is spent.
+    /// Returns how many of `wanted` bytes may be written now; 0 if the budget is spent.
     pub(super) fn allowance(&self, wanted: usize) -> usize {
         self.look(|state| state.budget.map_or(wanted, |left| wanted.min(usize::try_from(left).unwrap_or(usize::MAX))))
     }
 
-    /// Takes what was written from the budget.
+    /// Subtracts written bytes from the budget.
     pub(super) fn spend(&self, written: usize) {
         self.look_mut(|state| {
             if let Some(left) = &mut state.budget {
@@ -132,6 +134,7 @@ impl Link {
             change(state);
             std::mem::take(&mut state.waiting)
         });
+        // Wake without the lock: a woken task may poll the link at once.
         waiting.into_iter().for_each(Waker::wake);
         self.changed.raise();
     }

@@ -1,23 +1,23 @@
-//! Accepting connections at a replica's port, which is open while the replica can be reached.
+//! Accept loop of a replica's port, which is open while the replica is reachable.
 
 use std::sync::Arc;
 
 use super::{TaskGroup, serve};
 use crate::cluster::Cluster;
 
-/// Accepts what comes to the replica's port, if it has one.
+/// Accepts connections at the replica's port, if it has one.
 pub(crate) async fn accept(cluster: Arc<Cluster>, replica: usize, tasks: Arc<TaskGroup>) {
     let Some(port) = &cluster.replicas[replica].port else { return };
     loop {
         match port.accept().await {
             Ok(stream) => {
-                // Events are small and must not wait for each other's acknowledgement.
+                // Events are small and must not wait for the acknowledgement of previous ones.
                 let _ = stream.set_nodelay(true);
                 let runtime = tasks.runtime().clone();
                 tasks.spawn(serve::connection(Arc::clone(&cluster), replica, stream, runtime));
             }
             Err(error) => {
-                tracing::debug!(replica, %error, "a connection was not accepted");
+                tracing::debug!(replica, %error, "cannot accept a connection");
                 tokio::task::yield_now().await;
             }
         }

@@ -1,4 +1,4 @@
-//! Connections that are pipes in memory.
+//! In-memory connections.
 
 use std::io;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use super::governed::Transport;
 use super::{TaskGroup, serve};
 use crate::cluster::Cluster;
 
-/// How many bytes a pipe holds in each direction, as the buffers of a socket would.
+/// Capacity of a pipe in each direction in bytes, similar to a socket's buffers.
 const PIPE_BYTES: usize = 256 * 1024;
 
-/// Opens in-memory connections to the replicas of a server; cheap to clone.
+/// Opens in-memory connections to the replicas of a server. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     pub(crate) cluster: Arc<Cluster>,
@@ -22,12 +22,12 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Opens a connection to a replica.
+    /// Opens a connection to a replica, counted from 0.
     ///
-    /// While the replica is in a black hole this waits, as a SYN would.
+    /// Waits while the replica is in a black hole, like a lost SYN.
     ///
     /// # Errors
-    /// `ConnectionRefused` where the replica is stopped or refuses, or where there is no such replica.
+    /// Returns `ConnectionRefused` if the replica is stopped or rejects connections, or if it does not exist.
     pub async fn connect(&self, replica: usize) -> io::Result<MemoryStream> {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let conditions = &self.cluster.replicas.get(replica).ok_or_else(refused)?.conditions;
@@ -52,7 +52,7 @@ pub struct MemoryStream {
     severed: Arc<Severed>,
 }
 
-/// The server's end; dropping it after a reset makes the client see one.
+/// The server's end. Dropping it after a reset causes a reset at the client.
 #[derive(Debug)]
 struct ServerEnd {
     pipe: DuplexStream,
@@ -77,6 +77,7 @@ impl Severed {
         if state.0 {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
+        // A reset must wake a pending read or write, so the task is registered here in addition to the pipe.
         if !state.1.iter().any(|waiting| waiting.will_wake(context.waker())) {
             state.1.push(context.waker().clone());
         }
@@ -94,7 +95,8 @@ impl AsyncRead for MemoryStream {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let filled = into.filled().len();
         let read = Pin::new(&mut self.pipe).poll_read(context, into);
-        // What arrived before the reset can still be read, as from a socket; then comes the error and not the end.
+        // As with a socket, data that arrived before the reset can still be read. The error comes after it, not an end
+        // of stream.
         if matches!(read, Poll::Ready(Ok(()))) && into.filled().len() > filled {
             return read;
         }

@@ -1,4 +1,4 @@
-//! Connections: real sockets or pipes in memory, under the same faults.
+//! Connections: real sockets or in-memory pipes, with the same faults.
 
 mod governed;
 mod link;

@@ -1,4 +1,4 @@
-//! A TCP port that is kept for its owner's life, open and closed at will.
+//! TCP port that stays reserved for its owner's lifetime and can be opened and closed.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,13 +10,13 @@ use std::task::{Context, Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How many connections may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A reserved port of 127.0.0.1, for whatever a test opens and closes there. It begins closed.
+/// Reserved port of 127.0.0.1 that a test opens and closes. Starts closed.
 ///
-/// The reservation is a bound socket that never listens: while the port is closed, connections are refused, and
-/// still nobody else can be given it.
+/// A bound socket that never listens holds the reservation. While the port is closed, connections are refused, and the
+/// port is not assigned to another socket.
 pub struct Port {
     address: SocketAddr,
     state: Mutex<PortState>,
@@ -26,7 +26,7 @@ pub struct Port {
 #[derive(Default)]
 struct PortState {
     listener: Listening,
-    /// Who accepts, and waits.
+    /// Waker of the task in [`accept`](Self::accept).
     waiting: Option<Waker>,
 }
 
@@ -34,33 +34,33 @@ struct PortState {
 enum Listening {
     #[default]
     Closed,
-    /// The kernel accepts; the runtime does not know of it yet.
+    /// Listening socket that is not registered with the runtime yet.
     Opened(Socket),
     Served(TcpListener),
 }
 
 impl Port {
-    /// Reserves a port; 0 takes a free one.
+    /// Reserves `port`; 0 selects a free port.
     ///
     /// # Errors
     ///
-    /// Another has it.
+    /// Returns an error if the port is in use.
     pub fn reserve(port: u16) -> io::Result<Self> {
         let reservation = bound_socket((Ipv4Addr::LOCALHOST, port).into())?;
         let address = reservation.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self { address, state: Mutex::default(), _reservation: reservation })
     }
 
-    /// Where it is.
+    /// Returns the address of the port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Opens or closes it. Done when this returns: from here on the kernel takes connections, or refuses them.
+    /// Opens or closes the port. The kernel accepts or refuses connections as soon as the call returns.
     ///
     /// # Errors
     ///
-    /// What the operating system has against opening it: it stays closed.
+    /// Returns the operating system's error if the port cannot be opened. The port then stays closed.
     pub fn set_open(&self, open: bool) -> io::Result<()> {
         let mut state = self.state();
         match (open, &state.listener) {
@@ -78,15 +78,15 @@ impl Port {
         Ok(())
     }
 
-    /// The next connection that comes; waits while it is closed. One task at a time.
+    /// Accepts the next connection. Waits while the port is closed. Only one task may wait at a time.
     ///
     /// # Errors
     ///
-    /// A connection that cannot be taken. There may be others.
+    /// Returns an error if a connection cannot be accepted. Later connections may succeed.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub async fn accept(&self) -> io::Result<TcpStream> {
         poll_fn(|context| self.poll_accept(context)).await
     }

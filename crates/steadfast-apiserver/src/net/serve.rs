@@ -19,7 +19,7 @@ use super::{Link, TaskGroup};
 use crate::cluster::Cluster;
 use crate::http;
 
-/// What a client that knows HTTP/2 beforehand sends first.
+/// First bytes of a client with prior knowledge of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection until it ends or is reset.
@@ -33,6 +33,7 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
         link.reset(cluster.clock.elapsed());
         return;
     }
+    // Tasks of the connection run in their own group, so that they end with the connection.
     let tasks = TaskGroup::on(runtime);
     let serving = async {
         if let Some(tls) = cluster.tls() {
@@ -43,11 +44,13 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             return serve_http(&cluster, &link, stream, http2, &tasks).await;
         }
+        // Without TLS there is no ALPN. The first bytes show if the client has prior knowledge of HTTP/2.
         let http2 = begins_with_preface(&mut governed).await?;
         serve_http(&cluster, &link, governed, http2, &tasks).await
     };
     tokio::select! {
         biased;
+        // A reset takes precedence over data in flight: dropping the future drops the transport, which aborts.
         () = link.until_reset() => {}
         outcome = serving => {
             if let Err(error) = outcome {
@@ -55,7 +58,7 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
             }
         }
     }
-    // A task of this connection may hold its last words; none may speak after the end.
+    // A task of this connection may still hold data. No data may be sent after the end.
     tasks.close();
 }
 
@@ -71,6 +74,7 @@ async fn begins_with_preface<T: Transport>(stream: &mut Governed<T>) -> io::Resu
         seen.extend_from_slice(&bytes[..read]);
     }
     let http2 = seen == PREFACE;
+    // The HTTP implementation must read these bytes too.
     stream.unread(Bytes::from(seen));
     Ok(http2)
 }
@@ -103,7 +107,7 @@ async fn serve_http(
         Ok(connection.await?)
     } else {
         let mut builder = hyper::server::conn::http1::Builder::new();
-        // Its timer would be the real clock; a client that sends no head is the client's affair here.
+        // hyper's timer would use the real clock, and this server does not limit slow clients.
         builder.header_read_timeout(None).half_close(false);
         let mut connection = pin!(builder.serve_connection(io, service).with_upgrades());
         tokio::select! {
@@ -114,7 +118,7 @@ async fn serve_http(
             }
             outcome = connection.as_mut() => outcome?,
         }
-        // The connection speaks something else now; it still is this connection, under its faults.
+        // The connection has switched to WebSocket. Its faults still apply.
         if let Some(session) = sessions.take() {
             session.await;
         }

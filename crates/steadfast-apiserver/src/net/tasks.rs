@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-/// Spawns tasks on one runtime and aborts them when dropped.
+/// Spawns tasks on one runtime and aborts them on drop.
 #[derive(Debug)]
 pub(crate) struct TaskGroup {
     runtime: Handle,
@@ -16,7 +16,7 @@ pub(crate) struct TaskGroup {
 #[derive(Debug, Default)]
 struct Tasks {
     handles: Vec<AbortHandle>,
-    /// Finished tasks are forgotten when there are this many.
+    /// Number of tasks at which finished tasks are removed.
     prune_at: usize,
     closed: bool,
 }
@@ -42,7 +42,7 @@ impl TaskGroup {
         }
     }
 
-    /// Aborts all tasks; none is spawned any more.
+    /// Aborts all tasks and rejects new ones.
     pub(crate) fn close(&self) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.closed = true;
@@ -58,7 +58,7 @@ impl Drop for TaskGroup {
     }
 }
 
-/// Runs what hyper spawns for a connection, so that it ends with the connection.
+/// Executor for hyper's tasks of a connection, which end with the connection.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionExecutor(pub(super) Arc<TaskGroup>);
 

@@ -1,4 +1,4 @@
-//! TLS with certificate authorities made for this server.
+//! TLS with certificate authorities that are created for this server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +11,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::error::StartError;
 
-/// What the server's certificate is good for; the last is what a service in a cluster is called.
+/// Names in the server's certificate; the last one is the name of a service in a cluster.
 const NAMES: [&str; 4] = ["127.0.0.1", "::1", "localhost", "kubernetes.default.svc"];
 
-/// The TLS side of all replicas.
+/// TLS configuration of all replicas.
 #[derive(Clone)]
 pub(crate) struct ServerTls {
     pub(crate) acceptor: TlsAcceptor,
@@ -23,30 +23,30 @@ pub(crate) struct ServerTls {
     http2: bool,
 }
 
-/// A client's certificate and key, as PEM.
+/// Certificate and key of a client, in PEM.
 #[derive(Clone)]
 pub struct ClientIdentity {
-    /// The certificate.
+    /// Certificate in PEM.
     pub certificate_pem: String,
-    /// Its private key.
+    /// Private key in PEM.
     pub key_pem: String,
 }
 
-/// Those who may show a certificate instead of a token.
+/// Clients that authenticate with a certificate.
 struct Clients {
     authority: CertifiedIssuer<'static, KeyPair>,
-    /// The certificates that are accepted, and whose they are.
+    /// Accepted certificates and their users.
     issued: Mutex<BTreeMap<Vec<u8>, String>>,
 }
 
 impl ServerTls {
-    /// Makes the authorities and a certificate; HTTP/2 is offered first.
+    /// Creates the authorities and a server certificate. With `http2`, HTTP/2 is offered first.
     pub(crate) fn generate(http2: bool) -> Result<Self, StartError> {
         let clients = Clients { authority: authority("steadfast embedded client CA")?, issued: Mutex::default() };
         Self::with_clients(http2, Arc::new(clients))
     }
 
-    /// The same with another authority and certificate of the server.
+    /// Creates a new server authority and certificate, and keeps the clients.
     pub(crate) fn rotated(&self) -> Result<Self, StartError> {
         Self::with_clients(self.http2, self.clients.clone())
     }
@@ -62,7 +62,7 @@ impl ServerTls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut trusted = RootCertStore::empty();
         trusted.add(clients.authority.der().clone())?;
-        // As the real server does: whoever shows none may have a token.
+        // As in the real server, a client without a certificate may have a token.
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(trusted), provider.clone())
             .allow_unauthenticated()
             .build()
@@ -76,7 +76,7 @@ impl ServerTls {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), ca_pem: authority.pem(), clients, http2 })
     }
 
-    /// Issues a certificate by which a client is known as `name`.
+    /// Issues a client certificate for the user `name`.
     pub(crate) fn issue(&self, name: &str) -> Result<ClientIdentity, StartError> {
         let mut client = CertificateParams::default();
         client.distinguished_name.push(DnType::CommonName, name);
@@ -87,12 +87,12 @@ impl ServerTls {
         Ok(ClientIdentity { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// Forgets the certificates of `name`.
+    /// Revokes the certificates of the user `name`.
     pub(crate) fn revoke(&self, name: &str) {
         self.clients.issued().retain(|_, known| known != name);
     }
 
-    /// Whose `certificate` is.
+    /// Returns the user of `certificate`.
     pub(crate) fn client(&self, certificate: &[u8]) -> Option<String> {
         self.clients.issued().get(certificate).cloned()
     }

@@ -1,6 +1,7 @@
-//! From the message of an object to its JSON, as `kubectl create configmap` and its like send it, and typed clients in Go.
+//! Decoder from protobuf messages to JSON, for the requests of `kubectl create configmap` and similar commands, and of
+//! typed clients in Go.
 //!
-//! A field that the table does not have is refused instead of being lost.
+//! A field that is not in the table is rejected, so that it is not lost.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,15 +14,16 @@ use crate::types::{self, Field, Holds, Kind};
 
 const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// Reads an object of a built-in kind, or a list of such objects, from the envelope it comes in.
+/// Decodes an object of a built-in kind, or a list of such objects, with its envelope.
 ///
-/// What is no pointer in Go is left out where it says nothing, but for what JSON has in any case: empty lists and maps, zero
-/// values and structs without content.
+/// Non-pointer fields of Go are omitted if they have no content. The exceptions are fields that JSON always contains:
+/// empty lists and maps, zero values and empty structs.
 ///
 /// # Errors
-/// A `Status` of code 400 where the body is no such envelope, of code 415 where the kind or a field in it is not known.
+/// Returns a `Status` with code 400 if the body has no valid envelope. The code is 415 if the kind or one of its fields
+/// is unknown.
 pub fn decode(body: &[u8]) -> Result<Value, Status> {
-    let unreadable = || Status::bad_request("the body is no object in protobuf");
+    let unreadable = || Status::bad_request("the body is not a valid object in protobuf");
     let envelope = body.strip_prefix(MAGIC).ok_or_else(unreadable)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for (number, value) in Fields(envelope) {
@@ -83,7 +85,7 @@ enum Failure {
     UnknownField(u64),
 }
 
-/// Reads a message into an object; `path` are the numbers of the embedded structs that lead to it.
+/// Decodes a message into an object. `path` contains the numbers of the enclosing embedded structs.
 fn message(
     bytes: &[u8],
     fields: &'static [Field],
@@ -124,10 +126,10 @@ fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Resu
         }
         Holds::One(kind) => {
             let decoded = decoded(value, kind)?;
-            // Plain fields are always written; in JSON their zero values are left out.
+            // Messages always contain plain fields. JSON omits their zero values.
             let says_nothing = match kind {
                 Kind::Json(_) => decoded.is_null(),
-                // Empty ones are written where there are any.
+                // Messages contain empty bytes only if the field is set.
                 Kind::Bytes => false,
                 Kind::IntOrString => decoded == 0,
                 _ => is_empty(&decoded),
@@ -163,7 +165,7 @@ fn named(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
     Ok(Value::Object(object))
 }
 
-/// What may be several things: JSON as it stands, or a schema and what is in its place.
+/// Decodes a type with several forms: verbatim JSON, or a schema and its alternatives.
 fn json_of(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
     if !name.starts_with("JSONSchemaPropsOr") {
         return Ok(match only(bytes)? {
@@ -190,7 +192,7 @@ fn text(bytes: &[u8]) -> Value {
     plain(bytes).into()
 }
 
-/// A text: of bytes that are no UTF-8 each is a replacement character, as in Go's JSON.
+/// Decodes a string. Each invalid byte of UTF-8 becomes a replacement character, as in Go's JSON.
 fn plain(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -200,7 +202,7 @@ fn plain(bytes: &[u8]) -> String {
     text
 }
 
-/// The content of a message that has one field.
+/// Returns the content of a message with a single field.
 fn only(bytes: &[u8]) -> Result<&[u8], Failure> {
     match Fields(bytes).next() {
         None => Ok(&[]),
@@ -209,7 +211,7 @@ fn only(bytes: &[u8]) -> Result<&[u8], Failure> {
     }
 }
 
-/// The items of a list that is a message of its own, since a map cannot have lists.
+/// Decodes the items of a list that is wrapped in a message, since map values cannot be lists.
 fn items(value: &Wire<'_>, kind: Kind) -> Result<Value, Failure> {
     let Wire::Bytes(bytes) = value else { return Err(Failure::Malformed) };
     let items = Fields(bytes).map(|(_, item)| decoded(&item.ok_or(Failure::Malformed)?, kind));
@@ -234,7 +236,7 @@ fn map_entry(
     Ok((key, found.unwrap_or_else(empty)))
 }
 
-/// A time, to the second or (`micro`) to the microsecond, as the JSON of either writes it.
+/// Decodes a time in seconds, or in microseconds if `micro`, to its JSON form.
 fn time(bytes: &[u8], micro: bool) -> Result<Value, Failure> {
     let (mut seconds, mut nanoseconds) = (None, 0);
     for (number, value) in Fields(bytes) {
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_read_from_their_envelope() {
+    fn objects_are_decoded_from_their_envelope() {
         let metadata = [field(1, b"a"), field(2, b""), field(3, b"default")].concat();
         let entry = [field(1, b"k"), field(2, b"v")].concat();
         let raw = [field(1, &metadata), field(2, &entry)].concat();
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_keeps_its_microseconds_and_a_holder_that_is_nobody() {
+    fn lease_keeps_microseconds_and_empty_holder() {
         // Second 1 and 2 ms (2,000,000 ns) after 1970.
         let renewed = [0x08, 1, 0x10, 0x80, 0x89, 0x7a];
         let spec = [field(1, b""), field(4, &renewed)].concat();
@@ -319,8 +321,9 @@ mod tests {
     }
 
     #[test]
-    fn embedded_structs_are_written_among_the_fields_around_them() {
-        // A volume (2) of a pod's spec (1), whose source (2) is a secret (6) of this name (1), and one that is empty (2).
+    fn embedded_structs_are_flattened() {
+        // A volume (2) of a pod's spec (1) with the source (2) secret (6) of this name (1), and with an empty source
+        // (2).
         let secret = field(6, &field(1, b"s"));
         let volumes = [
             field(1, &[field(1, b"a"), field(2, &secret)].concat()),
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_does_not_know_is_refused() {
+    fn unknown_fields_and_kinds_are_rejected() {
         assert_eq!(decode(&envelope("ConfigMap", &field(9, b"x"))).unwrap_err().code, 415);
         assert_eq!(decode(&envelope("Unheard", b"")).unwrap_err().code, 415);
         assert_eq!(decode(&envelope("ConfigMap", b"\x0a\x7f")).unwrap_err().code, 400);

@@ -1,6 +1,6 @@
-//! From the JSON of an object to its message.
+//! Encoder from JSON to protobuf messages.
 //!
-//! As in Go, what is no pointer is written also where it says nothing, and fields come in the order of their numbers.
+//! Like in Go, non-pointer fields are written even if empty, and fields are ordered by number.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,10 @@ use crate::types::{self, Field, Holds, Kind};
 
 const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// Writes an object of a built-in kind, a list of such objects or a `Status`, as it stands for itself in a body.
-/// Returns `None` where there is no such kind.
+/// Encodes an object of a built-in kind, a list of such objects or a `Status`, with its envelope. Returns `None` for an
+/// unknown kind.
 ///
-/// What its type does not have is left out. A value that is not of its field's type is written as one of another type, so
-/// that no reader takes it for what it is not.
+/// Unknown fields are omitted. A value of a wrong type is written with another wire type, so that decoders reject it.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -39,7 +38,7 @@ fn list(api_version: &str, kind: &str, list: &Value) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// The message of an object, without its envelope; `None` where no built-in kind is called so.
+/// Encodes an object without its envelope; `None` for a kind that is not built in.
 pub(crate) fn fields(api_version: &str, kind: &str, object: &Value) -> Option<Vec<u8>> {
     let name = types::of_kind(api_version, kind)?;
     let mut message = Vec::with_capacity(512);
@@ -47,17 +46,17 @@ pub(crate) fn fields(api_version: &str, kind: &str, object: &Value) -> Option<Ve
     Some(message)
 }
 
-/// The message in the envelope that says what it is.
+/// Adds the envelope with the type of the message.
 pub(crate) fn enveloped(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(message.len() + 64);
     head(api_version, kind, message.len(), &mut bytes);
     bytes.extend_from_slice(message);
-    bytes.extend_from_slice(TAIL);
+    bytes.extend_from_slice(ENVELOPE_TAIL);
     bytes
 }
 
-/// An encoding and a content type, which nobody gives.
-const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
+/// Empty encoding and content type, which the envelope always contains.
+const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
 fn head(api_version: &str, kind: &str, length: usize, into: &mut Vec<u8>) {
     into.extend_from_slice(MAGIC);
@@ -68,7 +67,7 @@ fn head(api_version: &str, kind: &str, length: usize, into: &mut Vec<u8>) {
     put_head(2, length, into);
 }
 
-/// What comes before the items of a list; `length` is that of all of them, each with its own head.
+/// Returns the part before the items of a list. `length` is the length of all items with their heads.
 pub(crate) fn list_head(api_version: &str, kind: &str, metadata: &Value, length: usize) -> Vec<u8> {
     let (mut bytes, mut message) = (Vec::new(), Vec::new());
     put_message(1, &mut message, |into| write_named("meta.v1.ListMeta", Some(metadata), into));
@@ -77,9 +76,9 @@ pub(crate) fn list_head(api_version: &str, kind: &str, metadata: &Value, length:
     bytes
 }
 
-/// What comes after them.
+/// Returns the part after the items of a list.
 pub(crate) fn list_tail() -> &'static [u8] {
-    TAIL
+    ENVELOPE_TAIL
 }
 
 /// Writes an item of a list.
@@ -87,19 +86,19 @@ pub(crate) fn put_item(message: &[u8], into: &mut Vec<u8>) {
     put_bytes(2, message, into);
 }
 
-/// An event of a watch, its length before it; `object` has its envelope.
+/// Encodes an event of a watch after its length. `object` has its envelope.
 pub(crate) fn event(kind: &str, object: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(object.len() + 32);
     put_bytes(1, kind.as_bytes(), &mut message);
     put_message(2, &mut message, |into| put_bytes(1, object, into));
-    let length = u32::try_from(message.len()).expect("an object of 4 GiB is not stored");
+    let length = u32::try_from(message.len()).expect("an object below 4 GiB");
     [length.to_be_bytes().as_slice(), &message].concat()
 }
 
-/// A body whose first object is longer by a field of so many bytes that nobody knows.
+/// Adds an unknown field of `bytes` bytes to the first object of a body.
 pub(crate) fn lengthened(body: &[u8], bytes: usize) -> Vec<u8> {
     let mut field = Vec::with_capacity(bytes + 16);
-    put_bytes(UNKNOWN, &vec![b'x'; bytes], &mut field);
+    put_bytes(UNKNOWN_FIELD, &vec![b'x'; bytes], &mut field);
     if let Some(rest) = body.strip_prefix(MAGIC) {
         return [MAGIC, &field, rest].concat();
     }
@@ -108,8 +107,8 @@ pub(crate) fn lengthened(body: &[u8], bytes: usize) -> Vec<u8> {
     [length.to_be_bytes().as_slice(), &field, rest].concat()
 }
 
-/// The number of no field of what stands for itself.
-const UNKNOWN: u64 = 15;
+/// Number of an unknown field in every top-level message.
+const UNKNOWN_FIELD: u64 = 15;
 
 fn write_named(name: &'static str, object: Option<&Value>, into: &mut Vec<u8>) {
     let fields = types::of_name(name).map(types::Struct::by_number).unwrap_or_default();
@@ -117,7 +116,7 @@ fn write_named(name: &'static str, object: Option<&Value>, into: &mut Vec<u8>) {
     write_fields(object.and_then(Value::as_object).unwrap_or(&nothing), &fields, 0, into);
 }
 
-/// Writes the fields, whose numbers are the same but for those from `depth` on.
+/// Writes fields with equal numbers before `depth`.
 fn write_fields(object: &Map<String, Value>, fields: &[&'static Field], depth: usize, into: &mut Vec<u8>) {
     for together in fields.chunk_by(|one, other| one.numbers[depth] == other.numbers[depth]) {
         let number = together[0].numbers[depth];
@@ -131,7 +130,7 @@ fn write_fields(object: &Map<String, Value>, fields: &[&'static Field], depth: u
 fn write_field(number: u64, field: &Field, value: Option<&Value>, into: &mut Vec<u8>) {
     match (field.holds, value.filter(|value| !value.is_null())) {
         (Holds::One(kind), Some(value)) => write(number, kind, value, into),
-        // Bytes that are not there are no empty ones.
+        // Absent bytes differ from empty bytes.
         (Holds::One(kind), None) if !field.pointer && kind != Kind::Bytes => write_zero(number, kind, into),
         (_, None) => {}
         (Holds::List(kind), Some(Value::Array(items))) => items.iter().for_each(|item| write(number, kind, item, into)),
@@ -162,7 +161,7 @@ fn write_map(
     }
 }
 
-/// Writes what a field is where JSON does not tell.
+/// Writes the value that represents an absent field.
 fn write_zero(number: u64, kind: Kind, into: &mut Vec<u8>) {
     match kind {
         Kind::Bool | Kind::Integer32 | Kind::Integer64 => put_number(number, 0, into),
@@ -189,7 +188,7 @@ fn write(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) {
     }
 }
 
-/// Writes what has another form in JSON; nothing where that is not of the kind.
+/// Writes a value whose JSON form differs from its message. Returns `None` for a value of a wrong type.
 fn write_settled(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> Option<()> {
     match kind {
         Kind::Integer32 | Kind::Integer64 => put_number(number, value.as_i64()?.cast_unsigned(), into),
@@ -227,7 +226,7 @@ fn write_settled(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> 
     Some(())
 }
 
-/// Writes what may be several things.
+/// Writes a type with several forms.
 fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
     let schema = |number, value, into: &mut Vec<u8>| write(number, Kind::Named(SCHEMA), value, into);
     match (name, value) {
@@ -252,7 +251,7 @@ fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
     }
 }
 
-/// Writes what is of another type than its field as just that.
+/// Writes a value of a wrong type with a wire type that differs from the field's.
 fn write_misfit(number: u64, kind: Kind, into: &mut Vec<u8>) {
     match kind {
         Kind::Bool | Kind::Integer32 | Kind::Integer64 | Kind::Double => put_bytes(number, b"misfit", into),
@@ -268,15 +267,15 @@ mod tests {
     use crate::resources::Registry;
 
     #[test]
-    fn every_built_in_kind_that_is_served_has_a_message() {
+    fn every_served_kind_has_a_message() {
         let mut count = 0;
         for served in Registry::with_declared(&[]).all() {
             for version in &served.versions {
                 let message = fields(&served.api_version(version), &served.kind, &json!({}));
-                assert!(message.is_some(), "{} {version} has none", served.kind);
+                assert!(message.is_some(), "{} {version} has no message", served.kind);
                 count += 1;
             }
         }
-        assert!(count > 50, "{count} are few");
+        assert!(count > 50, "only {count} kinds");
     }
 }

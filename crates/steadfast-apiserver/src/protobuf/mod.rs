@@ -1,12 +1,12 @@
-//! Objects in Kubernetes' protobuf: read from it, and written in it.
+//! Kubernetes' protobuf encoding of objects.
 //!
-//! What is known of the messages is the table in `types`, where merging and validation find what they know, too.
+//! The messages are defined by the table in `types`, which merging and validation use too.
 //!
-//! | module | does |
+//! | module | content |
 //! |---|---|
-//! | `wire` | reads and writes fields: numbers, and bytes with their length before them |
-//! | `decode` | makes the JSON of an object from its message |
-//! | `encode` | makes the message of an object from its JSON, its envelope, and the frames of a watch |
+//! | `wire` | wire format: integers, and bytes after their length |
+//! | `decode` | decoder from messages to JSON |
+//! | `encode` | encoder from JSON to messages, their envelope, and the frames of a watch |
 
 mod decode;
 mod encode;
@@ -18,5 +18,5 @@ pub(crate) use encode::{enveloped, event, fields, lengthened, list_head, list_ta
 
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// The type of a watch's frames.
+/// Content type of a watch's frames.
 pub(crate) const WATCHED: &str = "application/vnd.kubernetes.protobuf;stream=watch";

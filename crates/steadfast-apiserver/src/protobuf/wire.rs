@@ -1,13 +1,13 @@
-//! The wire: fields by their numbers.
+//! Wire format: fields by number.
 
-/// What every object or list that stands for itself begins with.
+/// Prefix of every top-level message.
 pub(super) const MAGIC: &[u8] = b"k8s\0";
 
 const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const DELIMITED: u64 = 2;
 
-/// What a field holds.
+/// Value of a field.
 #[derive(Debug)]
 pub(super) enum Wire<'a> {
     Varint(u64),
@@ -16,7 +16,7 @@ pub(super) enum Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// Whether it says nothing: plain fields are written with their zero values, messages full of those among them.
+    /// Returns whether the field is empty. Plain fields are written with zero values, also in nested messages.
     pub(super) fn is_zero(&self) -> bool {
         match self {
             Self::Varint(number) | Self::Fixed64(number) => *number == 0,
@@ -25,7 +25,7 @@ impl Wire<'_> {
     }
 }
 
-/// The fields of a message in the order they come; `None` for what cannot be read, which is the last.
+/// Iterator over the fields of a message in order. An invalid field yields `None` and ends the iteration.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -79,31 +79,31 @@ fn put(mut value: u64, into: &mut Vec<u8>) {
     into.push(value as u8);
 }
 
-/// Writes a field that is a number.
+/// Writes an integer field.
 pub(super) fn put_number(number: u64, value: u64, into: &mut Vec<u8>) {
     put(number << 3 | VARINT, into);
     put(value, into);
 }
 
-/// Writes a field that is a floating-point number.
+/// Writes a floating-point field.
 pub(super) fn put_double(number: u64, value: f64, into: &mut Vec<u8>) {
     put(number << 3 | FIXED64, into);
     into.extend_from_slice(&value.to_bits().to_le_bytes());
 }
 
-/// Writes the head of a field of so many bytes.
+/// Writes the head of a field of `length` bytes.
 pub(super) fn put_head(number: u64, length: usize, into: &mut Vec<u8>) {
     put(number << 3 | DELIMITED, into);
     put(length as u64, into);
 }
 
-/// Writes a field that is bytes, text or a message.
+/// Writes a field of bytes, a string or a message.
 pub(super) fn put_bytes(number: u64, bytes: &[u8], into: &mut Vec<u8>) {
     put_head(number, bytes.len(), into);
     into.extend_from_slice(bytes);
 }
 
-/// Writes a field that is a message of what `write` writes.
+/// Writes a message field with the content that `write` writes.
 pub(super) fn put_message(number: u64, into: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let mut message = Vec::new();
     write(&mut message);

@@ -1,6 +1,6 @@
-//! The built-in kinds, as a table of data.
+//! Table of the built-in kinds.
 
-/// One built-in resource.
+/// Built-in resource.
 #[allow(clippy::struct_excessive_bools, reason = "a row of independent traits")]
 pub(super) struct Builtin {
     pub(super) group: &'static str,
@@ -9,13 +9,13 @@ pub(super) struct Builtin {
     pub(super) plural: &'static str,
     pub(super) short_names: &'static [&'static str],
     pub(super) namespaced: bool,
-    /// `status` is a subresource.
+    /// True if `status` is a subresource.
     pub(super) status: bool,
-    /// `metadata.generation` counts changes of what is wanted.
+    /// True if `metadata.generation` counts changes of the spec.
     pub(super) generation: bool,
-    /// Listed under `kubectl get all`.
+    /// True if `kubectl get all` lists the resource.
     pub(super) in_all: bool,
-    /// Fields that may be selected by, beside the name and the namespace.
+    /// Selectable fields in addition to the name and the namespace.
     pub(super) selectable: &'static [&'static str],
 }
 
@@ -76,7 +76,7 @@ const EVENT_FIELDS: &[&str] = &[
     "source",
     "type",
 ];
-/// The same by the names of the newer API.
+/// Selectable fields in the names of the newer API.
 const NEW_EVENT_FIELDS: &[&str] = &[
     "regarding.kind",
     "regarding.namespace",

@@ -1,4 +1,4 @@
-//! The collections whose objects say what others there can be.
+//! Collections whose objects determine the other valid objects.
 
 use std::sync::LazyLock;
 
@@ -7,6 +7,6 @@ use super::GroupResource;
 /// Namespaces.
 pub(crate) static NAMESPACES: LazyLock<GroupResource> = LazyLock::new(|| GroupResource::new("", "namespaces"));
 
-/// The definitions of custom resources.
+/// Definitions of custom resources.
 pub(crate) static DEFINITIONS: LazyLock<GroupResource> =
     LazyLock::new(|| GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"));

@@ -1,4 +1,4 @@
-//! What a definition says of the objects it defines, version by version.
+//! Properties that a definition declares for its objects, by version.
 
 use std::cmp::Ordering;
 use std::collections::hash_map::DefaultHasher;
@@ -10,17 +10,17 @@ use crate::apply::Type;
 use crate::jsonpath::JsonPath;
 use crate::schema::Schema;
 
-/// The versions of a defined resource.
+/// Versions of a defined resource.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition {
-    /// What it was read from: two definitions of the same words are the same.
+    /// Parsed `spec`. Definitions with equal specs are equal.
     spec: Value,
-    /// Hash of those words.
+    /// Hash of the `spec`.
     pub(crate) fingerprint: u64,
     group: String,
-    /// The version in which objects are stored.
+    /// Version in which objects are stored.
     pub(crate) storage: String,
-    /// All versions, the preferred one first, be they served or not.
+    /// All versions, served or not, the preferred one first.
     pub(crate) versions: Vec<DefinedVersion>,
 }
 
@@ -30,44 +30,44 @@ pub(crate) struct DefinedVersion {
     pub(crate) name: String,
     pub(crate) served: bool,
     pub(crate) schema: Schema,
-    /// How objects are compared and merged.
+    /// Type for comparing and merging objects.
     pub(crate) merging: Type,
-    /// `status` is a subresource.
+    /// True if `status` is a subresource.
     pub(crate) status: bool,
-    /// Where `scale` finds what it shows, where that is a subresource.
+    /// Paths of the `scale` subresource, if the version has one.
     pub(crate) scale: Option<ScalePaths>,
-    /// Columns of the table; none if the version declares none. The columns end before the first whose path cannot be
-    /// parsed, as on a real server.
+    /// Columns of the table; `None` if the version declares none. As on a real server, the columns end before the first
+    /// invalid path.
     pub(crate) columns: Option<Vec<PrinterColumn>>,
-    /// What whoever asks for the version is warned of.
+    /// Deprecation warning of the version.
     pub(crate) deprecation: Option<String>,
 }
 
-/// The fields that `scale` shows, as steps from the root of an object.
+/// Fields of `scale`, as steps from the root of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
     pub(crate) spec_replicas: String,
     pub(crate) status_replicas: String,
-    /// Empty where there is no selector.
+    /// Path of the selector; empty if absent.
     pub(crate) selector: String,
 }
 
-/// A column of the table that `kubectl get` shows.
+/// Column of the table in `kubectl get`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PrinterColumn {
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) format: String,
     pub(crate) description: String,
-    /// Above 0 it is shown with `-o wide` alone.
+    /// Priority. A column above 0 is only part of `-o wide`.
     pub(crate) priority: i64,
-    /// Path as written.
+    /// Path as written in the definition.
     pub(crate) path: String,
     pub(crate) parsed: JsonPath,
 }
 
 impl Definition {
-    /// Reads the `spec` of a `CustomResourceDefinition`; a schema that cannot be read says nothing of any field.
+    /// Parses the `spec` of a `CustomResourceDefinition`. An invalid schema restricts no field.
     pub(crate) fn of(spec: &Value) -> Self {
         let group = spec.get("group").and_then(Value::as_str).unwrap_or_default();
         let all = || spec.get("versions").and_then(Value::as_array).into_iter().flatten();
@@ -85,12 +85,12 @@ impl Definition {
         }
     }
 
-    /// Whether it was read from these words.
+    /// Returns whether the definition was parsed from this `spec`.
     pub(crate) fn is_of(&self, spec: &Value) -> bool {
         self.spec == *spec
     }
 
-    /// Schema of a version as written, if it has one.
+    /// Returns the schema of a version as written, if it has one.
     pub(crate) fn schema_words(&self, version: &str) -> Option<&Value> {
         let versions = self.spec.get("versions").and_then(Value::as_array)?;
         let found = versions.iter().find(|found| found.get("name").and_then(Value::as_str) == Some(version))?;
@@ -105,7 +105,7 @@ impl Definition {
         self.version(version).or_else(|| self.version(&self.storage)).map(|version| &version.schema)
     }
 
-    /// Makes a stored object one of a version: defaults come from the version it is stored in.
+    /// Converts a stored object to a version. Defaults come from the stored version.
     pub(crate) fn read(&self, object: &mut Value, version: &str) {
         let stored = version_of(object).to_owned();
         if let Some(schema) = self.schema_of(&stored) {
@@ -118,7 +118,8 @@ impl Definition {
         }
     }
 
-    /// Makes an object one of another version: it is given its name, and loses what that does not know.
+    /// Converts an object to another version: sets its `apiVersion`, and removes the fields that the version does not
+    /// know.
     pub(crate) fn convert(&self, object: &mut Value, version: &str) {
         object["apiVersion"] = format!("{}/{version}", self.group).into();
         if let Some(schema) = self.schema_of(version) {
@@ -154,7 +155,7 @@ impl DefinedVersion {
 }
 
 impl PrinterColumn {
-    /// Column of a definition; none if its path cannot be parsed.
+    /// Parses a column of a definition; `None` if its path is invalid.
     fn of(column: &Value) -> Option<Self> {
         let path = text(column, "jsonPath");
         Some(Self {
@@ -169,13 +170,13 @@ impl PrinterColumn {
     }
 }
 
-/// The version that an object says it is of.
+/// Returns the version in an object's `apiVersion`.
 pub(crate) fn version_of(object: &Value) -> &str {
     let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     api_version.rsplit('/').next().unwrap_or_default()
 }
 
-/// The definition's own words, or the usual ones.
+/// Returns the definition's deprecation warning, or the default one.
 fn deprecation(spec: &Value, version: &Value) -> String {
     let own = text(version, "deprecationWarning");
     if !own.is_empty() {
@@ -194,7 +195,7 @@ fn deprecation(spec: &Value, version: &Value) -> String {
     format!("{group}/{name} {kind} is deprecated{instead}")
 }
 
-/// The order in which clients are to prefer versions: `v2`, `v1`, `v2beta1`, `v1beta1`, `v1alpha1`, then all others.
+/// Orders versions by client preference: `v2`, `v1`, `v2beta1`, `v1beta1`, `v1alpha1`, then all others.
 pub(crate) fn by_priority(one: &str, other: &str) -> Ordering {
     match (stability(one), stability(other)) {
         (Some(one), Some(other)) => other.cmp(&one),
@@ -204,7 +205,7 @@ pub(crate) fn by_priority(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// How stable a version is, its number, and the number of what precedes it.
+/// Returns the stability of a version, its number, and the number of its alpha or beta.
 fn stability(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
@@ -233,7 +234,7 @@ fn flag(value: &Value, key: &str) -> bool {
 }
 
 impl Schema {
-    /// A schema that says nothing and keeps everything.
+    /// Creates a schema that restricts nothing and preserves all fields.
     fn of_anything() -> Self {
         Self::parse(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})).unwrap_or_default()
     }
@@ -246,14 +247,14 @@ mod tests {
     use super::{Definition, by_priority};
 
     #[test]
-    fn stable_versions_are_preferred_to_others() {
+    fn stable_versions_are_preferred() {
         let mut versions = ["v1alpha1", "foo1", "v10", "v1", "v2beta1", "v11beta2", "v3", "v1beta1"];
         versions.sort_by(|one, other| by_priority(one, other));
         assert_eq!(versions, ["v10", "v3", "v1", "v11beta2", "v2beta1", "v1beta1", "v1alpha1", "foo1"]);
     }
 
     #[test]
-    fn an_object_is_read_with_the_defaults_of_the_version_it_is_stored_in() {
+    fn stored_object_has_defaults_of_its_version() {
         let of = |default: &str| {
             json!({"openAPIV3Schema": {"type": "object", "properties": {
                 "a": {"type": "string", "default": default}, "b": {"type": "string", "default": "b"},
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_a_deprecated_version_is_told_of_a_better_one() {
+    fn deprecated_version_warns_of_its_successor() {
         let definition = Definition::of(&json!({"group": "g.io", "names": {"kind": "K"}, "versions": [
             {"name": "v1beta1", "served": true, "deprecated": true}, {"name": "v1", "served": true, "storage": true},
         ]}));

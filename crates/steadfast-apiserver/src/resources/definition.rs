@@ -1,4 +1,4 @@
-//! `CustomResourceDefinition`: reading what it defines, and telling its author that it is served.
+//! `CustomResourceDefinition`s: the resource that a definition defines, and the status of a served definition.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::{Definition, GroupResource, ServedResource};
 
-/// The name of the resource that a definition defines.
+/// Returns the name of the resource that a definition defines.
 pub(crate) fn defined_name(definition: &Value) -> Option<GroupResource> {
     let text = |place: &str| definition.pointer(place).and_then(Value::as_str);
     Some(GroupResource::new(text("/spec/group")?, text("/spec/names/plural")?))
 }
 
-/// The resource that a definition defines; `None` where the definition names none.
+/// Returns the resource that a definition defines; `None` if the definition names none.
 pub(super) fn served_by(definition: &Value) -> Option<ServedResource> {
     let spec = definition.get("spec")?;
     let names = spec.get("names")?;
@@ -50,7 +50,7 @@ pub(super) fn served_by(definition: &Value) -> Option<ServedResource> {
     })
 }
 
-/// The status of a definition whose resource is served.
+/// Returns the status of a definition whose resource is served.
 pub(crate) fn established(definition: &Value, now: &str) -> Value {
     let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();

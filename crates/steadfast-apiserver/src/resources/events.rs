@@ -1,6 +1,6 @@
-//! Events: one collection that two groups of the API serve, each with its own names for the same fields.
+//! Events: one collection that two API groups serve with different field names.
 //!
-//! They are stored as those of `v1`; `events.k8s.io/v1` is another look at them.
+//! Events are stored in the form of `v1` and converted for `events.k8s.io/v1`.
 
 use std::sync::LazyLock;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use super::GroupResource;
 
-/// The collection that both groups serve.
+/// Collection of both groups.
 pub(super) static STORE: LazyLock<GroupResource> = LazyLock::new(|| GroupResource::new("", "events"));
 
-/// The fields that have another name in `events.k8s.io/v1`: that of `v1` first.
+/// Fields with another name in `events.k8s.io/v1`; the name in `v1` comes first.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -22,17 +22,17 @@ const NAMES: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
-/// An event of `v1` as one of `events.k8s.io/v1`.
+/// Converts an event of `v1` to `events.k8s.io/v1`.
 pub(super) fn to_new(event: &Value) -> Value {
     renamed(event, "events.k8s.io/v1", |field| NAMES.iter().find(|(old, _)| *old == field).map(|(_, new)| *new))
 }
 
-/// An event of `events.k8s.io/v1` as one of `v1`.
+/// Converts an event of `events.k8s.io/v1` to `v1`.
 pub(super) fn to_core(event: &Value) -> Value {
     renamed(event, "v1", core_name)
 }
 
-/// The path in an event of `v1` of a field of `events.k8s.io/v1`.
+/// Converts a field path of `events.k8s.io/v1` to the path in `v1`.
 pub(super) fn core_path(path: &str) -> String {
     let (field, rest) = path.split_once('.').map_or((path, None), |(field, rest)| (field, Some(rest)));
     let field = core_name(field).unwrap_or(field);
@@ -60,7 +60,7 @@ mod tests {
     use super::{core_path, to_core, to_new};
 
     #[test]
-    fn an_event_is_the_same_by_both_names_of_its_fields() {
+    fn event_conversion_round_trips() {
         let core = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "message": "it began", "count": 2,
             "involvedObject": {"name": "p"}, "reason": "Begun", "reportingComponent": "c", "reportingInstance": "c-1",

@@ -1,4 +1,4 @@
-//! What the server serves: resources built in, declared, or defined by a `CustomResourceDefinition`.
+//! Served resources: built in, declared, or defined by a `CustomResourceDefinition`.
 
 mod builtin;
 mod collections;
@@ -17,7 +17,7 @@ pub(crate) use definition::{defined_name, established};
 pub(crate) use registry::Registry;
 pub(crate) use served::ServedResource;
 
-/// A resource by its API group and plural name, whatever the version: what a history is kept by.
+/// Resource by its API group and plural name, independent of the version. Key of a history.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
     group: Arc<str>,
@@ -25,17 +25,17 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// A resource of a group; the core group is the empty string.
+    /// Creates the name of a resource. The core group is the empty string.
     pub fn new(group: &str, resource: &str) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }
 
-    /// The API group, empty for the core group.
+    /// Returns the API group; empty for the core group.
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// The plural name.
+    /// Returns the plural name.
     pub fn resource(&self) -> &str {
         &self.resource
     }
@@ -53,29 +53,29 @@ impl fmt::Debug for GroupResource {
     }
 }
 
-/// A custom resource that is served from the start, without a `CustomResourceDefinition`.
+/// Custom resource that is served from the start, without a `CustomResourceDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceDeclaration {
-    /// The API group; the core group is the empty string.
+    /// API group. The core group is the empty string.
     pub group: String,
-    /// The version under which it is served.
+    /// Served version.
     pub version: String,
-    /// The kind of its objects.
+    /// Kind of the objects.
     pub kind: String,
-    /// The plural name, as it is in paths.
+    /// Plural name, as in paths.
     pub plural: String,
-    /// The singular name.
+    /// Singular name.
     pub singular: String,
-    /// Short names, as `kubectl` takes them.
+    /// Short names for `kubectl`.
     pub short_names: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// True if objects have a namespace.
     pub namespaced: bool,
-    /// Whether `status` is a subresource of its own.
+    /// True if `status` is a subresource.
     pub status_subresource: bool,
 }
 
 impl ResourceDeclaration {
-    /// A namespaced resource with a status subresource, named after its kind in lower case.
+    /// Creates a namespaced resource with a status subresource. The singular name is the kind in lower case.
     pub fn namespaced(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self {
             group: group.to_owned(),
@@ -89,7 +89,7 @@ impl ResourceDeclaration {
         }
     }
 
-    /// A cluster-scoped resource with a status subresource, named after its kind in lower case.
+    /// Creates a cluster-scoped resource with a status subresource. The singular name is the kind in lower case.
     pub fn cluster_scoped(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self { namespaced: false, ..Self::namespaced(group, version, kind, plural) }
     }

@@ -1,4 +1,4 @@
-//! Which resources are served now.
+//! Registry of the served resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::builtin::BUILTIN;
 use super::definition::{defined_name, served_by};
 use super::{GroupResource, ResourceDeclaration, ServedResource};
 
-/// The resources served, by group and plural name.
+/// Served resources, by group and plural name.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     fixed: BTreeMap<GroupResource, Arc<ServedResource>>,
     defined: BTreeMap<GroupResource, Defined>,
 }
 
-/// Resource of a definition, and the definition's object that it was read from.
+/// Resource of a definition, and the definition's object that it was parsed from.
 #[derive(Clone, Debug)]
 struct Defined {
     object: Arc<Value>,
@@ -47,13 +47,13 @@ impl Registry {
         Self { fixed, defined: BTreeMap::new() }
     }
 
-    /// Replaces what `CustomResourceDefinition`s define. Runs under the lock of the store at each write of a definition:
-    /// only definitions that changed are read again.
+    /// Replaces the resources of `CustomResourceDefinition`s. Runs under the lock of the store at each write of a
+    /// definition. Only changed definitions are parsed again.
     pub(crate) fn define<'a>(&mut self, definitions: impl Iterator<Item = &'a Arc<Value>>) {
         let mut before = std::mem::take(&mut self.defined);
         for definition in definitions {
             let Some(name) = defined_name(definition) else { continue };
-            // What did not change stays the same one, so that what was derived from it stays good.
+            // An unchanged resource keeps its identity, so that values derived from it stay valid.
             let known = before.remove(&name).filter(|known| {
                 Arc::ptr_eq(&known.object, definition)
                     || match (&known.served.definition, definition.get("spec")) {
@@ -76,12 +76,12 @@ impl Registry {
         self.all().find(|served| served.kind == kind && served.name.group() == group && served.serves(version))
     }
 
-    /// All resources, in the order of their groups and names.
+    /// Returns all resources, ordered by group and name.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ServedResource>> {
         self.fixed.values().chain(self.defined.values().map(|defined| &defined.served))
     }
 
-    /// Resources of a version of a group.
+    /// Returns the resources of a version of a group.
     pub(crate) fn of_version<'a>(
         &'a self,
         group: &'a str,
@@ -90,7 +90,7 @@ impl Registry {
         self.all().filter(move |served| served.name.group() == group && served.serves(version))
     }
 
-    /// The groups with their versions, in order; the preferred version of a group first.
+    /// Returns the groups with their versions, in order; the preferred version of a group first.
     pub(crate) fn groups(&self) -> BTreeMap<String, Vec<String>> {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for served in self.all() {

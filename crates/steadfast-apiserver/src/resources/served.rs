@@ -1,4 +1,4 @@
-//! A resource as it is served.
+//! Served resources.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, Scale
 use crate::apply::Type;
 use crate::schema;
 
-/// A resource as it is served, in all its versions.
+/// A served resource with all its versions.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "independent traits of a resource")]
 pub(crate) struct ServedResource {
     pub(crate) name: GroupResource,
-    /// The versions served, the preferred one first.
+    /// Served versions, the preferred one first.
     pub(crate) versions: Vec<String>,
     pub(crate) kind: String,
     pub(crate) list_kind: String,
@@ -23,10 +23,11 @@ pub(crate) struct ServedResource {
     pub(crate) namespaced: bool,
     pub(crate) status_subresource: bool,
     pub(crate) counts_generation: bool,
-    /// Custom resources have no strategic merge, and their lists write `items` before `metadata`.
+    /// True for custom resources, which have no strategic merge patch and whose lists contain `items` before
+    /// `metadata`.
     pub(crate) custom: bool,
     pub(crate) selectable_fields: Vec<String>,
-    /// What a definition says of the versions, where there is one.
+    /// Definition of the versions, if the resource has one.
     pub(crate) definition: Option<Arc<Definition>>,
 }
 
@@ -36,7 +37,7 @@ impl ServedResource {
         if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
     }
 
-    /// The version in which objects are stored.
+    /// Returns the version in which objects are stored.
     pub(crate) fn storage_version(&self) -> &str {
         match &self.definition {
             Some(definition) => &definition.storage,
@@ -44,7 +45,7 @@ impl ServedResource {
         }
     }
 
-    /// Whether `status` is a subresource in a version.
+    /// Returns whether `status` is a subresource in a version.
     pub(crate) fn has_status(&self, version: &str) -> bool {
         match &self.definition {
             Some(definition) => definition.version(version).is_some_and(|version| version.status),
@@ -52,17 +53,17 @@ impl ServedResource {
         }
     }
 
-    /// What whoever asks for a version is warned of.
+    /// Returns the deprecation warning of a version.
     pub(crate) fn deprecation(&self, version: &str) -> Option<String> {
         self.definition.as_ref()?.version(version)?.deprecation.clone()
     }
 
-    /// The columns that a definition gives the table of a version's objects.
+    /// Returns the columns that a definition declares for a version.
     pub(crate) fn columns(&self, version: &str) -> Option<&[PrinterColumn]> {
         self.definition.as_ref()?.version(version)?.columns.as_deref()
     }
 
-    /// Where `scale` finds what it shows, where that is a subresource in a version.
+    /// Returns the paths of `scale`, if it is a subresource in a version.
     pub(crate) fn scale(&self, version: &str) -> Option<ScalePaths> {
         if let Some(definition) = &self.definition {
             return definition.version(version)?.scale.clone();
@@ -79,23 +80,23 @@ impl ServedResource {
         })
     }
 
-    /// Where its objects are: a collection may be served by two groups.
+    /// Returns the collection of the objects, which two groups may share.
     pub(crate) fn store(&self) -> &GroupResource {
         let is_new_event = !self.custom && self.name.group() == "events.k8s.io" && self.name.resource() == "events";
         if is_new_event { &events::STORE } else { &self.name }
     }
 
-    /// Whether its objects are stored as those of another group, which has other names for their fields.
+    /// Returns whether objects are stored in the form of another group with other field names.
     pub(crate) fn is_stored_as_another(&self) -> bool {
         *self.store() != self.name
     }
 
-    /// The path in a stored object of a field by which objects are selected.
+    /// Returns the path of a selectable field in a stored object.
     pub(crate) fn stored_path(&self, path: &str) -> String {
         if self.is_stored_as_another() { events::core_path(path) } else { path.to_owned() }
     }
 
-    /// An object of a version as it is stored.
+    /// Converts an object of a version to its stored form.
     pub(crate) fn to_store(&self, mut object: Value) -> Value {
         if self.is_stored_as_another() {
             return events::to_core(&object);
@@ -108,7 +109,7 @@ impl ServedResource {
         object
     }
 
-    /// A stored object as one of a version; shared where it is that already.
+    /// Converts a stored object to a version. Shares the object if no conversion is needed.
     pub(crate) fn view(&self, stored: &Arc<Value>, version: &str) -> Arc<Value> {
         if self.is_stored_as_another() {
             return Arc::new(events::to_new(stored));
@@ -119,7 +120,7 @@ impl ServedResource {
         if object == **stored { Arc::clone(stored) } else { Arc::new(object) }
     }
 
-    /// The type by which objects of a version are compared and merged.
+    /// Returns the type for comparing and merging objects of a version.
     pub(crate) fn merged_by(&self, version: &str) -> Type {
         match &self.definition {
             Some(definition) => definition.version(version).map_or(Type::Deduced, |version| version.merging.clone()),

@@ -1,17 +1,17 @@
-//! Complaints about fields.
+//! Violations of fields.
 
 use serde_json::Value;
 
 use super::go;
 
-/// A complaint about a field, as the causes of a refusal hold it.
+/// Violation of a field, as a cause of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {
-    /// `FieldValueInvalid` and the like.
+    /// Reason, such as `FieldValueInvalid`.
     pub(crate) reason: &'static str,
-    /// The field's path.
+    /// Path of the field.
     pub(crate) field: String,
-    /// The complaint.
+    /// Message.
     pub(crate) message: String,
 }
 
@@ -36,7 +36,7 @@ impl Cause {
         Self::new("FieldValueDuplicate", field, go::complaint("Duplicate value", Some(value), ""))
     }
 
-    /// A value that is none of those there are.
+    /// Creates a cause for a value that is not one of the supported values.
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| go::quoted(value)).collect();
         let why = format!("supported values: {}", supported.join(", "));

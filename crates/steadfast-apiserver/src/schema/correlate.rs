@@ -1,10 +1,10 @@
-//! Which value of an update was which before it: what did not change is not complained of.
+//! Correlation of the values before and after an update. Unchanged values are not rejected.
 
 use serde_json::Value;
 
 use super::{ListType, Schema};
 
-/// A value as it was before an update, and what is said of it.
+/// Value before an update, with its schema.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before<'a> {
     pub(super) value: &'a Value,
@@ -12,25 +12,25 @@ pub(super) struct Before<'a> {
 }
 
 impl<'a> Before<'a> {
-    /// A field of it, where both have it and something is said of it.
+    /// Returns a field, if the value and the schema contain it.
     pub(super) fn field(self, name: &str) -> Option<Self> {
         Some(Self { value: self.value.as_object()?.get(name)?, schema: self.schema.field(name)? })
     }
 
-    /// The item that has the keys of a new one; only lists that are maps tell which is which.
+    /// Returns the item with the keys of a new item. Only lists that are maps have such a correlation.
     pub(super) fn item(self, new: &Value) -> Option<Self> {
         if self.schema.list_type != Some(ListType::Map) {
             return None;
         }
         let schema = self.schema.items.as_deref()?;
         let keys = &self.schema.list_map_keys;
-        // What lacks a key is no other one's successor.
+        // An item without a key has no predecessor.
         let same = |old: &&'a Value| keys.iter().all(|key| new.get(key).is_some() && old.get(key) == new.get(key));
         let value = self.value.as_array()?.iter().find(same)?;
         Some(Self { value, schema })
     }
 
-    /// Whether it is still the same; of fields of which nothing is said, nobody can tell.
+    /// Returns whether the value is unchanged. Fields without a schema count as changed.
     pub(super) fn is(self, new: &Value) -> bool {
         match (self.value, new) {
             (Value::Array(old), Value::Array(items)) if old.len() == items.len() => {

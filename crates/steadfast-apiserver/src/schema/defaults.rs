@@ -1,11 +1,11 @@
-//! Filling in what is missing.
+//! Defaults of absent fields.
 
 use serde_json::Value;
 
 use super::Schema;
 
 impl Schema {
-    /// Fills in the defaults of what is missing, or null where null is not allowed.
+    /// Sets the defaults of absent fields, and of null fields that are not nullable.
     pub(crate) fn fill_in(&self, value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -34,7 +34,7 @@ impl Schema {
         }
     }
 
-    /// An element that is null becomes the default, or stays null where there is none.
+    /// Replaces a null element by its default; without a default, it stays null.
     fn fill_in_element(&self, value: &mut Value) {
         if value.is_null() && !self.nullable {
             *value = self.default.clone().unwrap_or_default();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_go_where_their_parent_is() {
+    fn defaults_are_set_in_present_parents() {
         let schema = json!({"properties": {"spec": {"type": "object", "properties": {
             "size": {"type": "integer", "default": 3}, "name": {"type": "string", "default": "x", "nullable": true},
         }}}});
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_of_defaults_are_filled_in_too() {
+    fn nested_defaults_are_set() {
         let schema = json!({"properties": {"spec": {"type": "object", "default": {}, "properties": {
             "size": {"type": "integer", "default": 3},
         }}}});
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_lists_and_maps_are_filled_in() {
+    fn elements_of_lists_and_maps_get_defaults() {
         let of = json!({"type": "object", "properties": {"a": {"type": "integer", "default": 1}}});
         let schema = json!({"properties": {
             "list": {"type": "array", "items": of}, "map": {"type": "object", "additionalProperties": of},

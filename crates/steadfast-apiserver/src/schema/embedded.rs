@@ -1,11 +1,11 @@
-//! Objects within objects: each says what it is.
+//! Identity of embedded objects.
 
 use serde_json::Value;
 
 use super::{Cause, Schema, structural};
 
 impl Schema {
-    /// What is wrong with the identity of embedded objects.
+    /// Returns the violations of embedded objects' kinds, versions and names.
     pub(crate) fn nameless(&self, object: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         self.look_into("", object, &mut causes);
@@ -73,7 +73,7 @@ mod tests {
     use super::Schema;
 
     #[test]
-    fn an_embedded_object_says_what_it_is() {
+    fn embedded_object_needs_an_identity() {
         let inner = json!({"type": "object", "x-kubernetes-embedded-resource": true});
         let schema = Schema::parse(&json!({"properties": {"list": {"type": "array", "items": inner}}}));
         let object = json!({"list": [{"kind": "K", "apiVersion": "v1"}, {"kind": "?"}]});

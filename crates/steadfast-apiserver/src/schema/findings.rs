@@ -1,10 +1,10 @@
-//! What is wrong with a value, as it is found.
+//! Findings of a validation.
 
 use serde_json::Value;
 
 use super::{Cause, go};
 
-/// What was found so far, and how many checks passed: of several alternatives the one that fits best is reported.
+/// Findings so far, and the number of passed checks. The report contains the alternative that fits best.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     found: Vec<Finding>,
@@ -12,14 +12,14 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Adds a finding, unless its words were said before.
+    /// Adds a finding, unless one with the same message exists.
     pub(super) fn add(&mut self, finding: Finding) {
         if !self.found.iter().any(|known| known.words == finding.words) {
             self.found.push(finding);
         }
     }
 
-    /// Adds what was found, and counts what passed, elsewhere.
+    /// Adds the findings and the passed checks of another validation.
     pub(super) fn merge(&mut self, other: Self) {
         self.passed += other.passed;
         for finding in other.found {
@@ -31,18 +31,18 @@ impl Findings {
         self.found.is_empty()
     }
 
-    /// Takes back all complaints; what passed still counts.
+    /// Removes all findings; passed checks still count.
     pub(super) fn forgive(&mut self) {
         self.found.clear();
     }
 
-    /// The complaints as the causes of a refusal; `prefix` is the path of the whole.
+    /// Converts the findings to causes of a rejection. `prefix` is the path of the validated value.
     pub(super) fn causes(self, prefix: &str) -> Vec<Cause> {
         self.found.into_iter().map(|finding| finding.cause(prefix)).collect()
     }
 }
 
-/// What kind of complaint it is.
+/// Kind of a finding.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Type,
@@ -51,11 +51,11 @@ pub(super) enum Kind {
     TooLong(i64),
     TooMany(i64),
     Invalid,
-    /// Said of the whole, without a path.
+    /// A message about the whole value, without a path.
     Plain,
 }
 
-/// Something that is wrong.
+/// Violation of a schema.
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
     kind: Kind,
@@ -77,7 +77,7 @@ impl Finding {
         Self { kind, path: path.to_owned(), value, words }
     }
 
-    /// A value of another type: `is` says of which.
+    /// Creates a finding for a value of another type. `is` is the actual type.
     pub(super) fn other_type(path: &str, wanted: &str, is: &str) -> Self {
         let words = format!("{path} in body must be of type {wanted}: {}", go::quoted(is));
         Self::of(Kind::Type, path, is.into(), words)

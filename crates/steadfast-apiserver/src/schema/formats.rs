@@ -1,4 +1,4 @@
-//! The formats that texts are checked for.
+//! Formats of strings.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::Pattern;
 
-/// The formats, without the hyphens that they may be written with.
+/// Known formats without their optional hyphens.
 const KNOWN: [&str; 26] = [
     "bsonobjectid",
     "byte",
@@ -38,12 +38,12 @@ const KNOWN: [&str; 26] = [
     "uuid5",
 ];
 
-/// Whether texts are checked for the format.
+/// Returns whether the format is checked.
 pub(super) fn is_known(format: &str) -> bool {
     !format.is_empty() && KNOWN.contains(&format.replace('-', "").as_str())
 }
 
-/// Whether a text is of the format; every text is of one that is not known.
+/// Returns whether a string has the format. Every string has an unknown format.
 pub(super) fn fits(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
@@ -124,7 +124,8 @@ fn is_base64(text: &str) -> bool {
     !text.is_empty() && STANDARD.decode(text).is_ok()
 }
 
-/// An address whose parts may have zeros before them, as Go once read it; or one of version 6 that ends like it.
+/// Returns whether a string is an IPv4 address, with leading zeros as in older versions of Go, or an IPv6 address that
+/// ends like one.
 fn is_ipv4(text: &str) -> bool {
     text.contains('.') && (sloppy_ipv4(text) || text.parse::<Ipv6Addr>().is_ok())
 }
@@ -150,7 +151,8 @@ fn is_cidr(text: &str) -> bool {
     !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|n| n <= most)
 }
 
-/// A single label, or several and a name of two letters or more at the top; symbols are letters too, but not there.
+/// Returns whether a string is a hostname: one label, or several labels with a top-level name of two or more letters.
+/// Symbols count as letters, except in the top-level name.
 fn is_hostname(text: &str) -> bool {
     let letter = |text: &str| PATTERNS.letters.is_match(text);
     let count = |text: &str| text.chars().count();
@@ -169,7 +171,7 @@ fn is_hostname(text: &str) -> bool {
     labels.split('.').all(label) && PATTERNS.top.is_match(top) && count(top) >= 2
 }
 
-/// What an HTTP request may ask for: an absolute URL, or a path.
+/// Returns whether a string is a valid target of an HTTP request: an absolute URL or a path.
 fn is_uri(text: &str) -> bool {
     let scheme = text.split_once(':').is_some_and(|(scheme, _)| {
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
@@ -181,7 +183,7 @@ fn is_uri(text: &str) -> bool {
         .split('%')
         .skip(1)
         .all(|rest| rest.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)));
-    // After a scheme only what begins with a slash is a URL of requests, or what is opaque.
+    // After a scheme, only a leading slash or an opaque part is a valid target.
     (scheme || rooted) && clean && escapes
 }
 
@@ -201,7 +203,7 @@ fn is_uuid(text: &str, version: Option<u8>) -> bool {
         && version.is_none_or(|version| digits[12] == version)
 }
 
-/// Each hyphen follows 8, 12, 16 or 20 digits, once.
+/// Returns whether each hyphen follows 8, 12, 16 or 20 digits, once.
 fn hyphens_are_between_groups(text: &str) -> bool {
     let mut digits = 0;
     let mut after_hyphen = false;
@@ -255,7 +257,7 @@ fn is_isbn13(text: &str) -> bool {
     weighted.sum::<u32>() % 10 == 0
 }
 
-/// Thirteen to sixteen digits whose checksum is right; which issuers there are is not looked at.
+/// Returns whether a string has thirteen to sixteen digits with a valid checksum. The issuer is not checked.
 fn is_credit_card(text: &str) -> bool {
     let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(10)).collect();
     let doubled = |digit: u32| if digit > 4 { 2 * digit - 9 } else { 2 * digit };
@@ -273,7 +275,7 @@ mod tests {
     use super::{fits, is_known};
 
     #[test]
-    fn texts_fit_their_formats() {
+    fn valid_strings_match_their_format() {
         let good = [
             ("date", "2024-02-29"),
             ("date-time", "2014-12-15T19:30:20.000Z"),
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_do_not() {
+    fn invalid_strings_match_no_format() {
         let bad = [
             ("date", "2023-02-29"),
             ("date-time", "yesterday"),
@@ -322,7 +324,7 @@ mod tests {
             ("k8s-short-name", "A"),
         ];
         for (format, text) in bad {
-            assert!(!fits(format, text), "{text} is no {format}");
+            assert!(!fits(format, text), "{text} is not a {format}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Values in the words of Go's formatting, by which the messages of the Kubernetes API are made.
+//! Formatting of values as in Go, for the messages of the Kubernetes API.
 
 use std::fmt::Write;
 
 use serde_json::{Number, Value};
 
-/// `Invalid value: "x": why`: a complaint about a value.
+/// Formats a violation with its value: `Invalid value: "x": why`.
 pub(crate) fn complaint(what: &str, value: Option<&Value>, why: &str) -> String {
     let mut complaint = what.to_owned();
     if let Some(value) = value {
@@ -18,7 +18,7 @@ pub(crate) fn complaint(what: &str, value: Option<&Value>, why: &str) -> String 
     complaint
 }
 
-/// A value as complaints show it: texts quoted, numbers bare, all else as JSON.
+/// Formats a value for violations: strings quoted, numbers plain, other values as JSON.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
@@ -28,7 +28,7 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// A value without quotes, `%v`.
+/// Formats a value without quotes, `%v`.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -45,7 +45,7 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// A text in quotes, `%q`.
+/// Formats a string in quotes, `%q`.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -73,12 +73,13 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A number, `%v`.
+/// Formats a number, `%v`.
 pub(crate) fn number_text(number: &Number) -> String {
     if number.is_f64() { float(number.as_f64().unwrap_or_default()) } else { number.to_string() }
 }
 
-/// A float, `%v`: the shortest digits that tell it from others, with an exponent from 1e21 on and below 1e-4.
+/// Formats a float, `%v`: the shortest digits that parse to the same number, with an exponent from 1e21 on and below
+/// 1e-4.
 pub(crate) fn float(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 || (1e-4..1e21).contains(&magnitude) {
@@ -94,7 +95,7 @@ pub(crate) fn float(value: f64) -> String {
     }
 }
 
-/// Compact JSON with its keys in order and the letters escaped that HTML gives a meaning.
+/// Formats compact JSON with sorted keys and escaped HTML characters.
 pub(crate) fn json(value: &Value) -> String {
     let mut sorted = value.clone();
     sorted.sort_all_objects();
@@ -119,7 +120,7 @@ mod tests {
     use super::{complaint, float, plain, shown};
 
     #[test]
-    fn values_look_as_go_prints_them() {
+    fn values_are_formatted_like_go() {
         assert_eq!(shown(&json!("a\"b\n\u{1}ü")), r#""a\"b\n\x01ü""#);
         assert_eq!(shown(&json!(1.50)), "1.5");
         assert_eq!(plain(&json!({"b": [1, "x", null], "a": true})), "map[a:true b:[1 x <nil>]]");
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_have_a_value_and_a_reason_where_there_is_one() {
+    fn violations_contain_value_and_reason() {
         assert_eq!(complaint("Invalid value", Some(&json!(-1)), "too small"), "Invalid value: -1: too small");
         assert_eq!(complaint("Required value", None, ""), "Required value");
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Cause, ListType, Schema, go};
 
 impl Schema {
-    /// Complains of items that are in a set twice, and of keys that are in a map twice.
+    /// Returns the duplicate items of sets and the duplicate keys of maps.
     pub(crate) fn duplicates(&self, object: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         self.walk("", object, &mut causes);
@@ -61,14 +61,14 @@ impl Schema {
     }
 }
 
-/// Each value that was there before is named once, at its second place.
-fn repeated(values: &[Value], causes: &mut Vec<Cause>, told: impl Fn(usize) -> (String, Value)) {
+/// Reports each repeated value once, at its second position.
+fn repeated(values: &[Value], causes: &mut Vec<Cause>, describe: impl Fn(usize) -> (String, Value)) {
     let mut times: HashMap<String, usize> = HashMap::new();
     for (index, value) in values.iter().enumerate() {
         let seen = times.entry(go::json(value)).or_default();
         *seen += 1;
         if *seen == 2 {
-            let (path, value) = told(index);
+            let (path, value) = describe(index);
             causes.push(Cause::duplicate(path, &value));
         }
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::Schema;
 
     #[test]
-    fn what_is_there_twice_is_told_once() {
+    fn duplicates_are_reported_once() {
         let schema = Schema::parse(&json!({"properties": {
             "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
             "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["n", "p"],
@@ -89,7 +89,7 @@ mod tests {
         }}));
         let object = json!({"set": ["a", "b", "a", "a"], "map": [{"n": 1}, {"n": 1, "p": 2}, {"n": 1, "x": 3}]});
         let causes = schema.expect("a schema").duplicates(&object);
-        let told: Vec<_> = causes.iter().map(|cause| (cause.field.as_str(), cause.message.as_str())).collect();
-        assert_eq!(told, [("map[2]", "Duplicate value: {\"n\":1}"), ("set[2]", "Duplicate value: \"a\"")]);
+        let found: Vec<_> = causes.iter().map(|cause| (cause.field.as_str(), cause.message.as_str())).collect();
+        assert_eq!(found, [("map[2]", "Duplicate value: {\"n\":1}"), ("set[2]", "Duplicate value: \"a\"")]);
     }
 }

@@ -1,18 +1,18 @@
-//! Schemas of custom resources: what a version's `openAPIV3Schema` says of the fields of its objects.
+//! Schemas of custom resources: parsing and use of a version's `openAPIV3Schema`.
 //!
-//! | module | does |
+//! | module | content |
 //! |---|---|
-//! | `parse` | reads a schema, within limits |
-//! | `prune` | takes out of an object what its schema does not know |
-//! | `defaults` | fills in what is missing |
-//! | `validate`, `numbers` | find what is wrong, in the words of a real server; `correlate` finds the value that one was before |
-//! | `findings`, `cause` | what was found, and a complaint about a field as a refusal holds it |
-//! | `formats`, `pattern` | the texts that a format or a pattern allows |
-//! | `embedded` | whether objects within objects say what they are |
+//! | `parse` | parser of schemas, with limits |
+//! | `prune` | removal of unknown fields |
+//! | `defaults` | defaults of absent fields |
+//! | `validate`, `numbers` | violations, with the messages of a real server; `correlate` finds the value before an update |
+//! | `findings`, `cause` | findings of a validation, and a violation of a field as a cause of a rejection |
+//! | `formats`, `pattern` | strings with a format or a pattern |
+//! | `embedded` | identity of embedded objects |
 //! | `lists` | duplicates in sets and maps |
 //! | `rules` | rules in CEL |
-//! | `structural` | whether the schema itself is one that a server takes |
-//! | `go` | values in the words of Go's formatting, which the API's messages are made by |
+//! | `structural` | validation of the schema itself |
+//! | `go` | formatting of values as in Go, for the API's messages |
 
 mod cause;
 mod correlate;
@@ -39,14 +39,14 @@ pub(crate) use pattern::Pattern;
 pub(crate) use rules::{Rule, Verdict, is_blocking, unchecked, unsupported};
 pub(crate) use structural::{complaints, no_label};
 
-/// How deep schemas may be nested.
+/// Maximum nesting of schemas.
 pub(crate) const DEPTH: usize = 64;
-/// How many schemas one may consist of, itself included.
+/// Maximum number of schemas in a schema, including itself.
 pub(crate) const NODES: usize = 50_000;
-/// How many different patterns one may have; each takes up to 1 MiB.
+/// Maximum number of different patterns in a schema; each takes up to 1 MiB.
 pub(crate) const PATTERNS: usize = 256;
 
-/// The JSON types.
+/// JSON type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     Array,
@@ -85,30 +85,30 @@ pub(crate) enum MapType {
     Granular,
 }
 
-/// What fields an object may have beside its `properties`.
+/// Fields of an object in addition to its `properties`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Additional {
-    /// Any.
+    /// Any fields.
     Any,
-    /// Those that a schema describes.
+    /// Fields with this schema.
     Of(Box<Schema>),
 }
 
-/// A bound of a number.
+/// Bound of a number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limit {
     pub(crate) value: f64,
     pub(crate) exclusive: bool,
 }
 
-/// What is said of a value, and of what is within it.
+/// Schema of a value and of its content.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "the format's own flags")]
 pub(crate) struct Schema {
-    /// `None` where any is allowed, or an integer or a text; see `int_or_string`.
+    /// Type; `None` for any type, or for an integer or a string (see `int_or_string`).
     pub(crate) kind: Option<Type>,
     pub(crate) description: String,
-    /// Empty where there is none, or one that is not checked.
+    /// Format; empty if absent or not checked.
     pub(crate) format: String,
     pub(crate) nullable: bool,
     pub(crate) default: Option<Value>,
@@ -139,12 +139,12 @@ pub(crate) struct Schema {
     pub(crate) map_type: Option<MapType>,
     /// Rules of the value itself.
     pub(crate) rules: Vec<Rule>,
-    /// The value, or a value within it, has rules.
+    /// True if the value or its content has rules.
     pub(crate) has_rules: bool,
 }
 
 impl Schema {
-    /// What is said of a field: by its name, or of all others.
+    /// Returns the schema of a field: by name, or the schema of additional fields.
     pub(crate) fn field(&self, name: &str) -> Option<&Self> {
         self.properties.get(name).or(match &self.additional {
             Some(Additional::Of(schema)) => Some(schema),
@@ -152,18 +152,18 @@ impl Schema {
         })
     }
 
-    /// Whether a field is known, be it that nothing is said of what is in it.
+    /// Returns whether a field is known, with or without a schema.
     fn knows(&self, name: &str) -> bool {
         self.properties.contains_key(name) || self.additional.is_some()
     }
 }
 
-/// Writes whole numbers without a fraction, as what a real server stores and reads again.
+/// Removes the fractions of whole numbers, as a real server does when it stores and reads them.
 pub(crate) fn settle_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
             let float = number.as_f64().unwrap_or_default();
-            // Above this a float need not be a whole number that fits.
+            // Beyond this limit, a float need not be an exact integer.
             if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 {
                 *number = Number::from(float as i64);
             }

@@ -1,4 +1,4 @@
-//! Numbers: their bounds, in the words of the real server's validation.
+//! Bounds of numbers, with the messages of the real server's validation.
 
 use serde_json::{Number, Value};
 
@@ -6,12 +6,12 @@ use super::findings::{Finding, Findings};
 use super::go;
 use super::{Limit, Schema, Type};
 
-/// How far from a whole number, relatively, a multiple may be.
+/// Relative tolerance for multiples.
 const EPSILON: f64 = 1e-9;
-/// The largest float up to which all whole numbers are floats.
+/// Largest float up to which all integers are exact.
 const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
 
-/// A number as the real server holds it.
+/// Number in the representation of the real server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Held {
     Whole(i64),
@@ -30,7 +30,7 @@ impl Held {
         }
     }
 
-    /// Whether it is a whole number, be it that it was written with a fraction of zero.
+    /// Returns whether the number is an integer, also if written with a zero fraction.
     pub(super) fn is_whole(self) -> bool {
         match self {
             Self::Whole(_) => true,
@@ -39,7 +39,7 @@ impl Held {
     }
 }
 
-/// Whether a float is a whole number, or nearly one.
+/// Returns whether a float is an integer within the tolerance.
 fn is_whole(float: f64) -> bool {
     if !float.is_finite() || float.abs() > LARGEST_WHOLE {
         return false;
@@ -56,7 +56,7 @@ pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut
         findings.add(Finding::plain(why));
     }
     let invalid = |why: String| Finding::invalid(path, value.clone(), why);
-    // Where the bound itself is none of the type, that is told, and the comparison is one of floats.
+    // If the bound itself does not have the type, this is reported, and the comparison uses floats.
     let bound = |findings: &mut Findings, limit: f64, name: &str| {
         let wrong = out_of_range(schema, Held::Float(limit), name, path);
         let by_floats = wrong.is_some();
@@ -98,7 +98,7 @@ fn exceeds(held: Held, limit: f64, exclusive: bool) -> bool {
     }
 }
 
-/// A bound as the comparison saw it: without its fraction beside a whole number.
+/// Formats a bound: without its fraction for an integer.
 fn shown(held: Held, limit: f64) -> String {
     match held {
         Held::Whole(_) => (limit as i64).to_string(),
@@ -114,11 +114,11 @@ fn is_multiple(held: Held, factor: f64) -> bool {
     }
 }
 
-/// Why a number is none of the type and format; they are known here only where the schema names one type.
+/// Returns the reason if a number exceeds the type and format. Both are known only if the schema names one type.
 fn out_of_range(schema: &Schema, held: Held, what: &str, path: &str) -> Option<String> {
     let whole = match held {
         Held::Whole(whole) => Some(whole),
-        // As the digits of a whole number would be read.
+        // Converts the float as if its digits were parsed as an integer.
         Held::Float(float) if float.fract() == 0.0 && (-9.3e18..9.2e18).contains(&float) => Some(float as i64),
         Held::Float(_) => None,
     };

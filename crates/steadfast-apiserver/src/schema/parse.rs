@@ -1,4 +1,4 @@
-//! Reading a schema.
+//! Parser of schemas.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Additional, DEPTH, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Rule, Schema, Type};
 
-/// A schema that cannot be read, or that is too large to be taken.
+/// Invalid schema, or one that is too large.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SchemaError {
     #[error("the schema is nested more than {DEPTH} levels deep")]
@@ -15,12 +15,12 @@ pub(crate) enum SchemaError {
     TooLarge,
     #[error("the schema has more than {PATTERNS} different patterns")]
     TooManyPatterns,
-    #[error("the pattern {pattern:?} is not taken: {why}")]
+    #[error("the pattern {pattern:?} is not supported: {why}")]
     Pattern { pattern: String, why: String },
 }
 
 impl Schema {
-    /// Reads a schema; what has a wrong type in it counts as not being there.
+    /// Parses a schema. Values of a wrong type count as absent.
     pub(crate) fn parse(value: &Value) -> Result<Self, SchemaError> {
         let mut reader = Reader { left: NODES, patterns: BTreeMap::new() };
         reader.schema(value, DEPTH)
@@ -29,7 +29,7 @@ impl Schema {
 
 struct Reader {
     left: usize,
-    /// Patterns are used again and again, and each is compiled once.
+    /// Compiled patterns, each compiled once.
     patterns: BTreeMap<String, Pattern>,
 }
 
@@ -155,10 +155,10 @@ fn kind_of(name: &str) -> Option<Type> {
     all.into_iter().find(|kind| kind.as_str() == name)
 }
 
-/// The format, where it is one of those that are checked for values of the type.
+/// Returns the format if it is checked for values of the type.
 fn checked_format(kind: Option<Type>, int_or_string: bool, format: &str) -> String {
     let checked = match kind {
-        // Two types are none of the single ones, and any format of texts is kept.
+        // A schema with two types has no single type, and keeps any known format of strings.
         None | Some(Type::String) => super::formats::is_known(format),
         Some(Type::Integer) if !int_or_string => matches!(format, "int32" | "int64"),
         Some(Type::Number) => matches!(format, "float" | "double"),
@@ -175,7 +175,7 @@ mod tests {
     use super::SchemaError;
 
     #[test]
-    fn lists_and_maps_say_how_they_are_merged() {
+    fn lists_and_maps_have_merge_strategies() {
         let schema = Schema::parse(&json!({
             "type": "object", "x-kubernetes-map-type": "atomic",
             "properties": {"ports": {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_is_refused() {
+    fn deep_nesting_is_rejected() {
         let nest = |levels: usize| {
             let leaf = json!({"type": "object"});
             (0..levels).fold(leaf, |inner, _| json!({"type": "object", "properties": {"a": inner}}))
@@ -203,19 +203,19 @@ mod tests {
     }
 
     #[test]
-    fn what_has_too_many_parts_is_refused() {
+    fn too_many_schemas_are_rejected() {
         let many: serde_json::Map<String, Value> = (0..50_000).map(|n| (n.to_string(), json!({}))).collect();
         assert_eq!(Schema::parse(&json!({"properties": many})), Err(SchemaError::TooLarge));
     }
 
     #[test]
-    fn a_pattern_that_is_none_is_named() {
+    fn invalid_pattern_is_reported() {
         let error = Schema::parse(&json!({"pattern": "a("})).expect_err("an open group");
-        assert!(error.to_string().starts_with("the pattern \"a(\" is not taken: "), "{error}");
+        assert!(error.to_string().starts_with("the pattern \"a(\" is not supported: "), "{error}");
     }
 
     #[test]
-    fn formats_that_are_not_checked_are_dropped() {
+    fn unchecked_formats_are_dropped() {
         let format = |kind: &str, format: &str| {
             Schema::parse(&json!({"type": kind, "format": format})).map(|schema| schema.format).unwrap_or_default()
         };

@@ -1,11 +1,11 @@
-//! Patterns: Go's regular expressions, carried over to those of the `regex` crate.
+//! Patterns: Go's regular expressions, translated to the `regex` crate.
 
 use regex::{Regex, RegexBuilder};
 
-/// How much memory a compiled pattern may take, in bytes.
+/// Maximum size of a compiled pattern in bytes.
 const COMPILED_BYTES: usize = 1 << 20;
 
-/// A regular expression as the API means it: Go's.
+/// A regular expression in Go's syntax.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     text: String,
@@ -33,8 +33,7 @@ impl Pattern {
     }
 }
 
-/// The pattern with what the two dialects write in different ways: Go's classes are those of ASCII, and within brackets
-/// it knows neither sets nor what is done with them.
+/// Translates the differences between the dialects: Go's classes are ASCII, and its brackets have no set operations.
 fn translated(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut letters = pattern.chars().peekable();
@@ -58,7 +57,7 @@ fn translated(pattern: &str) -> String {
                 if letters.peek() == Some(&'^') {
                     out.extend(letters.next());
                 }
-                // First within the brackets it stands for itself.
+                // The first character within brackets is literal.
                 if letters.peek() == Some(&']') {
                     letters.next();
                     out.push_str("\\]");
@@ -101,26 +100,26 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_those_of_ascii() {
+    fn classes_are_ascii() {
         assert!(matches(r"^\d+$", "12") && !matches(r"^\d+$", "١٢"));
         assert!(matches(r"^[\w-]+$", "a-b_c") && !matches(r"^[\w-]+$", "ä"));
         assert!(matches(r"^\D$", "ä") && matches(r"^[^\d]$", "ä"));
     }
 
     #[test]
-    fn brackets_hold_no_sets() {
+    fn brackets_have_no_set_operations() {
         assert!(matches(r"^[[a]+$", "[a") && matches(r"^[]x]$", "]") && matches(r"^[a&&b]+$", "&ab"));
         assert!(matches(r"^[a:]+$", "a:") && !matches(r"^[a:]$", "b"));
         assert!(matches(r"^[[:alpha:]_]+$", "ab_"));
     }
 
     #[test]
-    fn a_dot_is_one_letter() {
+    fn dot_matches_one_character() {
         assert!(matches("^.{2}$", "äö") && !matches("^.$", "\n"));
     }
 
     #[test]
-    fn patterns_that_blow_up_are_refused() {
+    fn oversized_patterns_are_rejected() {
         assert!(Pattern::new("(a{1000}){1000}").is_err());
     }
 }

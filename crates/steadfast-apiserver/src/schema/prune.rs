@@ -1,12 +1,12 @@
-//! Taking out of an object what its schema does not know.
+//! Removal of unknown fields.
 
 use serde_json::{Map, Value};
 
 use super::{Additional, Schema};
 
-/// The fields that every object has, whatever its schema says.
+/// Fields of every object, independent of its schema.
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
-/// The fields of metadata; a real server keeps no others.
+/// Fields of metadata. A real server stores no others.
 const METADATA_FIELDS: [&str; 15] = [
     "name",
     "generateName",
@@ -26,7 +26,7 @@ const METADATA_FIELDS: [&str; 15] = [
 ];
 
 impl Schema {
-    /// Takes the unknown fields out of a whole object; returns their paths, in order.
+    /// Removes the unknown fields of an object. Returns their paths, in order.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         let mut unknown = Vec::new();
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
@@ -40,14 +40,14 @@ impl Schema {
         unknown
     }
 
-    /// Takes the unknown fields out of a part of an object; returns their paths.
+    /// Removes the unknown fields of a part of an object. Returns their paths.
     pub(super) fn prune_value(&self, value: &mut Value) -> Vec<String> {
         let mut unknown = Vec::new();
         Pruner { unknown: &mut unknown }.value(value, Some(self), "", false);
         unknown
     }
 
-    /// Takes out the nulls that no schema allows and no default replaces.
+    /// Removes null fields that are neither nullable nor replaced by a default.
     pub(crate) fn prune_nulls(&self, value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -88,7 +88,7 @@ struct Pruner<'a> {
 }
 
 impl Pruner<'_> {
-    /// Prunes a value; without a schema, nothing in it is known.
+    /// Prunes a value. Without a schema, all fields are unknown.
     fn value(mut self, value: &mut Value, schema: Option<&Schema>, path: &str, embedded: bool) {
         self.prune(value, schema, path, embedded);
     }
@@ -118,7 +118,7 @@ impl Pruner<'_> {
             Value::Array(items) => {
                 let keeps_all = schema.is_some_and(|schema| schema.preserve_unknown_fields);
                 let of_items = schema.and_then(|schema| schema.items.as_deref());
-                // What keeps all it has keeps what is in its lists, where nothing else is said of them.
+                // An object that preserves unknown fields also preserves the items of its lists that have no schema.
                 if keeps_all && of_items.is_none() {
                     return;
                 }
@@ -136,7 +136,7 @@ fn joined(path: &str, name: &str) -> String {
 }
 
 impl Schema {
-    /// What is said of the fields of a map, where it is a schema.
+    /// Returns the schema of a map's fields, if it has one.
     pub(super) fn of_fields(&self) -> Option<&Self> {
         match &self.additional {
             Some(Additional::Of(schema)) => Some(schema),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_go_and_are_named() {
+    fn unknown_fields_are_removed_and_reported() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
             "known": {"type": "string"},
             "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_preserves_unknown_fields_keeps_them_and_prunes_what_it_describes() {
+    fn preserved_fields_are_kept_unless_described() {
         let schema = json!({"type": "object", "properties": {"spec": {
             "type": "object", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"strict": {"type": "object", "properties": {"a": {"type": "string"}}}},
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedded_object_keeps_its_identity() {
+    fn embedded_object_keeps_its_identity() {
         let schema = json!({"type": "object", "properties": {"inner": {
             "type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}},
         }}});
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_that_are_not_allowed_go() {
+    fn disallowed_null_fields_are_removed() {
         let schema = json!({"properties": {
             "plain": {"type": "string"}, "nullable": {"type": "string", "nullable": true},
             "defaulted": {"type": "string", "default": "x"},

@@ -1,4 +1,4 @@
-//! Whether a schema is one that a server takes: structural, and consistent in itself.
+//! Validation of schemas: structural and consistent.
 
 use serde_json::{Value, json};
 
@@ -12,12 +12,12 @@ enum Level {
     Field,
 }
 
-/// What is wrong with a schema at a path.
+/// Returns the violations of a schema at a path.
 pub(crate) fn complaints(schema: &Value, path: &str) -> Vec<Cause> {
     let bad_pattern = match Schema::parse(schema) {
         Ok(_) => None,
         Err(SchemaError::Pattern { pattern, why }) => Some((pattern, why)),
-        // What is too large is not looked at.
+        // A schema beyond the limits is not checked further.
         Err(error) => return vec![Cause::invalid(path, &"".into(), &error.to_string())],
     };
     let mut structural = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn complaints(schema: &Value, path: &str) -> Vec<Cause> {
     }
     invariants(schema, Level::Root, path, &mut structural);
     structural.sort_by(|one, other| (&one.field, &one.message).cmp(&(&other.field, &other.message)));
-    // Nothing is said of defaults where the schema itself is in doubt.
+    // Defaults are only checked if the schema itself is valid.
     if structural.is_empty() {
         defaults(schema, path, &mut structural);
     }
@@ -67,7 +67,7 @@ fn invariants(schema: &Value, level: Level, path: &str, causes: &mut Vec<Cause>)
         None => {}
     }
     for (name, property) in fields(schema, "properties") {
-        // What may be said of metadata has rules of its own.
+        // Metadata has its own checks.
         if level != Level::Root || name != "metadata" {
             invariants(property, Level::Field, &format!("{path}.properties[{name}]"), causes);
         }
@@ -122,7 +122,7 @@ fn invariants(schema: &Value, level: Level, path: &str, causes: &mut Vec<Cause>)
     }
 }
 
-/// At the root, only the name may be restricted.
+/// Checks metadata. At the root, only the name may be restricted.
 fn about_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     let kind = text(metadata, "type");
     if kind != "object" {
@@ -137,7 +137,7 @@ fn about_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Tells where the pattern is that is none.
+/// Reports the location of an invalid pattern.
 fn patterns(schema: &Value, path: &str, pattern: &str, why: &str, causes: &mut Vec<Cause>) {
     if text(schema, "pattern") == pattern {
         let why = format!("must be a valid regular expression, but isn't: {why}");
@@ -158,7 +158,7 @@ fn patterns(schema: &Value, path: &str, pattern: &str, why: &str, causes: &mut V
     }
 }
 
-/// The alternatives of a schema say nothing of structure.
+/// Checks the alternatives of a schema, which must not contain structure.
 fn validations(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let both = json!([{"type": "integer"}, {"type": "string"}]);
     for key in ["anyOf", "allOf", "oneOf"] {
@@ -210,7 +210,7 @@ fn nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// A default is a value of its own schema.
+/// Checks that a default is valid in its own schema.
 fn defaults(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     if let (Some(default), Ok(parsed)) = (schema.get("default").filter(|value| !value.is_null()), Schema::parse(schema))
     {
@@ -353,7 +353,7 @@ fn lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether a text is a DNS label as names of kinds and versions are; the complaint where it is none.
+/// Returns the violation if a text is not a DNS label, as names of kinds and versions must be.
 pub(crate) fn no_label(text: &str) -> Option<&'static str> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let fits = text.len() <= 63
@@ -373,28 +373,30 @@ mod tests {
 
     use super::complaints;
 
-    fn told(spec: &Value) -> Vec<String> {
+    fn violations(spec: &Value) -> Vec<String> {
         let schema = json!({"type": "object", "properties": {"a": spec}});
         complaints(&schema, "s").into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }
 
     #[test]
-    fn a_schema_says_of_what_type_everything_is() {
+    fn schema_needs_a_type_everywhere() {
         assert_eq!(
-            told(&json!({})),
+            violations(&json!({})),
             ["s.properties[a].type: Required value: must not be empty for specified object fields"]
         );
-        assert_eq!(told(&json!({"type": "array"})), ["s.properties[a].items: Required value: must be specified"]);
+        assert_eq!(violations(&json!({"type": "array"})), ["s.properties[a].items: Required value: must be specified"]);
         assert_eq!(
-            told(&json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})),
+            violations(
+                &json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
+            ),
             Vec::<String>::new()
         );
     }
 
     #[test]
-    fn alternatives_say_nothing_of_structure() {
+    fn alternatives_contain_no_structure() {
         assert_eq!(
-            told(&json!({"type": "string", "oneOf": [{"type": "string", "default": "x"}]})),
+            violations(&json!({"type": "string", "oneOf": [{"type": "string", "default": "x"}]})),
             [
                 "s.properties[a].oneOf[0].default: Forbidden: must be undefined to be structural",
                 "s.properties[a].oneOf[0].type: Forbidden: must be empty to be structural",
@@ -403,22 +405,22 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_values_of_their_schema() {
+    fn defaults_must_be_valid() {
         assert_eq!(
-            told(&json!({"type": "integer", "default": "x"})),
+            violations(&json!({"type": "integer", "default": "x"})),
             ["s.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\""]
         );
         assert_eq!(
-            told(&json!({"type": "object", "default": {"q": 1}})),
+            violations(&json!({"type": "object", "default": {"q": 1}})),
             ["s.properties[a].default: Invalid value: {\"q\":1}: must not have unknown fields"]
         );
     }
 
     #[test]
-    fn the_keys_of_a_map_are_always_there() {
+    fn map_keys_are_always_present() {
         let of = json!({"type": "object", "properties": {"k": {"type": "string"}}});
         assert_eq!(
-            told(
+            violations(
                 &json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": of})
             ),
             ["s.properties[a].items.properties[k].default: Required value: this property is in \

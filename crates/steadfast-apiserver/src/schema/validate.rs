@@ -1,4 +1,4 @@
-//! Finding what is wrong with a value, in the words and the order of the real server's validation.
+//! Validation of values, with the messages and the order of the real server.
 
 use serde_json::{Map, Value};
 
@@ -8,8 +8,9 @@ use super::numbers::{self, Held};
 use super::{Cause, Schema, Type, formats, go};
 
 impl Schema {
-    /// What is wrong with a value; `prefix` is its own path, and `before` what it was before an update: what did not
-    /// change is not complained of.
+    /// Returns the violations of a value.
+    ///
+    /// `prefix` is the path of the value. `before` is the value before an update; unchanged parts are not rejected.
     pub(crate) fn validate(&self, prefix: &str, value: &Value, before: Option<&Value>) -> Vec<Cause> {
         let before = before.map(|value| Before { value, schema: self });
         self.unless_unchanged("", value, before).causes(prefix)
@@ -30,7 +31,8 @@ impl Schema {
             self.check_enumeration(path, value, &mut findings);
             return findings;
         }
-        // One for each check that applies, and one for the whole, beside those that the checks count themselves.
+        // One passed check for each applicable check, and one for the whole value, in addition to those that the checks
+        // count themselves.
         if self.has_type() || !self.format.is_empty() {
             self.check_type(path, value, &mut findings);
             findings.passed += 1;
@@ -99,7 +101,8 @@ impl Schema {
         if !sequence && !self.format.is_empty() && !fits && format != self.format {
             findings.add(Finding::other_type(path, &self.format, format));
         } else if sequence && !self.format.is_empty() && !wants(Type::Number) && !wants(Type::Integer) {
-            // Whether a text fits a format is checked as such; that a list passes here is the real server's way.
+            // The format of a string is checked separately. As in the real server, the check of a list counts as
+            // passed.
             findings.passed += 1;
         } else if fits {
             findings.passed += 1;
@@ -154,7 +157,7 @@ impl Schema {
         findings: &mut Findings,
     ) {
         check_count(path, fields.len(), (self.min_properties, self.max_properties), "properties", findings);
-        // The type of the whole is fixed, and so cannot have been something else before.
+        // The kind and version of the object itself are fixed, so an update cannot have changed them.
         let before_of = |name: &str| match name {
             "kind" | "apiVersion" if path.is_empty() => None,
             name => before.and_then(|before| before.field(name)),
@@ -191,12 +194,12 @@ impl Schema {
             match best.valid {
                 1 => findings.merge(best.findings),
                 valid => {
-                    let told = if valid == 0 {
+                    let outcome = if valid == 0 {
                         "Found none valid".to_owned()
                     } else {
                         format!("Found {valid} valid alternatives")
                     };
-                    let words = format!("{name} must validate one and only one schema (oneOf). {told}");
+                    let words = format!("{name} must validate one and only one schema (oneOf). {outcome}");
                     findings.add(Finding::plain(words));
                     if valid == 0 {
                         findings.merge(best.findings);
@@ -222,7 +225,7 @@ impl Schema {
     }
 }
 
-/// Checks how many items or properties there are.
+/// Checks the number of items or properties.
 fn check_count(
     path: &str,
     count: usize,
@@ -241,7 +244,7 @@ fn check_count(
     }
 }
 
-/// The alternative that fits, or that nearly does.
+/// The alternative that fits, or that fits best.
 struct Best {
     valid: usize,
     findings: Findings,
@@ -267,7 +270,7 @@ fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<Before<
     Best { valid, findings: best.unwrap_or_default() }
 }
 
-/// Whether a value is one of an enumeration; a fraction beside a whole number does not count, nor does null.
+/// Returns whether a value is in an enumeration. A zero fraction is ignored, and null never matches.
 fn is_one(one: &Value, value: &Value) -> bool {
     match (one, value) {
         (Value::Null, _) | (_, Value::Null) => false,

@@ -66,7 +66,7 @@ impl LabelSelector {
 }
 
 impl Requirement {
-    /// Refuses keys and values that no label has.
+    /// Rejects invalid keys and values of labels.
     fn check(&self) -> Result<(), Status> {
         let refuse = |field: &str, value: &str, why: &str| {
             let value = Value::from(value);
@@ -144,7 +144,7 @@ impl Parser<'_> {
         Ok(Requirement { key, operator })
     }
 
-    /// The value after `=`; it may be missing, which means the empty value.
+    /// Parses the value after `=`. A missing value is the empty value.
     fn value(&mut self) -> String {
         match self.peek() {
             Some(word) if is_word(word) => {
@@ -156,7 +156,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The same, where nothing but a comma may stand in its place.
+    /// Parses the value after `=`, which may be missing only before a comma or at the end.
     fn exact_value(&mut self) -> Result<String, Status> {
         match self.peek() {
             Some(token) if token != "," && !is_word(token) => Err(self.unexpected("identifier")),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn equality_and_sets_select_by_value() {
+    fn equality_and_sets_match_values() {
         let labels = json!({"app": "web", "tier": "front", "weight": "7"});
         for selector in [
             "app=web",
@@ -272,24 +272,24 @@ mod tests {
             "weight<8",
             "",
         ] {
-            assert!(selects(selector, &labels), "{selector} selects {labels}");
+            assert!(selects(selector, &labels), "{selector} matches {labels}");
         }
         for selector in ["app=api", "app!=web", "tier in (back)", "tier notin (front)", "missing", "!app", "app>1"] {
-            assert!(!selects(selector, &labels), "{selector} does not select {labels}");
+            assert!(!selects(selector, &labels), "{selector} does not match {labels}");
         }
     }
 
     #[test]
-    fn an_empty_value_is_a_value() {
+    fn empty_value_is_a_value() {
         assert!(selects("canary=", &json!({"canary": ""})));
         assert!(!selects("canary=", &json!({"canary": "yes"})));
         assert!(!selects("canary=", &json!({})));
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_selectors_are_rejected() {
         for selector in ["==", "app in front", "app=web,", "app web", "(", "weight>x", "!"] {
-            assert!(LabelSelector::parse(selector).is_err(), "{selector} is refused");
+            assert!(LabelSelector::parse(selector).is_err(), "{selector} is rejected");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Label selectors of objects, written as text.
+//! Formatting of objects' label selectors.
 
 use serde_json::Value;
 
-/// A selector of `matchLabels` and `matchExpressions`, or plain labels as the elder kinds have them, in the order of its
-/// keys; empty where it selects by nothing.
+/// Formats a selector of `matchLabels` and `matchExpressions`, or plain labels of older kinds, in the order of its
+/// keys. An empty selector results in an empty text.
 pub(crate) fn text(selector: &Value) -> String {
     let is_plain = selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none();
     let labels = if is_plain { Some(selector) } else { selector.get("matchLabels") };
@@ -15,7 +15,7 @@ pub(crate) fn text(selector: &Value) -> String {
     requirements.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }
 
-/// An expression by its key, as text.
+/// Returns the key of an expression, and the expression as text.
 fn requirement(expression: &Value) -> (&str, String) {
     let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
     let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What one replica has seen of the history.
+//! Watch cache of a replica.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,24 +6,25 @@ use std::sync::Arc;
 
 use super::Change;
 
-/// A replica's watch cache.
+/// Watch cache of a replica.
 ///
-/// The history keeps every version of every object, so that a cache is no copy: it is the revision it has applied.
+/// The history keeps every version of every object. The cache is therefore no copy, but the revision that it has
+/// applied.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
-    /// The revision applied: lists from the cache show the state at this revision.
+    /// Applied revision: lists from the cache show the state at this revision.
     pub(crate) applied: u64,
-    /// Where the window of events begins: watches from older versions have expired.
+    /// Start of the window of events: watches from older versions have expired.
     pub(crate) window: u64,
-    /// Applying stops here, where set.
+    /// Revision at which applying stops, if set.
     pub(crate) lag_at: Option<u64>,
-    /// The store behind the replica is frozen, where set at this revision.
+    /// Revision at which the store of the replica is frozen, if set.
     pub(crate) frozen_at: Option<u64>,
-    /// Rises with each restart: streams of an earlier life end.
+    /// Number of restarts. Streams of an earlier process lifetime end.
     pub(crate) life: u64,
-    /// What is to be lost on the way to the watchers.
+    /// Changes to be dropped for watches.
     losses: Vec<Loss>,
-    /// The revisions that were.
+    /// Revisions of dropped changes.
     lost: BTreeSet<u64>,
 }
 
@@ -54,14 +55,14 @@ impl Cache {
         }
     }
 
-    /// Loses the next so many changes that the predicate is true of.
+    /// Drops the next `left` changes that match the predicate.
     pub(crate) fn drop_next(&mut self, left: usize, predicate: Predicate) {
         if left > 0 {
             self.losses.push(Loss { left, predicate });
         }
     }
 
-    /// Decides whether a change that was just written is lost.
+    /// Decides whether a new change is dropped.
     pub(super) fn observe(&mut self, change: &Change) {
         if let Some(loss) = self.losses.iter_mut().find(|loss| (loss.predicate)(change)) {
             loss.left -= 1;
@@ -70,18 +71,18 @@ impl Cache {
         self.losses.retain(|loss| loss.left > 0);
     }
 
-    /// Whether watchers are not notified of this revision.
+    /// Returns whether watches do not receive this revision.
     pub(crate) fn has_lost(&self, revision: u64) -> bool {
         self.lost.contains(&revision)
     }
 
-    /// Applies what may be applied of a history that has reached `revision`.
+    /// Applies the history up to `revision`, within the limits of the faults.
     pub(crate) fn advance(&mut self, revision: u64) {
         let reachable = revision.min(self.lag_at.unwrap_or(u64::MAX)).min(self.frozen_at.unwrap_or(u64::MAX));
         self.applied = self.applied.max(reachable);
     }
 
-    /// Forgets everything and reads the history anew, as a started replica does.
+    /// Drops the state and reads the history again, like a restarted replica.
     pub(crate) fn restart(&mut self, revision: u64) {
         let readable = revision.min(self.frozen_at.unwrap_or(u64::MAX)).min(self.lag_at.unwrap_or(u64::MAX));
         self.applied = readable;
@@ -91,7 +92,7 @@ impl Cache {
     }
 }
 
-/// Where a read or a watch takes its state from.
+/// Source of the state of a read or a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The replica's watch cache, which may lag.

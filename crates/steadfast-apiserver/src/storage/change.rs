@@ -1,4 +1,4 @@
-//! One change of one object, and the record of all changes.
+//! Changes of objects and their history.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,37 +11,39 @@ use crate::http::encode;
 use crate::protobuf;
 use crate::resources::{Definition, GroupResource};
 
-/// One change: a revision, and what it made of one object.
+/// A change: a revision and its effect on one object.
 pub struct Change {
-    /// The revision, one for all resources; within an epoch it only rises.
+    /// Revision, common to all resources. It only rises within an epoch.
     pub revision: u64,
-    /// The epoch: it starts with 0, and each restore to an older revision begins the next.
+    /// Epoch, from 0. Each restore to an older revision starts the next one.
     pub epoch: u32,
-    /// When, since the server's start.
+    /// Time of the change, since the server's start.
     pub at: Duration,
-    /// The number of the request that made it; `None` where it was made past the API, or by the server itself.
+    /// Number of the request that caused the change; `None` for writes that bypass the API and for changes by the
+    /// server itself.
     pub request: Option<u64>,
-    /// The resource.
+    /// Resource of the object.
     pub resource: GroupResource,
-    /// The namespace; `None` for what is cluster-scoped.
+    /// Namespace; `None` for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// The object's name.
+    /// Name of the object.
     pub name: String,
-    /// The object's UID.
+    /// UID of the object.
     pub uid: String,
-    /// The object after the change; `None` where it was deleted.
+    /// Object after the change; `None` if it was deleted.
     pub object: Option<Arc<Value>>,
-    /// The object before the change; `None` where it was created.
+    /// Object before the change; `None` if it was created.
     pub previous: Option<Arc<Value>>,
-    /// The definition by which a custom resource reads as it is stored, in the version it is stored in.
+    /// Definition with which the stored object of a custom resource can be sent unchanged, in its stored version.
     pub(crate) read_by: Option<Arc<Definition>>,
     pub(crate) encoded: OnceLock<Bytes>,
     pub(crate) encoded_deleted: OnceLock<Bytes>,
-    /// The messages of both, of a built-in kind in the version that all see it in who see it as it is stored.
+    /// Messages of both objects, for built-in kinds in the version in which objects are stored.
     pub(crate) messages: Messages,
 }
 
-/// An object and the one before it in protobuf, once somebody has asked; by version, since a kind may have several.
+/// Protobuf messages of an object and of its previous state, encoded on first use. A kind may have several versions, so
+/// the version is stored too.
 #[derive(Default)]
 pub(crate) struct Messages {
     now: OnceLock<(String, Bytes)>,
@@ -49,30 +51,30 @@ pub(crate) struct Messages {
 }
 
 impl Change {
-    /// The object's fields on the wire, without kind and version.
+    /// Returns the object's fields on the wire, without kind and version.
     pub(crate) fn fields(&self) -> Bytes {
         let encode = || self.object.as_deref().map(|object| encode::fields(object, None)).unwrap_or_default();
         self.encoded.get_or_init(encode).clone()
     }
 
-    /// The fields of the previous object under this change's revision, as `DELETED` carries them.
+    /// Returns the fields of the previous object with this change's revision, for `DELETED` events.
     pub(crate) fn deleted_fields(&self) -> Bytes {
         let encode =
             || self.previous.as_deref().map(|object| encode::fields(object, Some(self.revision))).unwrap_or_default();
         self.encoded_deleted.get_or_init(encode).clone()
     }
 
-    /// The object's message, without its envelope.
+    /// Returns the object's message, without its envelope.
     pub(crate) fn message(&self, api_version: &str, kind: &str) -> Bytes {
-        remembered(&self.messages.now, api_version, || {
+        cached(&self.messages.now, api_version, || {
             let object = self.object.as_deref()?;
             protobuf::fields(api_version, kind, object)
         })
     }
 
-    /// The previous object's message under this change's revision, as `DELETED` carries it.
+    /// Returns the previous object's message with this change's revision, for `DELETED` events.
     pub(crate) fn deleted_message(&self, api_version: &str, kind: &str) -> Bytes {
-        remembered(&self.messages.deleted, api_version, || {
+        cached(&self.messages.deleted, api_version, || {
             let mut object = self.previous.as_deref()?.clone();
             object["metadata"]["resourceVersion"] = self.revision.to_string().into();
             protobuf::fields(api_version, kind, &object)
@@ -80,8 +82,8 @@ impl Change {
     }
 }
 
-/// What `message` makes, of the first version that was asked for remembered.
-fn remembered(known: &OnceLock<(String, Bytes)>, api_version: &str, message: impl Fn() -> Option<Vec<u8>>) -> Bytes {
+/// Returns the result of `message`. Caches the result of the first requested version.
+fn cached(known: &OnceLock<(String, Bytes)>, api_version: &str, message: impl Fn() -> Option<Vec<u8>>) -> Bytes {
     let make = || Bytes::from(message().unwrap_or_default());
     let (version, bytes) = known.get_or_init(|| (api_version.to_owned(), make()));
     if version == api_version { bytes.clone() } else { make() }
@@ -102,20 +104,20 @@ impl fmt::Debug for Change {
     }
 }
 
-/// Every change there ever was, in order; neither compaction nor a restore erases this record.
+/// All changes in order. Neither compaction nor a restore removes changes from this record.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// The changes, oldest first.
+    /// Changes, oldest first.
     pub changes: Vec<Arc<Change>>,
-    /// At which revision each epoch began: epoch 0 at 0, the next at the revision restored.
+    /// Start revisions of the epochs: 0 for epoch 0, the restored revision for each later one.
     pub epochs: Vec<u64>,
-    /// The revision of now.
+    /// Current revision.
     pub revision: u64,
 }
 
 impl History {
-    /// The changes of one resource, oldest first. Events are those of the core group, by its names of their fields,
-    /// whichever group they were written by.
+    /// Returns the changes of one resource, oldest first. Events belong to the core group with its field names,
+    /// independent of the group of the write.
     pub fn of<'a>(&'a self, group: &'a str, plural: &'a str) -> impl Iterator<Item = &'a Arc<Change>> {
         self.changes
             .iter()

@@ -1,12 +1,12 @@
-//! Namespaces that end: how long they keep their contents, and which have given them up.
+//! Terminating namespaces and the deletion of their contents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The namespaces whose deletion was requested.
+/// Namespaces whose deletion was requested.
 ///
-/// What is in one stays for a while, as with the controller of a real cluster: whoever deletes a namespace and then,
-/// one by one, what is in it, finds all of that.
+/// The contents stay for a grace period, as with the controller of a real cluster. A client that deletes a namespace
+/// and then its objects one by one therefore finds all of them.
 #[derive(Debug)]
 pub(crate) struct Endings {
     grace: Duration,
@@ -15,24 +15,24 @@ pub(crate) struct Endings {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// The contents go at this time since the server's start.
+    /// The contents are deleted at this time, since the server's start.
     At(Duration),
-    /// They were deleted; some may wait for their finalizers.
+    /// The contents were deleted; some objects may wait for their finalizers.
     Emptied,
 }
 
 impl Endings {
-    /// Namespaces keep their contents for `grace`.
+    /// Creates an empty set. Namespaces keep their contents for `grace`.
     pub(crate) fn with_grace(grace: Duration) -> Self {
         Self { grace, namespaces: BTreeMap::new() }
     }
 
-    /// The deletion of `namespace` was requested, at `now`; a second request changes nothing.
+    /// Adds `namespace`, whose deletion was requested at `now`. A repeated request has no effect.
     pub(crate) fn begin(&mut self, namespace: &str, now: Duration) {
         self.namespaces.entry(namespace.to_owned()).or_insert(Ending::At(now + self.grace));
     }
 
-    /// When contents go next.
+    /// Returns the time of the next deletion of contents.
     pub(crate) fn next(&self) -> Option<Duration> {
         let times = self.namespaces.values().filter_map(|ending| match ending {
             Ending::At(at) => Some(*at),
@@ -41,7 +41,7 @@ impl Endings {
         times.min()
     }
 
-    /// The namespaces whose contents go by `now`; they count as emptied from here on.
+    /// Returns the namespaces whose contents must be deleted by `now`, and marks them as emptied.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<String> {
         let mut due = Vec::new();
         for (namespace, ending) in &mut self.namespaces {
@@ -53,17 +53,17 @@ impl Endings {
         due
     }
 
-    /// Whether the contents of `namespace` were deleted, so that it goes with the last of them.
+    /// Returns whether the contents of `namespace` were deleted. The namespace is then removed with the last object.
     pub(crate) fn is_emptied(&self, namespace: &str) -> bool {
         self.namespaces.get(namespace) == Some(&Ending::Emptied)
     }
 
-    /// `namespace` is gone.
+    /// Removes `namespace` after its deletion.
     pub(crate) fn forget(&mut self, namespace: &str) {
         self.namespaces.remove(namespace);
     }
 
-    /// All of them are forgotten: what ends in another epoch is begun anew.
+    /// Removes all namespaces. After a restore, terminating namespaces are added again.
     pub(crate) fn clear(&mut self) {
         self.namespaces.clear();
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_go_once_when_their_time_has_come() {
+    fn contents_are_deleted_once_after_grace() {
         let seconds = Duration::from_secs;
         let mut endings = Endings::with_grace(seconds(5));
         endings.begin("a", seconds(1));

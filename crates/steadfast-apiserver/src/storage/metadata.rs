@@ -1,25 +1,25 @@
-//! Reading and writing the metadata of an object.
+//! Access to the metadata of an object.
 
 use serde_json::{Map, Value};
 
-/// A text field of the metadata, empty where absent.
+/// Returns a text field of the metadata; empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// An annotation, empty where absent.
+/// Returns an annotation; empty if absent.
 pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
     let annotations = object.get("metadata").and_then(|metadata| metadata.get("annotations"));
     annotations.and_then(|annotations| annotations.get(name)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The metadata, made an object where it is none.
+/// Returns the metadata. Replaces a value that is not an object.
 pub(crate) fn metadata_of(object: &mut Value) -> &mut Map<String, Value> {
     let fields = as_map(object);
     as_map(fields.entry("metadata").or_insert(Value::Null))
 }
 
-/// Sets a metadata field, or removes it where there is no value.
+/// Sets a metadata field; removes it if `value` is `None`.
 pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
     let metadata = metadata_of(object);
     match value {
@@ -28,28 +28,28 @@ pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
     };
 }
 
-/// Copies a metadata field of another object, its absence included.
+/// Copies a metadata field of another object, or its absence.
 pub(crate) fn copy(object: &mut Value, from: &Value, field: &str) {
     set(object, field, from.get("metadata").and_then(|metadata| metadata.get(field)).cloned());
 }
 
-/// Whether finalizers hold the object back from being deleted.
+/// Returns whether finalizers block the removal of the object.
 pub(crate) fn has_finalizers(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Whether deletion was requested.
+/// Returns whether deletion was requested.
 pub(crate) fn is_terminating(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// The generation, 0 where there is none.
+/// Returns the generation; 0 if absent.
 pub(crate) fn generation(object: &Value) -> u64 {
     object.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// Whether two objects want different things: any difference outside metadata and status.
+/// Returns whether two objects differ outside of their metadata and status.
 pub(crate) fn wants_differ(one: &Value, other: &Value) -> bool {
     fn wanted(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
         let fields = object.as_object().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! The one history behind all replicas: what was written, in which order, and what each replica has seen of it.
+//! Shared history of all replicas: the writes in order, and the part that each replica has seen.
 
 mod cache;
 mod change;
@@ -24,12 +24,12 @@ pub(crate) use writes::{
 
 use crate::signal::Signal;
 
-/// The state under its lock, and the signal that wakes whoever waits for it to change.
+/// State under its lock, and the signal for its changes.
 #[derive(Debug)]
 pub(crate) struct Store {
     state: Mutex<State>,
     changed: Signal,
-    /// Raised when it changes which namespace ends next.
+    /// Signal for changes of the next terminating namespace.
     endings: Signal,
 }
 
@@ -38,25 +38,28 @@ impl Store {
         Self { state: Mutex::new(state), changed, endings: Signal::new() }
     }
 
-    /// Tells of each change of when the next namespace ends.
+    /// Returns a receiver of changes of the next terminating namespace.
     pub(crate) fn endings(&self) -> watch::Receiver<()> {
         self.endings.subscribe()
     }
 
-    /// Looks at the state.
+    /// Reads the state.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
         look(&self.lock())
     }
 
-    /// Changes the state; replicas that do not lag see it before anybody else can look.
+    /// Changes the state. Replicas without lag see the change before any other reader.
     pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let (outcome, ending) = {
             let mut state = self.lock();
             let before = state.endings.next();
             let outcome = change(&mut state);
+            // The caches advance under the same lock, so that no reader sees the change in the store but not in the
+            // caches.
             state.advance_caches();
             (outcome, state.endings.next() != before)
         };
+        // Wake the tasks without the lock, which they need to re-check their conditions.
         self.changed.raise();
         if ending {
             self.endings.raise();
@@ -64,7 +67,7 @@ impl Store {
         outcome
     }
 
-    /// The same, for the request of this number.
+    /// Changes the state on behalf of the request with this number.
     pub(crate) fn write_for<T>(&self, request: u64, change: impl FnOnce(&mut State) -> T) -> T {
         self.write(|state| {
             state.request = Some(request);
@@ -74,13 +77,13 @@ impl Store {
         })
     }
 
-    /// Waits until the state is as wanted.
+    /// Waits until the state satisfies a condition.
     pub(crate) async fn until(&self, wanted: impl Fn(&State) -> bool) {
         self.changed.until(|| self.read(&wanted)).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is made whole before anything can panic, so a poisoned lock guards good data.
+        // A change cannot panic halfway, so the data of a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

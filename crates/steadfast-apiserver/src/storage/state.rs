@@ -1,4 +1,4 @@
-//! The history: a log per resource, every version of every object, and the caches that follow it.
+//! State of the history: a log per resource, every version of every object, and the caches that follow it.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use crate::clock::Clock;
 use crate::random::Random;
 use crate::resources::{DEFINITIONS, Definition, GroupResource, NAMESPACES, Registry};
 
-/// An object's place within its resource; the order is that of `namespace/name` as one text, as in an etcd.
+/// Key of an object within its resource, ordered by `namespace/name` as one string, as in etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectKey {
-    /// Empty for what is cluster-scoped.
+    /// Namespace; empty for cluster-scoped objects.
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
@@ -47,7 +47,7 @@ impl PartialOrd for ObjectKey {
     }
 }
 
-/// Everything of one resource.
+/// Objects and changes of one resource.
 #[derive(Debug, Default)]
 struct Table {
     log: Vec<Arc<Change>>,
@@ -61,7 +61,7 @@ impl Table {
     }
 }
 
-/// The history and what the replicas have seen of it.
+/// The history, and the part that each replica has seen.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) clock: Clock,
@@ -74,7 +74,7 @@ pub(crate) struct State {
     compacted: u64,
     tables: BTreeMap<GroupResource, Table>,
     record: Vec<Arc<Change>>,
-    /// The request whose changes are being made.
+    /// Request of the current changes.
     pub(super) request: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ impl State {
             registry,
             caches: Vec::new(),
             endings,
-            // etcd's own first revision; 0 means "any" in the API.
+            // The first revision of etcd. 0 means "any" in the API.
             revision: 1,
             epochs: vec![0],
             compacted: 0,
@@ -100,7 +100,7 @@ impl State {
         self.revision
     }
 
-    /// The oldest revision that can still be read exactly.
+    /// Returns the oldest revision that can be read exactly.
     pub(crate) fn compacted(&self) -> u64 {
         self.compacted
     }
@@ -109,7 +109,7 @@ impl State {
         History { changes: self.record.clone(), epochs: self.epochs.clone(), revision: self.revision }
     }
 
-    /// Writes one change; `object` is given its resource version.
+    /// Appends a change and sets the resource version of `object`.
     pub(crate) fn append(
         &mut self,
         resource: &GroupResource,
@@ -142,26 +142,28 @@ impl State {
         for cache in &mut self.caches {
             cache.observe(&change);
         }
+        // The record survives restores, which truncate the tables.
         self.record.push(Arc::clone(&change));
         self.tables.entry(resource.clone()).or_default().push(key, Arc::clone(&change));
+        // The registry must follow each change of a definition within the same write, before any other request.
         if *resource == *DEFINITIONS {
             self.define_resources();
         }
         change
     }
 
-    /// The newest version of an object, where it exists.
+    /// Returns the newest version of an object, if it exists.
     pub(crate) fn latest(&self, resource: &GroupResource, key: &ObjectKey) -> Option<&Arc<Change>> {
         let change = self.tables.get(resource)?.versions.get(key)?.last()?;
         change.object.is_some().then_some(change)
     }
 
-    /// The version of an object at a revision, where it existed.
+    /// Returns the version of an object at a revision, if it existed.
     pub(crate) fn at(&self, resource: &GroupResource, key: &ObjectKey, revision: u64) -> Option<&Arc<Change>> {
         version_at(self.tables.get(resource)?.versions.get(key)?, revision)
     }
 
-    /// The objects of a resource at a revision, in the order of their keys, from `start` on.
+    /// Returns the objects of a resource at a revision, ordered by key, starting at `start`.
     pub(crate) fn objects_at<'a>(
         &'a self,
         resource: &GroupResource,
@@ -181,7 +183,7 @@ impl State {
             .filter_map(move |(key, versions)| version_at(versions, revision).map(|change| (key, change)))
     }
 
-    /// The live objects of a resource, in the order of their keys.
+    /// Returns the live objects of a resource, ordered by key.
     pub(crate) fn live<'a>(
         &'a self,
         resource: &GroupResource,
@@ -190,12 +192,13 @@ impl State {
         self.objects_at(resource, namespace, Bound::Unbounded, self.revision)
     }
 
-    /// The resources that have objects, live or gone.
+    /// Returns the resources that have or had objects.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &GroupResource> {
         self.tables.keys()
     }
 
-    /// At most `most` changes of a resource with revisions above `after` and up to `upto`, and how many more there are.
+    /// Returns up to `most` changes of a resource with revisions above `after` and up to `upto`, and the number of
+    /// further ones.
     pub(crate) fn changes(
         &self,
         resource: &GroupResource,
@@ -210,14 +213,14 @@ impl State {
         (table.log[first..taken].to_vec(), end - taken)
     }
 
-    /// The revision of the last change of a resource up to `upto`; 0 where there is none.
+    /// Returns the revision of the last change of a resource up to `upto`; 0 if there is none.
     pub(crate) fn last_change(&self, resource: &GroupResource, upto: u64) -> u64 {
         let log = self.tables.get(resource).map(|table| table.log.as_slice()).unwrap_or_default();
         let seen = log.partition_point(|change| change.revision <= upto);
         log[..seen].last().map_or(0, |change| change.revision)
     }
 
-    /// The revision before the last `count` changes of a resource up to `version`.
+    /// Returns the revision before the last `count` changes of a resource up to `version`.
     pub(crate) fn before(&self, resource: &GroupResource, version: u64, count: usize) -> u64 {
         let log = self.tables.get(resource).map(|table| table.log.as_slice()).unwrap_or_default();
         let seen = log.partition_point(|change| change.revision <= version);
@@ -227,13 +230,14 @@ impl State {
         log[seen.saturating_sub(count)].revision - 1
     }
 
-    /// Forgets what is older than now, for exact reads of the past. The events that caches keep are theirs.
+    /// Compacts the history for exact reads at the current revision. The windows of the caches are unaffected.
     pub(crate) fn compact(&mut self) {
         self.compacted = self.revision;
     }
 
-    /// Goes back to an older revision; revisions go on from there, in a new epoch.
+    /// Restores an older revision. Revisions continue in a new epoch.
     pub(crate) fn restore(&mut self, revision: u64) {
+        // The next change reuses a revision of the previous epoch, as after a restore of etcd.
         self.revision = revision.min(self.revision);
         self.epochs.push(self.revision);
         self.compacted = self.compacted.min(self.revision);
@@ -242,9 +246,11 @@ impl State {
             for versions in table.versions.values_mut() {
                 versions.retain(|change| change.revision <= revision);
             }
+            // Objects that were created after the restored revision no longer exist.
             table.versions.retain(|_, versions| !versions.is_empty());
         }
         self.define_resources();
+        // Namespaces that are terminating in the restored state start their grace period again.
         self.endings.clear();
         let now = self.clock.elapsed();
         let live: Vec<_> = self.live(&NAMESPACES, None).map(|(key, change)| (key.clone(), change.clone())).collect();
@@ -270,7 +276,7 @@ impl State {
         self.epochs.len() as u32 - 1
     }
 
-    /// The definition by which an object reads as it is stored.
+    /// Returns the definition with which a stored object can be sent unchanged.
     fn readable_by(&self, resource: &GroupResource, object: Option<&Arc<Value>>) -> Option<Arc<Definition>> {
         let (served, object) = (self.registry.get(resource)?, object?);
         let same = Arc::ptr_eq(&served.view(object, served.storage_version()), object);
@@ -284,6 +290,7 @@ impl State {
 }
 
 fn version_at(versions: &[Arc<Change>], revision: u64) -> Option<&Arc<Change>> {
+    // The versions are sorted by revision. The last one at or below `revision` is current, unless it is a tombstone.
     let newer = versions.partition_point(|change| change.revision <= revision);
     versions.get(newer.checked_sub(1)?).filter(|change| change.object.is_some())
 }

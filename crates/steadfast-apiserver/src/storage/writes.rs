@@ -1,4 +1,4 @@
-//! Creating and updating: the rules by which a write becomes a change of the history.
+//! Creations and updates: the rules by which a write becomes a change.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ pub(crate) use verdicts::Verdicts;
 
 use kinds::{holds_contents, is_created_by_updates, is_definition};
 
-/// The most bytes of what a name is generated from.
-const GENERATED_BYTES: usize = 58;
+/// Maximum length of the prefix of a generated name in bytes.
+const MAX_GENERATED_BYTES: usize = 58;
 
 impl State {
     /// Creates an object.
@@ -43,7 +43,7 @@ impl State {
         self.create_as(target, object, false)
     }
 
-    /// The same; what was applied has its managers already.
+    /// Creates an object. An applied object already has its managers.
     fn create_as(&mut self, target: &WriteTarget, mut object: Value, is_applied: bool) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
         if is_applied {
@@ -51,10 +51,11 @@ impl State {
         } else {
             take_in(target, &mut object)?;
         }
-        // Nobody looks at it in a dry run.
+        // A dry run ignores the version.
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
+        // Errors about the definition and the namespace contain the given name, since the name is not generated yet.
         let given = ["name", "generateName"].map(|field| metadata::text(&object, field));
         let given = given.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
         self.check_definition(target, given)?;
@@ -110,7 +111,7 @@ impl State {
         let mut stored = change.object.clone().unwrap_or_default();
         if is_definition(target.group_resource()) {
             let established = self.establish(target, &change.name, &stored)?;
-            // Over the API, this is told by another change.
+            // A client of the API receives this as a separate change.
             if target.part == Part::Whole {
                 stored = established;
             }
@@ -118,7 +119,8 @@ impl State {
         Ok(stored)
     }
 
-    /// Replaces an object, or creates it where it is of a kind that is created so; tells whether it was created.
+    /// Replaces an object, or creates it if updates of its kind create objects. Returns the object, and whether it was
+    /// created.
     pub(crate) fn put(&mut self, target: &WriteTarget, mut object: Value) -> Result<(Arc<Value>, bool), Status> {
         let missing = self.latest(target.store(), &target.key()).is_none();
         if !missing || target.part != Part::Main || !is_created_by_updates(target.group_resource()) {
@@ -133,7 +135,7 @@ impl State {
         Ok((self.create_at_any_version(target, object, false)?, true))
     }
 
-    /// Creates an object whose version is of no matter; a dry run answers with it.
+    /// Creates an object independent of its version. A dry run returns this version.
     fn create_at_any_version(
         &mut self,
         target: &WriteTarget,
@@ -149,7 +151,7 @@ impl State {
         Ok(created)
     }
 
-    /// Applies to an object, or creates it; tells whether it was created.
+    /// Applies an object, or creates it. Returns the object, and whether it was created.
     pub(crate) fn apply(&mut self, target: &WriteTarget, applied: &Value) -> Result<(Arc<Value>, bool), Status> {
         let resource = target.group_resource();
         let existing = self.latest(target.store(), &target.key()).and_then(|change| change.object.clone());
@@ -159,7 +161,7 @@ impl State {
         let existing = existing.map(|stored| target.resource.view(&stored, target.version()));
         let now = &self.clock.timestamp();
         let Some(tracking) = Tracking::of(target, now) else {
-            return Err(Status::bad_request("who applies must say who manages the fields"));
+            return Err(Status::bad_request("an apply requires a field manager; set fieldManager"));
         };
         let object = tracking.apply(existing.as_deref(), applied)?;
         unknown::judge_applied(target)?;
@@ -186,7 +188,7 @@ impl State {
     pub(crate) fn update(&mut self, target: &WriteTarget, update: &Update) -> Result<Outcome, Status> {
         let resource = target.group_resource().clone();
         let key = target.key();
-        // An object that was sent to the wrong place is refused before anybody looks whether something is there.
+        // An object with a wrong kind, namespace or name is rejected before the lookup of the existing object.
         let given = taken_in(target, update)?;
         let Some(stored) = self.latest(target.store(), &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
@@ -211,6 +213,7 @@ impl State {
             }
             Part::Main | Part::Whole => wanted,
         };
+        // An update cannot change these fields. Differences were rejected above, or are ignored as on the real server.
         for field in ["name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"] {
             metadata::copy(&mut object, &existing, field);
         }
@@ -224,7 +227,7 @@ impl State {
         causes.extend(definitions::wrong(target, &target.name, &object));
         let metadata = rules::wrong_changed(target, &object);
         if target.resource.custom {
-            // There, metadata is looked at twice.
+            // The real server validates the metadata of custom resources twice.
             causes.extend(metadata.clone());
         }
         causes.extend(metadata);
@@ -241,7 +244,7 @@ impl State {
             });
             tracking.update(&existing, managed.as_ref(), sent.as_ref(), &mut object);
         }
-        // Who leaves these out keeps them, but nobody manages them from then on.
+        // An update that omits these fields keeps them, but they lose their manager.
         for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
             metadata::copy(&mut object, &existing, field);
         }
@@ -250,12 +253,14 @@ impl State {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
         let object = target.resource.to_store(object);
+        // As on the real server, an update without a difference keeps the version and causes no event.
         if object == *stored {
             return Ok(Outcome::Stored(stored));
         }
         if target.dry_run {
             return Ok(Outcome::Stored(Arc::new(object)));
         }
+        // The update removed the last finalizer, which completes the pending deletion.
         if metadata::is_terminating(&existing) && !metadata::has_finalizers(&object) && !holds_contents(&resource) {
             self.remove(target.store(), &key, stored);
             return Ok(Outcome::Deleted(Arc::new(object)));
@@ -267,7 +272,7 @@ impl State {
         Ok(Outcome::Stored(change.object.clone().unwrap_or_default()))
     }
 
-    /// Refuses new objects of a definition that goes.
+    /// Rejects new objects of a definition that is being deleted.
     fn check_definition(&self, target: &WriteTarget, name: &str) -> Result<(), Status> {
         let resource = target.group_resource();
         if target.resource.definition.is_none() {
@@ -317,15 +322,15 @@ impl State {
                 "",
                 &[("metadata.name", "Required value: name or generateName is required".to_owned())],
             )),
-            // What is generated is a label, whatever else a name may be.
+            // A generated name is a DNS label, even if the kind allows other names.
             prefix => {
-                let kept = (0..=GENERATED_BYTES).rev().find_map(|end| prefix.get(..end.min(prefix.len())));
+                let kept = (0..=MAX_GENERATED_BYTES).rev().find_map(|end| prefix.get(..end.min(prefix.len())));
                 Ok(format!("{}{}", kept.unwrap_or_default(), self.random.name_suffix()))
             }
         }
     }
 
-    /// Serves what a definition defines and says so in its status, as a second change.
+    /// Serves the resource of a definition and records this in the status, as a second change.
     fn establish(&mut self, target: &WriteTarget, name: &str, definition: &Arc<Value>) -> Result<Arc<Value>, Status> {
         let mut object = Value::clone(definition);
         set_status(&mut object, Some(established(definition, &self.clock.timestamp())));
@@ -334,12 +339,12 @@ impl State {
     }
 }
 
-/// The object that was sent instead of another, if one was, and the managers that came with it.
+/// Returns the object of the update, if the update contains one, and its managers.
 fn taken_in(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Option<Value>)>, Status> {
     let (Update::Replace(object) | Update::Applied(object)) = update else { return Ok(None) };
     let mut object = object.clone();
     validation::identify(&mut object, target)?;
-    // An empty list of managers is none in the metadata, but forgets those that there were.
+    // An empty list of managers is dropped from the metadata, but resets the existing managers.
     let managed = object.pointer(MANAGED_FIELDS).cloned();
     if let Update::Applied(_) = update {
         fields::take_in_applied(target, &mut object);
@@ -349,7 +354,7 @@ fn taken_in(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Opti
     Ok(Some((object, managed)))
 }
 
-/// Takes in an object that was sent: drops what is unknown or warns of it, and fills in what is missing.
+/// Prepares the object of a request: drops unknown fields or warns of them, and sets defaults.
 fn take_in(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
     fields::check_types(target, object, false)?;
     let unknown = typed::metadata(object, target)?;
@@ -357,7 +362,7 @@ fn take_in(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
     unknown::judge(target, &unknown)
 }
 
-/// What a patch makes of an object, and the managers that it leaves.
+/// Applies a patch. Returns the object, and its managers.
 fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Value, Option<Value>), Status> {
     let mut patched = patch.apply(existing)?;
     fields::check_types(target, &patched, true)?;
@@ -370,7 +375,7 @@ fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Val
     Ok((patched, managed))
 }
 
-/// Checks the version and the UID that an update was made for.
+/// Checks the version and the UID in the update against the existing object.
 fn check_preconditions(target: &WriteTarget, update: &Update, existing: &Value, wanted: &Value) -> Result<(), Status> {
     if !matches!(update, Update::Applied(_)) {
         validation::check_version_given(target, wanted)?;

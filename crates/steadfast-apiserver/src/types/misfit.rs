@@ -1,4 +1,4 @@
-//! Whether the values of an object are of its fields' types, as a real server finds when it reads one.
+//! Type check of objects, as in the decoder of a real server.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use super::table::{Field, Holds, Kind, fields, of_kind};
 
-/// `1.5`, `100m`, `2Gi`, `1e3`: a number with a suffix, of powers of 10, of powers of 2 or an exponent.
+/// Quantity: a number with an optional decimal suffix, binary suffix or exponent, such as `1.5`, `100m`, `2Gi` and
+/// `1e3`.
 static QUANTITY: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"));
 static TIME: LazyLock<Regex> = LazyLock::new(|| {
@@ -21,7 +22,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
 }
 
-/// A value that is not of its field's type.
+/// Value of a wrong type.
 struct Misfit {
     path: String,
     found: &'static str,
@@ -29,7 +30,7 @@ struct Misfit {
 }
 
 impl Misfit {
-    /// The value itself is not reported: it may be a secret.
+    /// Creates the error without the value itself, which may be a secret.
     fn new(found: &Value, wanted: String) -> Self {
         let found = match found {
             Value::Null => "null",
@@ -47,18 +48,17 @@ impl Misfit {
     }
 }
 
-/// What is wrong with a value of an object of a built-in kind that is not of its field's type; with the first, where
-/// there are several. What is `null` is of every type.
+/// Returns the first error for a value of a wrong type in an object of a built-in kind. `null` is valid for every type.
 pub(crate) fn misfit(api_version: &str, kind: &str, object: &Value) -> Option<String> {
-    told(of_kind(api_version, kind)?, kind, object)
+    message(of_kind(api_version, kind)?, kind, object)
 }
 
-/// The same for the metadata of an object of any kind.
+/// Returns the first error for a value of a wrong type in the metadata of any object.
 pub(crate) fn misfit_of_metadata(metadata: &Value) -> Option<String> {
-    told("meta.v1.ObjectMeta", "ObjectMeta", metadata)
+    message("meta.v1.ObjectMeta", "ObjectMeta", metadata)
 }
 
-fn told(name: &'static str, shown: &str, object: &Value) -> Option<String> {
+fn message(name: &'static str, shown: &str, object: &Value) -> Option<String> {
     let Misfit { path, found, wanted } = of_value(Kind::Named(name), object)?;
     Some(format!("json: cannot unmarshal {found} into Go struct field {shown}{path} of type {wanted}"))
 }
@@ -112,7 +112,7 @@ fn of_value(kind: Kind, value: &Value) -> Option<Misfit> {
     (!fits).then(|| Misfit::new(value, called(kind).to_owned()))
 }
 
-/// What Go calls a type.
+/// Returns the name of a type in Go.
 fn called(kind: Kind) -> &'static str {
     match kind {
         Kind::Text => "string",
@@ -134,7 +134,7 @@ fn called(kind: Kind) -> &'static str {
     }
 }
 
-/// What is written in base64, as Go's decoder reads it: it passes over line breaks, and over bits that are too many.
+/// Decodes base64 like Go's decoder, which ignores line breaks and surplus bits.
 pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose =
         GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
@@ -156,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_type_than_its_field_is_told_by_its_path() {
+    fn wrong_type_is_reported_with_its_path() {
         let container = |container: Value| json!({"spec": {"containers": [container]}});
-        for (pod, told) in [
+        for (pod, message) in [
             (json!({"spec": "x"}), "string into Go struct field Pod.spec of type v1.PodSpec"),
             (
                 json!({"spec": {"containers": {}}}),
@@ -178,12 +178,12 @@ mod tests {
                 "array into Go struct field Pod.metadata.labels of type map[string]string",
             ),
         ] {
-            assert_eq!(wrong("Pod", &pod), Some(format!("json: cannot unmarshal {told}")));
+            assert_eq!(wrong("Pod", &pod), Some(format!("json: cannot unmarshal {message}")));
         }
     }
 
     #[test]
-    fn what_real_objects_have_fits() {
+    fn real_objects_have_no_type_errors() {
         let pod = json!({
             "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1, "labels": {"a": null}},
             "spec": {
@@ -202,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_times_are_looked_at_too() {
-        let told = wrong("Secret", &json!({"data": {"a": "no secret!"}})).unwrap();
-        assert!(told.contains("Secret.data of type []uint8") && !told.contains("no secret"), "{told}");
+    fn bytes_and_times_are_checked() {
+        let message = wrong("Secret", &json!({"data": {"a": "no secret!"}})).unwrap();
+        assert!(message.contains("Secret.data of type []uint8") && !message.contains("no secret"), "{message}");
         let lease =
             |time: &str| misfit("coordination.k8s.io/v1", "Lease", &json!({"spec": {"renewTime": time}})).is_some();
         assert!(lease("yesterday") && lease("2026-01-01T00:00:00Z") && lease("2026-13-01T00:00:00.000000Z"));

@@ -1,10 +1,10 @@
-//! The fields of the built-in types: what protobuf, merging, `kubectl explain` and strict bodies go by.
+//! Fields of the built-in types, for protobuf, merging, `kubectl explain` and strict decoding.
 //!
-//! | module | does |
+//! | module | content |
 //! |---|---|
-//! | `table` | holds the types and their fields |
-//! | `misfit` | tells what in an object its type cannot have |
-//! | `prune` | takes out of an object what its type does not know |
+//! | `table` | types and their fields |
+//! | `misfit` | type check of objects |
+//! | `prune` | removal of unknown fields |
 
 mod misfit;
 mod prune;

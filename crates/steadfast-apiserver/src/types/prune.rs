@@ -1,4 +1,4 @@
-//! Reading an object by its type: fields that the type does not have are taken out, values are written in one way.
+//! Pruning of objects by their type, and normalization of their values.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::misfit::bytes;
 use super::table::{Field, Holds, Kind, fields, of_kind};
 
-/// Takes out of an object of a built-in kind what it cannot have, and fields that are `null`, which mean nothing.
-/// Returns the paths of those that are unknown, in their order.
+/// Removes unknown fields and null fields from an object of a built-in kind. Returns the paths of the unknown fields,
+/// in order.
 pub(crate) fn prune(api_version: &str, kind: &str, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     if let (Some(fields), Value::Object(object)) = (of_kind(api_version, kind).and_then(fields), object) {
@@ -48,7 +48,7 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
     });
 }
 
-/// Writes bytes and times in the one way in which a real server writes them.
+/// Normalizes bytes and times to the form of a real server.
 fn settle(kind: Kind, value: &mut Value) {
     let Value::String(text) = &*value else { return };
     let settled = match kind {
@@ -77,7 +77,7 @@ mod tests {
     use super::prune;
 
     #[test]
-    fn bytes_and_times_are_written_in_one_way() {
+    fn bytes_and_times_are_normalized() {
         let mut secret =
             json!({"data": {"a": "c2Vj\ncmV0"}, "metadata": {"creationTimestamp": "2026-01-01T01:00:00.5+01:00"}});
         assert_eq!(prune("v1", "Secret", &mut secret), Vec::<String>::new());
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_does_not_have_is_taken_out_and_named() {
+    fn unknown_fields_are_removed_and_reported() {
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "p", "labls": {}, "labels": {"any": "thing"}, "creationTimestamp": null},
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_built_in_kind_is_left_alone() {
+    fn unknown_kind_is_left_unchanged() {
         let mut widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "anything": null});
         assert_eq!(prune("example.com/v1", "Widget", &mut widget), Vec::<String>::new());
         assert_eq!(widget["anything"], json!(null));

@@ -1,7 +1,7 @@
-//! The table of the built-in types and their fields.
+//! Table of the built-in types and their fields.
 //!
-//! It is made by `conformance/types/generate` from a real server. A type is a line with its name, each of
-//! its fields a line below it:
+//! `conformance/types/generate` generates the table from a real server. A type is a line with its name, followed by one
+//! line for each of its fields:
 //!
 //! ```text
 //! core.v1.Container
@@ -11,9 +11,10 @@
 //! core.v1.ConfigMapKeySelector object=atomic
 //! ```
 //!
-//! The number is that of protobuf, a path (`2.5`) where a Go struct is embedded, `-` where there is none; `[]` is a list,
-//! `{}` a map, `?` a pointer. What is `atomic` is merged as one value. A space within a value
-//! of an `enum` is written `~`.
+//! The number is the protobuf number: a path (`2.5`) for fields of an embedded Go struct, `-` for fields without a
+//! number.
+//! `[]` is a list, `{}` a map, `?` a pointer. An `atomic` type is merged as one value. A space within a value of an `enum` is
+//! written `~`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -22,10 +23,10 @@ use serde_json::Value;
 
 static TABLE: &str = include_str!("table.txt");
 
-/// What has no schema of its own in a real server's documents, or is no object: written by hand.
+/// Types without a schema in a real server's documents, and values that are not objects: written by hand.
 static ANSWERS: &str = include_str!("answers.txt");
 
-/// Types by name. It is read when somebody first asks.
+/// Types by name, parsed on first use.
 static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
     let mut types = BTreeMap::new();
     let mut name = "";
@@ -50,41 +51,41 @@ static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
     types
 });
 
-/// A type that has fields.
+/// Type with fields.
 #[derive(Debug, Default)]
 pub(crate) struct Struct {
-    /// Whether it is merged as one value.
+    /// True if the type is merged as one value.
     pub(crate) is_atomic: bool,
     pub(crate) fields: Vec<Field>,
-    /// Where in them those are that protobuf has, in the order of their numbers.
+    /// Indexes of the fields with a protobuf number, ordered by number.
     by_number: Vec<usize>,
 }
 
-/// A field of a type.
+/// Field of a type.
 #[derive(Debug)]
 pub(crate) struct Field {
-    /// The numbers that lead to it in protobuf; none where it is not written there.
+    /// Protobuf numbers on the path to the field; empty if protobuf does not contain it.
     pub(crate) numbers: Vec<u64>,
     pub(crate) name: &'static str,
-    /// Whether its zero value means something else than its absence.
+    /// True if the zero value differs from an absent value.
     pub(crate) pointer: bool,
     pub(crate) holds: Holds,
     pub(crate) required: bool,
-    /// The rest: `map=name`, `enum=A,B` and the like.
+    /// Further traits, such as `map=name` and `enum=A,B`.
     traits: &'static str,
 }
 
-/// What a field holds.
+/// Content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
     One(Kind),
     List(Kind),
     Map(Kind),
-    /// A map of lists.
+    /// Map of lists.
     MapOfLists(Kind),
 }
 
-/// What a single value is.
+/// Type of a single value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
@@ -96,18 +97,18 @@ pub(crate) enum Kind {
     Any,
     Time,
     MicroTime,
-    /// A length of time, as text.
+    /// Duration as text.
     Duration,
     Quantity,
     IntOrString,
-    /// Any JSON; the name is that of its type.
+    /// Any JSON, with the name of its type.
     Json(&'static str),
     /// Another type of the table.
     Named(&'static str),
 }
 
 impl Struct {
-    /// The fields that protobuf has, in the order of their numbers.
+    /// Returns the fields with a protobuf number, ordered by number.
     pub(crate) fn by_number(&'static self) -> Vec<&'static Field> {
         self.by_number.iter().map(|&at| &self.fields[at]).collect()
     }
@@ -129,18 +130,18 @@ impl Field {
         })
     }
 
-    /// The values of a trait, `enum` for instance, in their order.
+    /// Returns the values of a trait, such as `enum`, in order.
     pub(crate) fn of_trait(&self, name: &str) -> Option<impl Iterator<Item = &'static str>> {
         let mut traits = self.traits.split(' ').filter_map(|word| word.split_once('='));
         traits.find(|(key, _)| *key == name).map(|(_, values)| values.split(','))
     }
 
-    /// The first of them.
+    /// Returns the first value of a trait.
     pub(crate) fn first_of_trait(&self, name: &str) -> Option<&'static str> {
         self.of_trait(name)?.next()
     }
 
-    /// What represents the field where it is absent.
+    /// Returns the default of an absent field.
     pub(crate) fn default(&self) -> Option<Value> {
         self.first_of_trait("default").and_then(|default| serde_json::from_str(default).ok())
     }
@@ -180,26 +181,26 @@ impl Kind {
     }
 }
 
-/// A type of the table.
+/// Returns a type of the table by its name.
 pub(crate) fn of_name(name: &str) -> Option<&'static Struct> {
     TYPES.get(name)
 }
 
-/// The fields of a type of the table.
+/// Returns the fields of a type.
 pub(crate) fn fields(name: &str) -> Option<&'static [Field]> {
     of_name(name).map(|of| of.fields.as_slice())
 }
 
-/// All types, by their names.
+/// Returns all types by name.
 pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static Struct)> {
     TYPES.iter().map(|(name, of)| (*name, of))
 }
 
-/// The name of the type of a kind, where the table has it.
+/// Returns the type's name of a kind, if the table contains it.
 pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
     let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
     let name = match group {
-        // Every group has them as its own.
+        // Every group contains these kinds.
         _ if matches!(kind, "DeleteOptions" | "Status") => format!("meta.v1.{kind}"),
         "apiextensions.k8s.io" => format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.{version}.{kind}"),
         "apiregistration.k8s.io" => format!("io.k8s.kube-aggregator.pkg.apis.apiregistration.{version}.{kind}"),
@@ -213,7 +214,7 @@ mod tests {
     use super::{Holds, Kind, TYPES, fields, of_kind};
 
     #[test]
-    fn every_type_that_a_field_names_is_in_the_table() {
+    fn every_referenced_type_is_in_the_table() {
         let mut count = 0;
         for (name, of) in TYPES.iter() {
             for field in &of.fields {
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_read_with_its_traits() {
+    fn field_is_parsed_with_its_traits() {
         let container = fields("core.v1.Container").unwrap();
         let ports = container.iter().find(|field| field.name == "ports").unwrap();
         assert_eq!((ports.holds, ports.pointer), (Holds::List(Kind::Named("core.v1.ContainerPort")), false));

@@ -1,6 +1,6 @@
-//! A small client, so that the tests see what is on the wire.
+//! Small client that exposes the data on the wire.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of the module")]
 
 use std::time::Duration;
 
@@ -37,14 +37,14 @@ impl Client {
         Ok(Self::Http2(sender))
     }
 
-    /// HTTP/2 in memory.
+    /// Connects over HTTP/2 in memory.
     pub async fn in_memory(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
         Self::http2(server.connect(replica).await?).await
     }
 
-    /// HTTP/1.1 over TCP.
+    /// Connects over HTTP/1.1 and TCP.
     pub async fn over_tcp(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
-        Self::http1(TcpStream::connect(server.address(replica).expect("it has sockets")).await?).await
+        Self::http1(TcpStream::connect(server.address(replica).expect("a server with sockets")).await?).await
     }
 
     pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
@@ -79,7 +79,7 @@ impl Client {
         self.send(request.body(Full::new(body))?).await
     }
 
-    /// A request and its whole answer.
+    /// Performs a request and reads the whole response.
     pub async fn call(&mut self, method: Method, path: &str, body: &Value) -> Result<(u16, Value), Failure> {
         self.call_with(method, path, &[("content-type", "application/json")], body).await
     }
@@ -99,17 +99,17 @@ impl Client {
     }
 
     pub async fn get(&mut self, path: &str) -> (u16, Value) {
-        self.call(Method::GET, path, &Value::Null).await.expect("the server answers")
+        self.call(Method::GET, path, &Value::Null).await.expect("the server responds")
     }
 
     pub async fn patch(&mut self, path: &str, kind: &str, body: &Value) -> (u16, Value) {
         let content_type = format!("application/{kind}+json");
         let headers = [("content-type", content_type.as_str())];
-        self.call_with(Method::PATCH, path, &headers, body).await.expect("the server answers")
+        self.call_with(Method::PATCH, path, &headers, body).await.expect("the server responds")
     }
 
     pub async fn watch(&mut self, path: &str) -> Watch {
-        self.try_watch(path).await.expect("the server answers")
+        self.try_watch(path).await.expect("the server responds")
     }
 
     pub async fn try_watch(&mut self, path: &str) -> Result<Watch, Failure> {
@@ -127,7 +127,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` at the stream's end.
+    /// Returns the next event; `None` at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<Value>, Failure> {
         loop {
             if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
@@ -145,13 +145,13 @@ impl Watch {
         }
     }
 
-    /// The next event, which must come.
+    /// Returns the next event, which must exist.
     pub async fn event(&mut self) -> Value {
-        let event = timeout(Duration::from_secs(600), self.next()).await.expect("an event comes");
-        event.expect("the stream is whole").expect("the stream goes on")
+        let event = timeout(Duration::from_secs(600), self.next()).await.expect("an event within the timeout");
+        event.expect("an intact stream").expect("an open stream")
     }
 
-    /// The next event as its type, its object's name and its version.
+    /// Returns the next event as its type, its object's name and its version.
     pub async fn told(&mut self) -> (String, String, u64) {
         let event = self.event().await;
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -159,23 +159,23 @@ impl Watch {
         (text("/type"), text("/object/metadata/name"), version)
     }
 
-    /// Asserts that nothing comes for so long.
+    /// Asserts that no event arrives within `wait`.
     pub async fn is_silent_for(&mut self, wait: Duration) {
         if let Ok(event) = timeout(wait, self.next()).await {
-            panic!("silence was expected, and there came {event:?}");
+            panic!("unexpected event {event:?}");
         }
     }
 
-    /// Asserts that the stream ends in good order.
+    /// Asserts that the stream ends cleanly.
     pub async fn ends(&mut self) {
         let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream ends");
-        assert_eq!(end.expect("the stream ends in good order"), None);
+        assert_eq!(end.expect("a clean end"), None);
     }
 
-    /// Asserts that the stream breaks.
+    /// Asserts that the stream ends with an error.
     pub async fn breaks(&mut self) -> Failure {
-        let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream breaks");
-        end.expect_err("the stream breaks")
+        let end = timeout(Duration::from_secs(600), self.next()).await.expect("an end within the timeout");
+        end.expect_err("the stream must break")
     }
 }
 
@@ -191,25 +191,25 @@ pub fn labelled(name: &str, labels: &Value) -> Value {
 }
 
 pub fn version_of(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("it has a version")
+    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("a numeric version")
 }
 
 pub fn names(list: &Value) -> Vec<&str> {
     list["items"]
         .as_array()
-        .expect("it is a list")
+        .expect("a list of items")
         .iter()
         .filter_map(|item| item["metadata"]["name"].as_str())
         .collect()
 }
 
-/// Whole seconds on the server's clock since a moment of it.
+/// Returns the whole seconds since `moment` on the server's clock.
 pub fn seconds_since(server: &ApiServer, moment: Duration) -> u64 {
     server.elapsed().saturating_sub(moment).as_secs()
 }
 
 pub async fn in_memory() -> ApiServer {
-    ApiServer::builder().in_memory().start().await.expect("it starts")
+    ApiServer::builder().in_memory().start().await.expect("the server starts")
 }
 
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -155,7 +155,7 @@ fn duration<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
     })))
 }
 
-/// Nanoseconds to the next second of a timestamp that moves with time.
+/// Returns the nanoseconds to the next second of a timestamp that moves with time.
 fn next_second(moment: &Moment) -> Option<i128> {
     let within = moment.at.as_nanosecond().rem_euclid(1_000_000_000);
     (moment.rate != 0).then_some(1_000_000_000 - within)

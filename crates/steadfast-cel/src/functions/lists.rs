@@ -11,11 +11,11 @@ use crate::value::{List, Value};
 
 type Found<'a> = Result<Option<Value<'a>>, Fault>;
 
-/// Names of the functions that lists alone have.
+/// Names of functions that only lists have.
 pub(super) const NAMES: [&str; 10] =
     ["distinct", "first", "flatten", "isSorted", "last", "max", "min", "slice", "sort", "sum"];
 
-/// Number of items that `lists.range` builds at most.
+/// Maximum number of items that `lists.range` builds.
 const MAX_RANGE: i64 = 100_000;
 
 /// Member function of a name. The inner None: not for these types.

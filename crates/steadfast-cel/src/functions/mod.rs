@@ -1,5 +1,7 @@
-//! The standard functions of CEL, its extensions for strings, lists, sets and optional values, and the functions of the
-//! Kubernetes API for lists and regular expressions.
+//! Functions of CEL.
+//!
+//! The modules contain the standard functions, the extensions for strings, lists, sets and optional values, and the
+//! functions of the Kubernetes API for lists and regular expressions.
 
 mod convert;
 mod format;
@@ -16,7 +18,8 @@ use crate::error::Fault;
 use crate::meter::{Meter, Patterns};
 use crate::value::Value;
 
-/// Calls the standard function of a name. The target of a member call is the first argument. None: no such function.
+/// Calls the standard function of a name. The target of a member call is the first argument. Returns `None` for an
+/// unknown function.
 pub(crate) fn call<'a>(
     name: &str,
     is_member: bool,
@@ -52,12 +55,12 @@ pub(crate) fn call<'a>(
     Some(found.and_then(|value| value.ok_or_else(|| no_overload(name, arguments))))
 }
 
-/// Whether [`call`] knows a function of this name. `or` and `orValue` are evaluated elsewhere.
+/// Returns whether [`call`] knows a function of this name. `or` and `orValue` are evaluated elsewhere.
 pub(crate) fn is_known(name: &str) -> bool {
     let mut budget = Budget::new(1_000);
     let constants = Patterns::new();
     let mut meter = Meter::new(&mut budget, &constants, None);
-    // A known function rejects a call without arguments; an unknown one is not found.
+    // A known function rejects a call without arguments; an unknown function returns `None`.
     matches!(name, "or" | "orValue")
         || [true, false].into_iter().any(|is_member| call(name, is_member, &[], &mut meter).is_some())
 }

@@ -1,6 +1,7 @@
 //! Numbers as text.
 
-/// The shortest text of a double that is read back as the same number, as other implementations of CEL write numbers.
+/// Formats a double as the shortest text that parses to the same number, in the notation of other implementations of
+/// CEL.
 pub(super) fn double(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

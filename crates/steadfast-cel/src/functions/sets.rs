@@ -1,4 +1,4 @@
-//! Relations of lists that stand for sets.
+//! Relations of lists that represent sets.
 
 use crate::compare::equal;
 use crate::error::Fault;
@@ -22,7 +22,7 @@ pub(super) fn relation<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Mete
     Ok(Some(Value::Bool(result)))
 }
 
-/// Whether `one` has every item of `other`.
+/// Returns whether `one` has every item of `other`.
 fn contains<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter) -> Result<bool, Fault> {
     for item in other.iter() {
         if !has(one, &item, meter)? {

@@ -99,7 +99,7 @@ fn out_of_range(name: &str) -> Fault {
     Fault::argument(name, "the position must be within the string")
 }
 
-/// Byte offset of a code point; of the end for the number of code points.
+/// Returns the byte offset of a code point. The number of code points has the offset of the end.
 fn byte_offset(text: &str, position: i64) -> Option<usize> {
     let position = usize::try_from(position).ok()?;
     text.char_indices().map(|(offset, _)| offset).chain([text.len()]).nth(position)
@@ -219,7 +219,7 @@ fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     Ok(Some(pieces.into()))
 }
 
-/// A part of a string, borrowed where the whole is.
+/// Returns a part of a string, borrowed if the whole is borrowed.
 fn piece_of<'a>(whole: &Text<'a>, piece: &str) -> Value<'a> {
     if let Text::Borrowed(whole) = whole {
         let start = piece.as_ptr() as usize - whole.as_ptr() as usize;

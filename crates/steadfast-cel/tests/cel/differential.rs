@@ -64,7 +64,8 @@ proptest! {
             (Ok(ours), Ok(theirs)) => prop_assert_eq!(ours, theirs, "{} over {}", text, object),
             (Err(_), Err(_)) => {}
             (Err(why), Ok(_)) if text.contains(" + ") && format!("{why:?}").contains("NoSuchOverload") => {}
-            // The error there decides the result of what is around it, so that its own text may not arrive here.
+            // The other implementation's error decides the result of the surrounding expression, so the error itself
+            // may be lost.
             (Ok(_), Err(_)) if text.contains(" in ") => {}
             _ => prop_assert!(false, "{} over {}: {:?}, and there {:?}", text, object, ours, theirs),
         }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use steadfast_cel::{Budget, Context, Fault, Program, Value};
 
-use crate::{PLENTY, assert_true, json_of, object};
+use crate::{AMPLE_BUDGET, assert_true, json_of, object};
 
 #[test]
 fn true_expressions_evaluate_to_true() {
@@ -162,7 +162,7 @@ fn values_become_the_json_of_their_type() {
 }
 
 #[test]
-fn errors_carry_the_position_of_the_failed_part() {
+fn errors_carry_the_failed_position() {
     for (text, at) in
         [("1 + object.x", 11), ("true && [1].map(x, x / 0) == []", 21), ("size(1)", 0), ("'a'.unknown()", 4)]
     {
@@ -170,18 +170,18 @@ fn errors_carry_the_position_of_the_failed_part() {
         let object = object();
         let mut context = Context::new();
         context.variable("object", Value::from(&object));
-        let error = program.evaluate(&context, &mut Budget::new(PLENTY)).expect_err(text);
+        let error = program.evaluate(&context, &mut Budget::new(AMPLE_BUDGET)).expect_err(text);
         assert_eq!(error.at, at, "{text}: {error}");
     }
 }
 
 #[test]
-fn functions_of_the_context_receive_target_and_arguments() {
+fn context_functions_receive_target_and_arguments() {
     let mut context = Context::new();
     context.function("count", |arguments, _| Ok(Value::Uint(arguments.len() as u64)));
     for text in ["count(1, 2) == 2", "'a'.count(1, 2) == 3", "count() == 0"] {
         let program = Program::compile(text).expect(text);
-        let outcome = program.evaluate(&context, &mut Budget::new(PLENTY)).expect(text);
+        let outcome = program.evaluate(&context, &mut Budget::new(AMPLE_BUDGET)).expect(text);
         assert!(matches!(outcome.value, Value::Bool(true)), "{text}");
     }
 }

@@ -29,7 +29,7 @@ fn quadratic_expressions_exceed_the_budget() {
 }
 
 #[test]
-fn growing_values_exceed_the_budget_before_they_use_memory() {
+fn growing_values_exceed_the_budget_early() {
     let long = "x".repeat(1 << 20);
     let object = json!({"text": long, "list": vec![0; 10_000]});
     let doubled = |start: &str, double: &str| {
@@ -62,7 +62,7 @@ fn growing_values_exceed_the_budget_before_they_use_memory() {
 }
 
 #[test]
-fn shared_values_are_charged_at_their_size_as_json() {
+fn shared_values_are_charged_per_use() {
     // Each level refers twice to the level below: 2^40 items as JSON, 80 in memory.
     let text = (0..40).fold("[1]".to_owned(), |text, _| format!("cel.bind(a, {text}, [a, a])"));
     let (fault, _) = fault(&text, &Json::Null, 10_000_000);
@@ -74,7 +74,7 @@ fn shared_values_are_charged_at_their_size_as_json() {
 }
 
 #[test]
-fn absorbing_operators_do_not_hide_an_exceeded_budget() {
+fn absorbing_operators_keep_the_exceeded_budget() {
     let list: Vec<u32> = (0..1_000).collect();
     let object = json!({"list": list});
     for text in [
@@ -118,7 +118,7 @@ fn deepest_accepted_expressions_need_little_stack() {
             let text = format!("{}{inner}{}", open.repeat(count), close.repeat(count));
             let program = Program::compile(&text).expect("accepted before");
             let mut budget = Budget::new(1_000_000);
-            // Some shapes end in an error; none in an overflow.
+            // Some shapes return an error; none may overflow the stack.
             let _ = program.evaluate(&Context::new(), &mut budget);
             assert!(budget.spent() > 0, "{open}");
             assert!(
@@ -127,7 +127,7 @@ fn deepest_accepted_expressions_need_little_stack() {
             );
         }
     };
-    // Threads of a runtime have two megabytes.
+    // Threads of a runtime have 2 MiB of stack.
     std::thread::Builder::new().stack_size(1 << 20).spawn(run).expect("a thread").join().expect("no overflow");
 }
 
@@ -155,7 +155,7 @@ fn overlong_expressions_are_rejected() {
 }
 
 #[test]
-fn exceeded_budget_is_reported_with_limit_and_position() {
+fn exceeded_budget_reports_limit_and_position() {
     let program = Program::compile("true && [1, 2, 3].all(x, x > 0)").expect("valid");
     let error = program.evaluate(&Context::new(), &mut Budget::new(8)).expect_err("too little");
     assert_eq!((error.to_string().as_str(), error.at), ("cost budget of 8 exceeded", 27));

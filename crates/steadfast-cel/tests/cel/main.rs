@@ -10,8 +10,8 @@ mod time;
 use serde_json::{Value as Json, json};
 use steadfast_cel::{Budget, Context, Fault, Program, Value, to_json};
 
-/// Budget that no ordinary test reaches.
-const PLENTY: u64 = 1_000_000;
+/// Budget that no ordinary test exceeds.
+const AMPLE_BUDGET: u64 = 1_000_000;
 
 /// An object with fields of all types.
 fn object() -> Json {
@@ -22,17 +22,17 @@ fn object() -> Json {
     })
 }
 
-/// JSON of the value of `text`, where `object` is bound.
+/// Returns the JSON of the value of `text` with `object` bound.
 fn json_of(text: &str, object: &Json) -> Result<Json, Fault> {
     let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.at));
     let mut context = Context::new();
     context.variable("object", Value::from(object));
-    let mut budget = Budget::new(PLENTY);
+    let mut budget = Budget::new(AMPLE_BUDGET);
     let outcome = program.evaluate(&context, &mut budget).map_err(|error| error.fault)?;
     to_json(&outcome.value, &mut budget, 1 << 20)
 }
 
-/// Whether `text` is true.
+/// Asserts that `text` evaluates to true.
 #[track_caller]
 fn assert_true(text: &str) {
     assert_eq!(json_of(text, &object()), Ok(Json::Bool(true)), "{text}");

@@ -15,7 +15,7 @@ fn evaluate(text: &str) -> Result<Json, Fault> {
 }
 
 #[test]
-fn null_fields_count_as_absent_at_every_depth() {
+fn nested_null_fields_count_as_absent() {
     for (text, expected) in [
         ("has(object.endpoints) || has(object.spec.x) || has(object.list[1].z)", json!(false)),
         ("object.?endpoints.orValue([]).map(e, e)", json!([])),

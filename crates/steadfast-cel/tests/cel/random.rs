@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn evaluation_never_panics_and_stays_within_its_budget(text in expression(), object in json(), limit in 0_u64..2_000) {
+    fn evaluation_never_panics_or_exceeds_its_budget(text in expression(), object in json(), limit in 0_u64..2_000) {
         let program = Program::compile(&text).expect("a valid expression");
         let mut context = Context::new();
         context.variable("object", Value::without_nulls(&object));
@@ -111,7 +111,7 @@ proptest! {
         prop_assert!(budget.spent() <= limit);
         if let Ok(outcome) = result {
             let _ = to_json(&outcome.value, &mut budget, 1_000);
-            // The same evaluation costs and gives the same again.
+            // A second evaluation has the same cost and result.
             let mut again = Budget::new(limit);
             let second = program.evaluate(&context, &mut again).expect("the same result");
             prop_assert_eq!(format!("{:?}", outcome.value), format!("{:?}", second.value));

@@ -1,4 +1,4 @@
-//! One call of a handler, and what the handler knew before it.
+//! Handler calls, and the handler's knowledge before each call.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::moment::Moment;
 use crate::seen::{Certainty, Key, Ref, Seen, StoreHeld};
 use crate::view::{Place, Timeline};
 
-/// One call of a handler.
+/// A call of a handler.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) entered: Moment,
@@ -14,18 +14,18 @@ pub(crate) struct Call<'a> {
     pub(crate) retry: u32,
     pub(crate) store: &'a StoreHeld,
     pub(crate) end: Option<End>,
-    /// The object under this name that the handler had been given and not seen deleted.
+    /// The object of this name that was delivered, and whose deletion was not.
     pub(crate) open: Option<Prior<'a>>,
-    /// The handler's last call for this name, and its next.
+    /// The handler's previous call for this name, and its next one.
     pub(crate) previous: Option<usize>,
     pub(crate) next: Option<usize>,
-    /// When the event was given up, with this call as its last try.
+    /// Time at which the event was skipped, if this call was its last attempt.
     pub(crate) skipped: Option<Moment>,
-    /// Whether this is the same event again, as the retry it is marked as.
+    /// True if this call repeats the previous event and is marked as a retry.
     pub(crate) again: bool,
-    /// Where the state delivered is found, seen from what the handler had been given.
+    /// Place of the delivered state, relative to the states delivered before.
     pub(crate) place: Place,
-    /// The state that ended the stay, for a deletion: as the history has it.
+    /// For a deletion: the state of the history that ended the stay.
     pub(crate) exit: Option<usize>,
 }
 
@@ -38,12 +38,12 @@ impl<'a> Call<'a> {
         self.end.is_some_and(|end| end.panicked)
     }
 
-    /// Whether the state delivered is one of the history that the object was in scope in.
+    /// Returns whether the delivered state exists in the history and is in scope.
     pub(crate) fn place_known(&self) -> bool {
         matches!(self.place, Place::At(_) | Place::Behind(_))
     }
 
-    /// The place from which on the store must stand while this call runs.
+    /// Returns the earliest state that the store may have while this call runs.
     pub(crate) fn store_from(&self) -> Option<usize> {
         match (self.seen, self.place) {
             (Seen::Deleted { .. }, _) => self.exit,
@@ -53,40 +53,40 @@ impl<'a> Call<'a> {
     }
 }
 
-/// How a call ended.
+/// End of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) moment: Moment,
     pub(crate) panicked: bool,
 }
 
-/// What a handler was last given of an object.
+/// Last state of an object that a handler received.
 #[derive(Clone, Debug)]
 pub(crate) struct Prior<'a> {
     pub(crate) uid: &'a str,
     pub(crate) version: &'a str,
     pub(crate) digest: Option<u64>,
-    /// The state on the name's timeline, if it is found there.
+    /// Index of the state on the name's timeline, if it exists there.
     pub(crate) index: Option<usize>,
     pub(crate) at: Duration,
 }
 
-/// Whether `object` is the very state that was delivered last.
+/// Returns whether `object` is the last delivered state.
 fn again(open: Option<&Prior<'_>>, object: &Ref) -> bool {
     open.is_some_and(|open| open.uid == object.uid && open.version == object.version && open.index.is_some())
 }
 
-/// What a handler knows of one name, while its calls are read.
+/// A handler's knowledge of one name while its calls are parsed.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge<'a> {
     pub(crate) open: Option<Prior<'a>>,
-    /// The first state of the timeline that it may be given next.
+    /// First state of the timeline that may be delivered next.
     next: usize,
     pub(crate) last_call: Option<usize>,
 }
 
 impl<'a> Knowledge<'a> {
-    /// Takes in an event: where it is placed, and for a deletion what ended the stay.
+    /// Processes an event: determines its place, and the end of the stay for a deletion.
     pub(crate) fn learn(
         &mut self,
         line: &Timeline<'_>,
@@ -96,15 +96,17 @@ impl<'a> Knowledge<'a> {
         known_by: Duration,
     ) -> (Place, Option<usize>) {
         let object = seen.object();
+        // Only the last delivery of the same UID is a valid reference.
         let here = self.open.as_ref().filter(|open| open.uid == object.uid).and_then(|open| open.index);
         let from = match seen {
             Seen::Added { .. } | Seen::Updated { .. } => self.next,
-            // A deletion or a resync shows the state again that was told last.
+            // A deletion or a resync repeats the last delivered state.
             Seen::Deleted { .. } | Seen::Resynced { .. } => here.unwrap_or(self.next),
         };
         let place = match line.find(object, from, known_by) {
+            // Without an order of versions, a step back cannot be distinguished from a step forward.
             Place::Behind(index) if !ordered => Place::At(index),
-            // Told once more, rightly or not: it is where it was.
+            // A repeated delivery, valid or not, keeps its place.
             Place::Behind(_) if again(self.open.as_ref(), object) => here.map_or(Place::Never, Place::At),
             place => place,
         };
@@ -123,7 +125,7 @@ impl<'a> Knowledge<'a> {
             }
             Seen::Deleted { .. } => {
                 self.open = None;
-                // The exit itself may be the entry of another object, where a restore put it there.
+                // A restore can replace one object by another, so the exit can also be the entry of another object.
                 self.next = self.next.max(exit.unwrap_or_default());
             }
             Seen::Resynced { .. } => {}
@@ -132,9 +134,9 @@ impl<'a> Knowledge<'a> {
     }
 }
 
-/// The state that ended the stay of which a deletion tells.
+/// Returns the state that ended the stay, for a deletion.
 ///
-/// Taken from what the handler knew where `last` itself cannot be found, so that one error does not breed others.
+/// Uses the handler's knowledge if the history lacks `last`, so that one error does not cause others.
 fn exit(
     line: &Timeline<'_>,
     last: &Ref,
@@ -150,8 +152,9 @@ fn exit(
     let stay = line.states[index].stay?;
     let ends = line.stays[stay..].iter().map_while(|stay| stay.end);
     let named = |end: &usize| certainty == Certainty::Observed && version == Some(&*line.states[*end].text);
-    // Two epochs can give a version twice; then it is the one that ended the state told.
+    // Two epochs can contain the same version. The candidate that ended the delivered state is the right one.
     let of_last = |end: &usize| line.states[*end - 1].shows(last);
     let mut observed = ends.clone().filter(named);
+    // An inferred deletion names no version, so the first end from this stay on counts.
     observed.clone().find(of_last).or_else(|| observed.next()).or_else(|| ends.clone().next())
 }

@@ -1,4 +1,4 @@
-//! What a handler should have been given by the time all is settled, and was not.
+//! Final states that a handler should have received by the end of a settled trace, but did not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,32 +6,34 @@ use std::time::Duration;
 use super::{Case, Handler};
 use crate::seen::{Key, Seen};
 
-/// A final state that a handler was never given.
+/// A final state that was never delivered.
 #[derive(Debug)]
 pub(crate) struct Loss<'c> {
     pub(crate) key: &'c Key,
     pub(crate) kind: LossKind,
-    /// When the server made it so.
+    /// Time of the change on the server.
     pub(crate) at: Duration,
-    /// What the handler was left with, and with what it should have been.
+    /// The last delivered state and the expected one.
     pub(crate) what: String,
 }
 
-/// What of an object was lost.
+/// Kind of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossKind {
-    /// The end of a stay, or the whole of one that lasts.
+    /// The end of a stay, or an entire lasting stay.
     Stay,
-    /// The last state of a stay that lasts.
+    /// The last state of a lasting stay.
     State,
 }
 
 impl<'a> Case<'a> {
-    /// What `handler` was never given; nothing while that cannot be known, or what it lacks was counted at the stop.
+    /// Returns the final states that `handler` never received.
+    ///
+    /// Returns none while later deliveries are possible, or if the missing events were counted at the stop.
     pub(crate) fn losses<'c>(&'c self, handler: &'c Handler<'a>) -> Vec<Loss<'c>> {
         let informer = self.informer_of(handler);
         let Some(settled) = self.settled else { return Vec::new() };
-        // While a call runs, what waits behind it is late and not lost.
+        // While a call runs, the events behind it are late, not lost.
         let busy = handler.calls.iter().any(|call| call.end.is_none());
         if busy || handler.removed.is_some() || informer.stopped_by(settled) {
             return Vec::new();
@@ -43,13 +45,14 @@ impl<'a> Case<'a> {
             let state = line.last();
             let (kind, what) = match (open, state.stay) {
                 (None, None) => continue,
+                // An undecodable object cannot be delivered.
                 (None, Some(_)) if informer.tainted.contains(key) => continue,
                 (None, Some(_)) => (LossKind::Stay, format!("uid {} v{} was never delivered", state.uid, state.text)),
                 (Some(open), Some(_)) if open.uid == state.uid => {
                     if state.shows(open) || informer.tainted.contains(key) {
                         continue;
                     }
-                    let what = format!("v{} was delivered last, v{} is the last there is", open.version, state.text);
+                    let what = format!("v{} was delivered last, v{} is the final version", open.version, state.text);
                     (LossKind::State, what)
                 }
                 (Some(open), _) => {
@@ -62,6 +65,7 @@ impl<'a> Case<'a> {
             };
             losses.push(Loss { key, kind, at: state.at, what });
         }
+        // The handler was stopped and reported this number of undelivered events, which covers the losses.
         if losses.len() <= handler.undelivered {
             losses.clear();
         }

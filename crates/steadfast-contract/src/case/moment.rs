@@ -1,8 +1,8 @@
-//! Moments of a trace.
+//! Positions in a trace.
 
 use std::time::Duration;
 
-/// A moment of the trace: its time, and its place among the entries.
+/// Position in the trace: its time, and its index among the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     pub(crate) at: Duration,

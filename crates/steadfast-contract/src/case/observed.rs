@@ -1,4 +1,4 @@
-//! What was observed of informers and handlers, as a trace has it.
+//! Recorded behaviour of informers and handlers.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,26 +11,26 @@ use crate::clause::Clause;
 use crate::seen::{Key, Ref, StoreHeld};
 use crate::trace::{Freshness, Outcome, Target};
 
-/// What one informer did.
+/// Recorded behaviour of an informer.
 #[derive(Debug)]
 pub(crate) struct Informer<'a> {
     pub(crate) name: &'a str,
     pub(crate) ordered: bool,
-    /// Whether its scope is a filter of handlers.
+    /// True if the scope is a filter of handlers.
     pub(crate) filtered: bool,
     pub(crate) declared: Moment,
     pub(crate) synced: Option<Moment>,
     pub(crate) relists: Vec<Relist<'a>>,
-    /// When it announced new epochs.
+    /// Times at which the informer announced new epochs.
     pub(crate) epochs: Vec<Moment>,
     pub(crate) freshness: Vec<(Moment, &'a Freshness)>,
-    /// What the store answered to readers and at the entries of handlers.
+    /// Contents of the store as returned to readers and recorded at handler calls.
     pub(super) answers: Vec<Answer<'a>>,
     pub(crate) snapshots: Vec<Snapshot<'a>>,
     pub(crate) waits: Vec<Wait<'a>>,
-    /// The keys that it ever named as undecodable.
+    /// Keys that the informer ever reported as undecodable.
     pub(crate) ever_tainted: BTreeSet<&'a Key>,
-    /// The keys that it named when it was last asked.
+    /// Keys in the informer's latest report of undecodable objects.
     pub(crate) tainted: BTreeSet<&'a Key>,
     pub(super) view: usize,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Relist<'a> {
     pub(crate) to: Option<&'a str>,
 }
 
-/// What the store answered for one key: to a reader, in a snapshot, or as a handler was entered.
+/// Content of the store for one key: from a read, a snapshot or the start of a handler call.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer<'a> {
     pub(crate) moment: Moment,
@@ -51,7 +51,7 @@ pub(crate) struct Answer<'a> {
     pub(crate) held: Cow<'a, StoreHeld>,
 }
 
-/// The whole store at one moment.
+/// Content of the whole store at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot<'a> {
     pub(crate) moment: Moment,
@@ -59,7 +59,7 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) tainted: BTreeSet<&'a Key>,
 }
 
-/// A wait that ended.
+/// A finished wait.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     pub(crate) moment: Moment,
@@ -68,7 +68,7 @@ pub(crate) struct Wait<'a> {
     pub(crate) store_version: Option<&'a str>,
 }
 
-/// What one handler was given.
+/// Recorded deliveries of a handler.
 #[derive(Debug)]
 pub(crate) struct Handler<'a> {
     pub(crate) name: &'a str,
@@ -78,13 +78,13 @@ pub(crate) struct Handler<'a> {
     pub(crate) removed: Option<Moment>,
     pub(crate) synced: Option<Moment>,
     pub(crate) calls: Vec<Call<'a>>,
-    /// The events given up.
+    /// Skipped events.
     pub(crate) skips: Vec<(Moment, &'a Ref)>,
     pub(crate) depths: Vec<Depth>,
     pub(crate) undelivered: usize,
 }
 
-/// A sample of a handler's queue.
+/// Sample of a handler's queue.
 #[derive(Debug)]
 pub(crate) struct Depth {
     pub(crate) moment: Moment,
@@ -94,22 +94,22 @@ pub(crate) struct Depth {
 }
 
 impl<'a> Informer<'a> {
-    /// Its first list, where the recorder saw it: one that was compared with nothing.
+    /// Returns the first list, if it was recorded: a list that was compared with nothing.
     pub(crate) fn first_list(&self) -> Option<&Relist<'a>> {
         self.relists.first().filter(|relist| relist.from.is_none())
     }
 
-    /// Whether it had said, by `moment`, that it is stopped.
+    /// Returns whether the informer had reported that it is stopped, by `moment`.
     pub(crate) fn stopped_by(&self, moment: Moment) -> bool {
         self.freshness.iter().any(|(said, state)| *said <= moment && **state == Freshness::Stopped)
     }
 
-    /// Whether no answer of its store was recorded.
+    /// Returns whether no read of the informer's store was recorded.
     pub(crate) fn has_no_answers(&self) -> bool {
         self.answers.is_empty()
     }
 
-    /// A breach that shows at this informer.
+    /// Returns a violation at this informer.
     pub(crate) fn breach(
         &self,
         clause: Clause,

@@ -1,4 +1,4 @@
-//! Reads a trace once, from the first entry to the last.
+//! Parser of traces: one pass over the entries.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,22 +17,22 @@ use crate::trace::{Record, Trace};
 use crate::view::{Names, View};
 
 impl<'a> Case<'a> {
-    /// Reads `trace`.
+    /// Parses `trace`.
     pub(crate) fn new(history: &'a History, trace: &'a Trace, terms: &'a Terms) -> Self {
         Reader::new(history, terms).read(trace)
     }
 }
 
-/// What is known while a trace is being read.
+/// State of the parser.
 struct Reader<'a> {
     case: Case<'a>,
     names: Names<'a>,
     scopes: BTreeMap<&'a Scope, usize>,
     informers: BTreeMap<&'a str, usize>,
     handlers: BTreeMap<&'a str, usize>,
-    /// What each handler knows of each name.
+    /// Knowledge of each handler, by name.
     knowledge: BTreeMap<(usize, &'a Key), Knowledge<'a>>,
-    /// The calls still running: handler and number, to its place among the handler's calls.
+    /// Running calls: from handler and call number to the index among the handler's calls.
     running: BTreeMap<(usize, u64), usize>,
     quiet: Option<Duration>,
     settled: Option<Moment>,
@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// When everything had to be where it belongs, in a trace that ends at `end`.
+    /// Returns the time by which a trace that ends at `end` must have converged.
     fn settled_by(&self, end: Duration) -> Option<Moment> {
         let Terms { slack, convergence, audit, .. } = *self.case.terms;
         let changed = self.case.history.changes().last().map_or(Duration::ZERO, |change| change.at);
@@ -262,10 +262,10 @@ impl<'a> Reader<'a> {
         let still = changed.max(restored);
         let quiet = self.quiet?.max(still);
         let in_time = quiet + convergence.max(audit.unwrap_or_default());
-        let said = self.settled.filter(|settled| settled.at + slack >= still);
-        // Nothing was written down then: all of that instant comes before it.
+        let recorded = self.settled.filter(|settled| settled.at + slack >= still);
+        // No entry was recorded at this instant, so all entries of the instant come before it.
         let in_time = Moment { at: in_time, position: usize::MAX };
-        said.or_else(|| Some(in_time).filter(|in_time| in_time.at <= end))
+        recorded.or_else(|| Some(in_time).filter(|in_time| in_time.at <= end))
     }
 
     fn malformed(&mut self, at: Duration, what: String) {
@@ -289,7 +289,7 @@ impl<'a> Informer<'a> {
     }
 }
 
-/// Where a history contradicts itself.
+/// Returns the contradictions within a history.
 fn contradictions(history: &History) -> Vec<Malformed> {
     let mut malformed = Vec::new();
     for pair in history.changes().windows(2) {

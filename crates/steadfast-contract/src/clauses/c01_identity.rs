@@ -1,8 +1,8 @@
 //! C1, identity is the UID: per stay one `Added`, any number of `Updated`, at most one `Deleted`, in this order.
 //!
-//! An object that was recreated under its name is a `Deleted` of the old UID and an `Added` of the new one. Two stays
-//! of one UID may be delivered as one only where the comparison with a complete list spans the gap between them, for then
-//! no client can tell.
+//! An object that is recreated under its name is a `Deleted` of the old UID and an `Added` of the new one. Two stays of
+//! one UID may be delivered as one only if the comparison with a complete list spans the gap between them. No client
+//! can detect such a gap.
 
 use crate::breach::Breach;
 use crate::case::{Call, Case, Handler};
@@ -20,13 +20,13 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// An event that cannot follow what the handler was given before.
+/// Detects an event that cannot follow the previous event of the object.
 fn sequence(call: &Call<'_>) -> Option<String> {
     let Call { seen, open, .. } = call;
     match (seen, open) {
         (Seen::Added { .. }, None) => None,
         (Seen::Added { object, .. }, Some(open)) if open.uid == object.uid => {
-            Some(format!("{seen} though v{} of it was delivered and no end", open.version))
+            Some(format!("{seen} although v{} was delivered and no end of the stay", open.version))
         }
         (Seen::Added { .. }, Some(open)) => Some(format!("{seen} without a Deleted of uid {} before it", open.uid)),
         (Seen::Updated { old, new }, _) if old.uid != new.uid => {
@@ -40,27 +40,27 @@ fn sequence(call: &Call<'_>) -> Option<String> {
     }
 }
 
-/// A state that belongs to no stay.
+/// Detects a state that belongs to no stay.
 fn outside(call: &Call<'_>) -> Option<String> {
     match (call.seen, call.place) {
-        // The last object of a deletion is C2's.
+        // C2 checks the last object of a deletion.
         (Seen::Deleted { .. }, _) => None,
         (seen, Place::Outside(_)) => Some(format!("{seen}: the object is not in scope in that state")),
         _ => None,
     }
 }
 
-/// Two stays delivered as one without a list that spans the gap.
+/// Detects two stays delivered as one without a list that spans the gap.
 fn merged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let informer = case.informer_of(handler);
-    // The state in which it left may be one that nobody could judge.
+    // The object may have left in an undecodable state, which the filter cannot judge.
     if informer.filtered && informer.ever_tainted.contains(call.key()) {
         return None;
     }
     let line = case.line(informer, call.key());
     let (Some(before), Place::At(now)) = (call.open.as_ref()?.index, call.place) else { return None };
     let gap = case.unspanned_gap(informer, line, (before, now), call.entered.at)?;
-    let gone = line.stays[gap].end.map_or("?".into(), |end| line.states[end].text.clone());
+    let left = line.stays[gap].end.map_or("?".into(), |end| line.states[end].text.clone());
     let back = &line.states[line.stays[gap + 1].first].text;
-    Some(format!("{}: it left at v{gone} and came back at v{back}, and no list spans that", call.seen))
+    Some(format!("{}: the object left at v{left} and returned at v{back}, and no list spans the gap", call.seen))
 }

@@ -1,8 +1,10 @@
-//! C2, nothing final is lost: every stay seen added that ends is seen `Deleted`, with the last object that matched.
+//! C2, nothing final is lost: if a stay was delivered as added and ends, its `Deleted` carries the last object that
+//! matched.
 //!
-//! What is said of the deletion must be true. `Observed`: the server made it, at the version reported. `Inferred`: by that
-//! moment the object really had gone or left; refusals and cuts infer nothing. `Deleted` is said only where nothing
-//! but a deletion ends a stay, `Replaced` where another UID holds the name, and else `DeletedOrLeft`.
+//! The certainty and the reason must be true. `Observed`: the server deleted the object at the reported version.
+//! `Inferred`: the object had been deleted or had left by then; rejected requests and lost connections imply nothing.
+//! `Deleted` is valid only if nothing but a deletion ends a stay, `Replaced` only if another UID has the name.
+//! Otherwise the reason is `DeletedOrLeft`.
 
 use crate::breach::Breach;
 use crate::case::{Call, Case, Handler, LossKind};
@@ -15,17 +17,17 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.again) {
             let Seen::Deleted { last, version, certainty, reason } = call.seen else { continue };
-            // A deletion of what was not added is C1's.
+            // C1 checks the deletion of an object that was not added.
             if call.open.as_ref().is_none_or(|open| open.uid != last.uid) {
                 continue;
             }
             let line = case.line(case.informer_of(handler), call.key());
-            let told = [
+            let messages = [
                 ended(case, handler, line, call, *certainty, version.as_deref()),
                 last_matched(case, handler, line, call, *certainty, last),
                 reasoned(case, handler, line, call, *reason),
             ];
-            for what in told.into_iter().flatten() {
+            for what in messages.into_iter().flatten() {
                 let what = format!("{}: {what}", call.seen);
                 breaches.push(case.at_call(Clause::C2, handler, call, what));
             }
@@ -37,7 +39,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// A deletion of what is still there, or one that the server made elsewhere.
+/// Detects the deletion of an object that still exists, or a deletion at another version.
 fn ended(
     case: &Case<'_>,
     handler: &Handler<'_>,
@@ -49,12 +51,13 @@ fn ended(
     let end = call.exit.map(|exit| &line.states[exit]);
     let end = end.filter(|end| end.at <= case.known_by(call.entered.at));
     let Some(end) = end else {
-        // Where nothing is known of the state told last, C3 has said so.
-        return call.place_known().then(|| "the object was still there and in scope".to_owned());
+        // C3 reports an unknown last state.
+        return call.place_known().then(|| "the object still existed and was in scope".to_owned());
     };
     let numbered = version.filter(|version| version.parse::<u64>().is_ok());
     let elsewhere = numbered.filter(|version| certainty == Certainty::Observed && *version != end.text)?;
-    // The state in which it left a filter may be one that nobody could judge; then its stay goes on, to its deletion if need be.
+    // The object may have left the filter in an undecodable state. Its stay then continues, up to its deletion if need
+    // be.
     let informer = case.informer_of(handler);
     if informer.filtered && informer.ever_tainted.contains(call.key()) {
         let later = line.states.iter().skip(call.exit? + 1).take_while(|state| state.stay.is_none());
@@ -63,10 +66,10 @@ fn ended(
             return None;
         }
     }
-    Some(format!("its stay ended at v{}, not at v{elsewhere}", end.text))
+    Some(format!("the stay ended at v{}, not at v{elsewhere}", end.text))
 }
 
-/// A `last` that is not the last object that matched.
+/// Detects a `last` that is not the last object that matched.
 fn last_matched(
     case: &Case<'_>,
     handler: &Handler<'_>,
@@ -76,11 +79,11 @@ fn last_matched(
     last: &Ref,
 ) -> Option<String> {
     match call.place {
-        Place::Outside(_) => Some(format!("v{} is no state in which it matched", last.version)),
-        Place::Behind(_) => Some(format!("the handler had been given a later state than v{}", last.version)),
+        Place::Outside(_) => Some(format!("the object did not match at v{}", last.version)),
+        Place::Behind(_) => Some(format!("the handler had received a later state than v{}", last.version)),
         Place::Never => None,
         Place::At(_) => {
-            // What a list skipped, an undecodable state hid, or a lossy server kept to itself, no client can tell.
+            // No client knows a state that a list skipped, that did not decode, or that a lossy server never sent.
             let hidden = case.lossy() || case.informer_of(handler).ever_tainted.contains(call.key());
             if certainty == Certainty::Inferred || hidden {
                 return None;
@@ -91,7 +94,7 @@ fn last_matched(
     }
 }
 
-/// A reason that is not so.
+/// Detects a false reason.
 fn reasoned(
     case: &Case<'_>,
     handler: &Handler<'_>,
@@ -100,8 +103,8 @@ fn reasoned(
     reason: Reason,
 ) -> Option<String> {
     match (reason, case.view(case.informer_of(handler)).leaving) {
-        (Reason::Deleted, Leaving::ByChange) => Some("with a selector, leaving it looks the same".to_owned()),
-        (Reason::DeletedOrLeft, Leaving::Never) => Some("without a selector, there is no leaving".to_owned()),
+        (Reason::Deleted, Leaving::ByChange) => Some("with a selector, the object may have left instead".to_owned()),
+        (Reason::DeletedOrLeft, Leaving::Never) => Some("without a selector, an object cannot leave".to_owned()),
         (Reason::Replaced, _) => {
             let end = call.exit?;
             let known_by = case.known_by(call.entered.at);

@@ -1,8 +1,9 @@
 //! C3, order: within an epoch, per UID, the versions of `Added` and `Updated` strictly increase.
 //!
-//! An observed `Deleted` has a higher version of its own, an inferred one has none. Versions may be skipped, the last
-//! one never, and none is made up. `Resynced` shows again what was delivered last. A call after a contained panic is marked
-//! as a retry of the same event, and in the end either returns or is counted as skipped.
+//! An observed `Deleted` has its own, higher version; an inferred one has no version. Intermediate versions may be
+//! skipped, the last one never, and each version exists in the history. `Resynced` repeats the last delivered state. A
+//! call after a contained panic is marked as a retry of its event. In the end the event either succeeds or is counted
+//! as skipped.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +16,18 @@ use crate::view::Place;
 pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     for handler in &case.handlers {
         for call in &handler.calls {
-            let mut told = vec![retried(handler, call)];
+            let mut messages = vec![retried(handler, call)];
             if !call.again {
-                told.extend([rising(case, handler, call), deletion(case, handler, call), content(case, handler, call)]);
+                messages.extend([
+                    rising(case, handler, call),
+                    deletion(case, handler, call),
+                    content(case, handler, call),
+                ]);
             }
-            let told = told.into_iter().flatten().map(|what| format!("{}: {what}", call.seen));
-            breaches.extend(told.map(|what| case.at_call(Clause::C3, handler, call, what)));
+            let messages = messages.into_iter().flatten().map(|what| format!("{}: {what}", call.seen));
+            breaches.extend(messages.map(|what| case.at_call(Clause::C3, handler, call, what)));
         }
-        given_up(case, handler, breaches);
+        unhandled_panics(case, handler, breaches);
         for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::State) {
             let moments = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
             breaches.push(case.at_handler(Clause::C3, handler, Some(loss.key), moments, loss.what.clone()));
@@ -30,7 +35,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// A version that does not rise, or that the history does not have.
+/// Detects a version that does not increase, or that the history lacks.
 fn rising(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     if let Place::Never = call.place {
         return Some("the history has no such state of the object".to_owned());
@@ -39,31 +44,33 @@ fn rising(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<Str
     match call.seen {
         Seen::Resynced { object } => {
             let open = open.filter(|open| open.version != object.version)?;
-            Some(format!("a resync shows what was delivered last, v{}", open.version))
+            Some(format!("a resync must repeat the last delivered state, v{}", open.version))
         }
-        // An earlier `last` is C2's.
+        // C2 checks an earlier `last`.
         Seen::Deleted { .. } => None,
         Seen::Added { object, .. } | Seen::Updated { new: object, .. } => {
             if let Some(open) = open.filter(|open| open.version == object.version) {
-                // A restore can bring the same version again, later on the timeline.
-                let anew = matches!((open.index, call.place), (Some(old), Place::At(new)) if old < new);
-                // And a client that has announced a new epoch cannot know that the version still means the same state.
+                // A restore can repeat the same version later on the timeline.
+                let repeated = matches!((open.index, call.place), (Some(old), Place::At(new)) if old < new);
+                // After it has announced a new epoch, a client cannot know whether the version still denotes the same
+                // state.
                 let mut epochs = case.informer_of(handler).epochs.iter();
-                let anew = anew || epochs.any(|epoch| open.at <= epoch.at && epoch.position <= call.entered.position);
-                return (!anew).then(|| "the same version again, not marked as a retry".to_owned());
+                let repeated =
+                    repeated || epochs.any(|epoch| open.at <= epoch.at && epoch.position <= call.entered.position);
+                return (!repeated).then(|| "the same version again, not marked as a retry".to_owned());
             }
             let Place::Behind(_) = call.place else { return None };
-            Some("the handler had been given a later state".to_owned())
+            Some("the handler had received a later state".to_owned())
         }
     }
 }
 
-/// A deletion whose version does not go with its certainty.
+/// Detects a deletion whose version contradicts its certainty.
 fn deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let Seen::Deleted { last, version, certainty, .. } = call.seen else { return None };
     match (certainty, version) {
         (Certainty::Inferred, None) => None,
-        (Certainty::Inferred, Some(_)) => Some("nobody reported the version of an inferred deletion".to_owned()),
+        (Certainty::Inferred, Some(_)) => Some("an inferred deletion has no version".to_owned()),
         (Certainty::Observed, None) => Some("an observed deletion has a version of its own".to_owned()),
         (Certainty::Observed, Some(version)) => {
             let numbers = version.parse::<u64>().ok().zip(last.version.parse::<u64>().ok());
@@ -73,15 +80,15 @@ fn deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<S
     }
 }
 
-/// A content that is not that of its version.
+/// Detects content that does not belong to its version.
 fn content(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    let (told, Place::At(index)) = (call.seen.object().digest?, call.place) else { return None };
+    let (delivered, Place::At(index)) = (call.seen.object().digest?, call.place) else { return None };
     let state = &case.line(case.informer_of(handler), call.key()).states[index];
-    let there = digest(state.object?);
-    (there != told).then(|| format!("the content is not that of v{}", state.text))
+    let actual = digest(state.object?);
+    (actual != delivered).then(|| format!("the content is not that of v{}", state.text))
 }
 
-/// A retry that repeats nothing, or is not marked as what it is.
+/// Detects a retry that repeats no event, or an unmarked retry.
 fn retried(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     if call.retry == 0 {
         return None;
@@ -96,13 +103,13 @@ fn retried(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     })
 }
 
-/// Events given up without a panic, and panics neither retried nor given up.
-fn given_up(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>) {
+/// Detects skipped events without a panic, and panics that were neither retried nor counted as skipped.
+fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>) {
     let tried = handler.calls.iter().filter(|call| call.panicked());
     let tried: BTreeSet<_> = tried.filter_map(|call| call.skipped).collect();
     for (moment, object) in &handler.skips {
         if !tried.contains(moment) {
-            let what = format!("{object} was skipped, though no call of it had panicked");
+            let what = format!("{object} was skipped, although no call for it had panicked");
             let moments = (handler.registered.at, moment.at);
             breaches.push(case.at_handler(Clause::C3, handler, Some(&object.key), moments, what));
         }

@@ -1,6 +1,6 @@
 //! C4, no time travel: within an epoch neither the store nor a handler sees a state older than one it has seen.
 //!
-//! A new epoch, in which versions may be lower, is announced before anything of it is shown.
+//! A new epoch, in which versions may be lower, is announced before its first state is visible.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,10 +25,10 @@ fn of_handler(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>
     for call in handler.calls.iter().filter(|call| !call.again) {
         let open = call.open.as_ref().filter(|open| open.uid == call.seen.object().uid);
         let what = match (call.seen, call.place) {
-            // The same state again is older than nothing.
+            // A repeated delivery of the last state is not a step back.
             (_, Place::Behind(_)) if open.is_some_and(|open| open.version == call.seen.object().version) => continue,
             (seen @ (Seen::Added { .. } | Seen::Updated { .. }), Place::Behind(_)) => {
-                format!("{seen} is older than what the handler had been given")
+                format!("{seen} is older than the last delivered state")
             }
             (seen, Place::At(now)) => {
                 let Some(before) = open.and_then(|open| open.index) else { continue };
@@ -44,7 +44,7 @@ fn of_handler(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>
     }
 }
 
-/// Follows each name through the store's answers: each must fit a moment not before that of the answer before it.
+/// Checks the reads of each name. Each read must fit a time not before the time of the previous read.
 fn of_store(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Breach>) {
     if !informer.ordered {
         return;

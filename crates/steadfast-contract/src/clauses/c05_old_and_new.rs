@@ -1,6 +1,6 @@
-//! C5, old and new: `Updated` carries, as `old`, the object that the same handler was last given.
+//! C5, old and new: `Updated` carries, as `old`, the last object that the same handler received.
 //!
-//! A call that was entered counts as delivered, whether or not it returned.
+//! An object counts as delivered as soon as the call has started, even if the call never returned.
 
 use crate::breach::Breach;
 use crate::case::Case;
@@ -10,13 +10,13 @@ use crate::seen::Seen;
 pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.again) {
-            // An update of what was not added is C1's.
+            // C1 checks the update of an object that was not added.
             let (Seen::Updated { old, .. }, Some(open)) = (call.seen, &call.open) else { continue };
             let same_content = old.digest.zip(open.digest).is_none_or(|(old, open)| old == open);
             let what = if old.uid != open.uid || old.version != open.version {
-                format!("{}: the handler was last given uid {} v{}", call.seen, open.uid, open.version)
+                format!("{}: the handler last received uid {} v{}", call.seen, open.uid, open.version)
             } else if !same_content {
-                format!("{}: the content of old is not what the handler was given", call.seen)
+                format!("{}: the content of `old` differs from the delivered content", call.seen)
             } else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! C6, store first: when a handler is called for a change, the store reflects that change or a later one.
+//! C6, store first: at the start of a handler call, the store contains the delivered change or a later one.
 
 use crate::breach::Breach;
 use crate::case::Case;

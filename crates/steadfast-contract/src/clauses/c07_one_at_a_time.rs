@@ -1,6 +1,6 @@
 //! C7, one at a time: calls of one handler for one name never overlap.
 //!
-//! A handler that declared it may run concurrently gets that many calls at once, for different names; others get one.
+//! A handler runs at most as many concurrent calls as it declared, each for a different name. The default is 1.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         for call in &handler.calls {
             running.retain(|other| ends_after(other, call.entered));
             if let Some(other) = running.iter().find(|other| other.key() == call.key()) {
-                let what = format!("{} began while {} for the same name ran", call.seen, other.seen);
+                let what = format!("{} started while {} for the same name was running", call.seen, other.seen);
                 breaches.push(overlap(case, handler, call, other.entered.at, what));
             }
             running.push(call);

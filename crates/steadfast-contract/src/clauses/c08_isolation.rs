@@ -1,7 +1,7 @@
-//! C8, isolation: what waits for a handler is bounded by the objects, not by the events.
+//! C8, isolation: the pending events of a handler are bounded by the number of objects, not of events.
 //!
-//! That a slow, stuck or panicking handler delays no other shows in the others' own traces: whoever was delayed for
-//! good has losses (C2, C3), and only handlers with a call still running are excused from those.
+//! A slow, stuck or panicking handler must not delay other handlers. The traces of the other handlers show such a
+//! delay: an endless delay causes losses (C2, C3). Only a handler with a running call is excused from these.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,14 +13,16 @@ use crate::clause::Clause;
 pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     for handler in &case.handlers {
         let mut calls = handler.calls.iter().peekable();
-        let mut told = BTreeSet::new();
-        let begun = begun(case, handler);
+        let mut delivered = BTreeSet::new();
+        let entry_times = entry_times(case, handler);
         for depth in &handler.depths {
             while let Some(call) = calls.next_if(|call| call.entered <= depth.moment) {
-                told.insert((call.key(), &call.seen.object().uid));
+                delivered.insert((call.key(), &call.seen.object().uid));
             }
-            let names = begun.partition_point(|at| *at <= case.known_by(depth.moment.at));
-            if let Some(what) = too_deep(depth).or_else(|| made_up(depth, told.len() + handler.concurrency, names)) {
+            let names = entry_times.partition_point(|at| *at <= case.known_by(depth.moment.at));
+            if let Some(what) =
+                too_deep(depth).or_else(|| impossible(depth, delivered.len() + handler.concurrency, names))
+            {
                 let moments = (handler.registered.at, depth.moment.at);
                 breaches.push(case.at_handler(Clause::C8, handler, None, moments, what));
             }
@@ -28,25 +30,28 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// When each name first came into scope, in order.
-fn begun(case: &Case<'_>, handler: &Handler<'_>) -> Vec<Duration> {
+/// Returns the times at which each name first entered the scope, in order.
+fn entry_times(case: &Case<'_>, handler: &Handler<'_>) -> Vec<Duration> {
     let lines = case.view(case.informer_of(handler)).lines.values();
-    let mut begun: Vec<_> = lines.filter_map(|line| Some(line.states[line.stays.first()?.first].at)).collect();
-    begun.sort();
-    begun
+    let mut entry_times: Vec<_> = lines.filter_map(|line| Some(line.states[line.stays.first()?.first].at)).collect();
+    entry_times.sort();
+    entry_times
 }
 
 fn too_deep(depth: &Depth) -> Option<String> {
     let Depth { entries, live, owed, .. } = depth;
-    (*entries > live + owed)
-        .then(|| format!("{entries} entries wait, with {live} objects live and {owed} seen added and not seen deleted"))
+    (*entries > live + owed).then(|| {
+        format!(
+            "{entries} entries are pending, with {live} objects live and {owed} delivered as added and not as deleted"
+        )
+    })
 }
 
-/// Numbers that excuse a deep queue and cannot be; calls about to be entered may be among those counted already.
-fn made_up(depth: &Depth, told: usize, names: usize) -> Option<String> {
+/// Detects impossible counts that would excuse a deep queue. Calls that are about to start may be counted already.
+fn impossible(depth: &Depth, delivered: usize, names: usize) -> Option<String> {
     let Depth { live, owed, .. } = depth;
-    if *owed > told {
-        return Some(format!("{owed} objects are said to be owed a deletion, of {told} ever delivered"));
+    if *owed > delivered {
+        return Some(format!("{owed} objects are reported to await a deletion, of {delivered} ever delivered"));
     }
-    (*live > names).then(|| format!("{live} objects are said to be live, of {names} names there ever were"))
+    (*live > names).then(|| format!("{live} objects are reported as live, of {names} names that ever existed"))
 }

@@ -1,8 +1,7 @@
 //! C10, freshness: never `Fresh` with an age beyond two periods, and never silently stale.
 //!
-//! What was changed longer ago than the age that `Fresh` tells, a stream's own lag aside, the version it tells has
-//! reached, and the store holds it. What said `Resuming` is fresh again by a proof from since then: that a watch is open
-//! is none.
+//! Every change older than the age of `Fresh`, plus the lag of the stream, is at or below the reported version and in
+//! the store. After `Resuming`, only a newer proof makes the store fresh again. An open watch is not a proof.
 
 use std::time::Duration;
 
@@ -17,23 +16,24 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         let mut stopped = None;
         let mut resuming = None;
         for (moment, state) in &informer.freshness {
-            let told = match (state, stopped) {
+            let violation = match (state, stopped) {
                 (Freshness::Stopped, _) => {
                     stopped = Some(*moment);
                     continue;
                 }
-                (_, Some(since)) => Some((since.at, format!("{state:?} after it was stopped"))),
+                (_, Some(since)) => Some((since.at, format!("{state:?} after the informer was stopped"))),
                 (Freshness::Fresh { version, age }, None) => {
                     let unproven = resuming.take().and_then(|since| unproven(case, since, *moment, *age));
                     unproven.or_else(|| fresh(case, informer, *moment, version, *age))
                 }
                 (Freshness::Resuming, None) => {
+                    // The first `Resuming` of an interruption counts; later samples do not restart it.
                     resuming.get_or_insert(moment.at);
                     None
                 }
                 _ => None,
             };
-            if let Some((since, what)) = told {
+            if let Some((since, what)) = violation {
                 breaches.push(informer.breach(Clause::C10, None, (since, moment.at), what));
             }
         }
@@ -45,7 +45,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// A `Fresh` that is too old, or that has not reached what its age says.
+/// Detects a `Fresh` that is too old, or that lacks changes older than its age.
 fn fresh(
     case: &Case<'_>,
     informer: &Informer<'_>,
@@ -56,48 +56,52 @@ fn fresh(
     let Moment { at, .. } = moment;
     let proven = at.saturating_sub(age);
     if age > 2 * case.terms.period {
-        return Some((proven, format!("fresh with an age of {age:.1?}, beyond two periods")));
+        return Some((proven, format!("`Fresh` with an age of {age:.1?}, beyond two periods")));
     }
     let reached: u64 = version.parse().ok().filter(|_| informer.ordered)?;
     let epoch = case.epoch_of(informer, moment);
+    // Changes up to this time must be visible, in spite of the age of the proof and the tolerated delays.
     let bound = at.checked_sub(age + tolerance(case))?;
     let visible = &case.view(informer).visible;
     let next = visible.partition_point(|change| (change.epoch, change.version) <= (epoch, reached));
     let mut old = visible[next..].iter().take_while(|change| change.at <= bound);
-    // A restore that has passed the version reached cannot be told from it (R12).
+    // A state after a restore cannot be distinguished from the old epoch once it has passed the reached version (R12).
     let missed = old.find(|change| change.version > reached)?;
-    let what = format!("fresh at v{reached}, {age:.1?} old, without v{} of {}", missed.version, missed.key);
+    let what = format!("`Fresh` at v{reached} with an age of {age:.1?}, without v{} of {}", missed.version, missed.key);
     Some((missed.at, what))
 }
 
-/// A `Fresh` whose proof is from before the stream broke that it ends the doubt about.
+/// Detects a `Fresh` after `Resuming` whose proof is older than the interruption.
 fn unproven(case: &Case<'_>, resuming: Duration, moment: Moment, age: Duration) -> Option<(Duration, String)> {
     let proven = moment.at.saturating_sub(age);
-    let what = || format!("fresh again with an age of {age:.1?}, so without a proof since it was resuming");
+    let what = || format!("`Fresh` with an age of {age:.1?}, without a proof since `Resuming`");
     (proven + case.terms.slack < resuming).then(|| (resuming, what()))
 }
 
-/// How much later than made a change may be seen, the age of the proof aside.
+/// Returns the maximum delay of a change, without the age of the proof.
 fn tolerance(case: &Case<'_>) -> Duration {
     case.terms.lag + case.terms.slack + case.terms.audit.unwrap_or_default()
 }
 
-/// An answer that is older than what the informer, being fresh, had said to have reached.
+/// Detects a read that is older than the version that the informer reported as reached while fresh.
 fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>) -> Option<(Duration, String)> {
     let Answer { moment, key, held } = answer;
-    let until = informer.freshness.partition_point(|(said, _)| said < moment);
-    let (said, state) = informer.freshness[..until].last()?;
+    let until = informer.freshness.partition_point(|(reported_at, _)| reported_at < moment);
+    let (reported_at, state) = informer.freshness[..until].last()?;
     let Freshness::Fresh { version, .. } = state else { return None };
     let line = case.line(informer, key);
     let stale_from = |from: usize| match line.stands(held, from, case.known_by(moment.at)) {
         Some(Place::Behind(_)) => Some(&line.states[from]),
         _ => None,
     };
-    // A server that loses an event goes on to tell higher versions.
+    // A server that loses an event still reports higher versions.
     let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.lossy());
-    let by_version = version.map(|version| line.reached(case.epoch_of(informer, *said), version)).and_then(stale_from);
+    let by_version =
+        version.map(|version| line.reached(case.epoch_of(informer, *reported_at), version)).and_then(stale_from);
     let bound = moment.at.checked_sub(2 * case.terms.period + tolerance(case));
+    // Versions may have no order. Independent of them, a change must be visible after two periods and the tolerated
+    // delays.
     let by_time = || bound.map(|bound| line.reached_by(bound)).and_then(stale_from);
     let missed = by_version.or_else(by_time)?;
-    Some((missed.at, format!("said to be fresh, while the store held {held} and not v{}", missed.text)))
+    Some((missed.at, format!("reported as `Fresh` while the store held {held} and not v{}", missed.text)))
 }

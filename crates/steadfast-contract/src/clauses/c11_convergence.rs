@@ -1,7 +1,7 @@
-//! C11, convergence: once the server is reachable and its history is at rest, the store equals it exactly, within a
-//! bounded time, and freshness is `Fresh`.
+//! C11, convergence: if the server is reachable and its history is at rest, the store equals the history within a
+//! bounded time. Freshness is then `Fresh`.
 //!
-//! Judged where the trace says `Quiet`, from the bound on, or from where the recorder says `Settled`.
+//! The check starts at the bound after `Quiet`, or at `Settled`.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// Names whose content in the store is not that of the history.
+/// Detects names whose content in the store differs from the history.
 fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, breaches: &mut Vec<Breach>) {
     let Snapshot { moment, objects, tainted } = snapshot;
     let lines = &case.view(informer).lines;
@@ -30,11 +30,12 @@ fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, br
         let what = match (objects.get(key), last.stay) {
             (None, None) if !tainted.contains(key) => continue,
             (Some(held), Some(_)) if last.shows(held) => continue,
+            // The store reports that the newest state does not decode. Its content may then be older, or absent.
             (_, Some(_)) if tainted.contains(key) => continue,
-            (None, None) => "the store names it as undecodable, the server has no such object in scope".to_owned(),
-            (None, Some(_)) => format!("the store lacks it, the server has uid {} v{}", last.uid, last.text),
+            (None, None) => "the store reports an undecodable object, the server has none in scope".to_owned(),
+            (None, Some(_)) => format!("the store lacks the object, the server has uid {} v{}", last.uid, last.text),
             (Some(held), None) => {
-                format!("the store has uid {} v{}, the server nothing in scope", held.uid, held.version)
+                format!("the store has uid {} v{}, the server has no object in scope", held.uid, held.version)
             }
             (Some(held), Some(_)) => {
                 let (uid, text) = (last.uid, &last.text);
@@ -45,13 +46,13 @@ fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, br
     }
 }
 
-/// A freshness that is in doubt though everything is as it should be.
+/// Detects a freshness in doubt after the trace has settled.
 fn doubtful(informer: &Informer<'_>, settled: Moment, breaches: &mut Vec<Breach>) {
-    // By the order of the trace: what comes in the very instant in which all was settled, but after that, is not about it.
+    // The order of the trace decides: later entries of the same instant do not describe the settled state.
     let in_force = informer.freshness.iter().rev().find(|(moment, _)| *moment <= settled);
     let Some((moment, state)) = in_force.or(informer.freshness.first()) else { return };
     if !matches!(state, Freshness::Fresh { .. }) {
-        let what = format!("the server is reachable and quiet, and freshness is {state:?}");
+        let what = format!("freshness is {state:?} although the server is reachable and quiet");
         let moments = (moment.at, settled.at.max(moment.at));
         breaches.push(informer.breach(Clause::C11, None, moments, what));
     }

@@ -1,7 +1,7 @@
-//! C12, read your writes: a wait for a version ends well only when the store is at or past it, a wait for a deletion
-//! only when the object is gone; and what is read after that does not say otherwise.
+//! C12, read your writes: a wait for a version succeeds only if the store is at or past that version. A wait for a
+//! deletion succeeds only if the object is removed. Later reads do not contradict the wait.
 //!
-//! Versions that are not numbers cannot be ordered: waits for those are not judged.
+//! Versions that are not numbers have no order: waits for such versions are not judged.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,11 +26,12 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         }
         let mut promised = Promised::default();
         for answer in &case.answers(informer) {
+            // Reads and waits are both sorted by time. A wait only binds later reads.
             while let Some(wait) = waits.next_if(|wait| wait.moment < answer.moment) {
                 promised.by(case, informer, wait);
             }
             if let Some(since) = promised.denied_by(case, informer, answer) {
-                let what = format!("the store held {} after a wait that had ruled it out", answer.held);
+                let what = format!("the store held {} after a successful wait that excludes this state", answer.held);
                 let moments = (since, answer.moment.at);
                 breaches.push(informer.breach(Clause::C12, Some(answer.key), moments, what));
             }
@@ -38,15 +39,14 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// A wait that ended before what it waited for.
+/// Detects a wait that succeeded before its target was reached.
 fn too_early(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Option<(Duration, String)> {
     match wait.target {
         Target::Version(version) => {
             let wanted: u64 = version.parse().ok().filter(|_| informer.ordered)?;
             let reached: u64 = wait.store_version?.parse().ok()?;
-            (reached < wanted).then(|| {
-                (informer.declared.at, format!("a wait for v{wanted} ended well with the store at v{reached}"))
-            })
+            (reached < wanted)
+                .then(|| (informer.declared.at, format!("a wait for v{wanted} succeeded with the store at v{reached}")))
         }
         Target::Gone(uid) => {
             let known_by = case.known_by(wait.moment.at);
@@ -56,7 +56,7 @@ fn too_early(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Optio
             let mut stays = line.stays.iter().filter(|stay| seen(stay.first)).peekable();
             let first = line.states[stays.peek()?.first].at;
             let still = stays.all(|stay| !ended(stay.end));
-            still.then(|| (first, format!("a wait for the end of uid {uid} ended well while it was there")))
+            still.then(|| (first, format!("a wait for the end of uid {uid} succeeded while the object was present")))
         }
     }
 }
@@ -65,12 +65,12 @@ fn has(line: &Timeline<'_>, uid: &str) -> bool {
     line.states.iter().any(|state| state.uid == uid)
 }
 
-/// What all waits until now have promised to whoever reads after them.
+/// Guarantees of all successful waits so far to later readers.
 #[derive(Default)]
 struct Promised<'a> {
-    /// The highest version waited for, with its epoch, and since when it is promised.
+    /// Highest version of a wait with its epoch, and the time of the guarantee.
     reached: Option<((u32, u64), Duration)>,
-    /// The UIDs gone.
+    /// Removed UIDs.
     gone: BTreeMap<&'a str, Duration>,
 }
 
@@ -83,6 +83,7 @@ impl<'a> Promised<'a> {
             Target::Version(version) => {
                 let Some(version) = version.parse().ok().filter(|_| informer.ordered) else { return };
                 let promise = (case.epoch_of(informer, wait.moment), version);
+                // A higher version implies all lower guarantees.
                 if self.reached.is_none_or(|(before, _)| before < promise) {
                     self.reached = Some((promise, wait.moment.at));
                 }
@@ -90,7 +91,7 @@ impl<'a> Promised<'a> {
         }
     }
 
-    /// Since when the contrary of this answer had been promised.
+    /// Returns the time of the guarantee that this read contradicts.
     fn denied_by(&self, case: &Case<'a>, informer: &Informer<'a>, answer: &Answer<'_>) -> Option<Duration> {
         let line = case.line(informer, answer.key);
         let older_than = |from: usize| {

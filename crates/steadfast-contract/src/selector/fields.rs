@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::SelectorError;
 
-/// A field selector: all of its requirements hold.
+/// A field selector. An object must meet all requirements.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FieldSelector(Vec<Requirement>);
 
@@ -53,7 +53,7 @@ impl Requirement {
     }
 }
 
-/// What the server compares: a missing field is the empty text.
+/// Returns the text that the server compares: empty for a missing field.
 fn field(object: &Value, path: &str) -> String {
     match path.split('.').try_fold(object, |value, step| value.get(step)) {
         None | Some(Value::Null) => String::new(),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_selectors_are_rejected() {
         for selector in ["spec.nodeName", "=x", "a=b,c"] {
             assert!(FieldSelector::parse(selector).is_err(), "{selector}");
         }

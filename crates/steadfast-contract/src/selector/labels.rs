@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::SelectorError;
 
-/// A label selector: all of its requirements hold.
+/// A label selector. An object must meet all requirements.
 #[derive(Debug, PartialEq)]
 pub(crate) struct LabelSelector(Vec<Requirement>);
 
@@ -71,7 +71,7 @@ impl<'t> Parser<'t> {
             requirements.push(self.requirement()?);
             if self.take(',') {
                 self.spaces();
-                // "a=b," is refused by the server too.
+                // The server rejects "a=b," too.
                 if self.chars.peek().is_none() {
                     return Err(self.error("nothing follows the last comma"));
                 }
@@ -147,7 +147,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The characters up to the next that means something, and the spaces around them.
+    /// Returns the characters up to the next delimiter, and skips the surrounding spaces.
     fn word(&mut self) -> &'t str {
         self.spaces();
         let start = self.position();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn equality_asks_for_the_value() {
+    fn equality_matches_the_given_value() {
         for selector in ["app=web", "app==web", " app = web ", "app in (web)", "tier=front,app=web"] {
             assert!(matches(selector, &json!({ "app": "web", "tier": "front" })), "{selector}");
             assert!(!matches(selector, &json!({ "app": "db", "tier": "front" })), "{selector}");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn inequality_matches_objects_without_the_label() {
+    fn inequality_matches_missing_labels() {
         for selector in ["app!=web", "app notin (web, db)", "!app"] {
             assert!(matches(selector, &json!({})), "{selector}");
             assert!(!matches(selector, &json!({ "app": "web" })), "{selector}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_existence_and_numbers_are_understood() {
+    fn sets_existence_and_numbers_match() {
         assert!(matches("app in (web, db),app", &json!({ "app": "db" })));
         assert!(matches("example.com/size>3", &json!({ "example.com/size": "4" })));
         assert!(!matches("example.com/size<4", &json!({ "example.com/size": "4" })));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_selectors_are_rejected() {
         for selector in ["=x", "a=b c", "a in web", "a in (web", "a between (1)", "a!b", "a>many", "a=b,", ",a"] {
             assert!(LabelSelector::parse(selector).is_err(), "{selector}");
         }

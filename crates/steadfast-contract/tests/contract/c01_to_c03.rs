@@ -1,4 +1,4 @@
-//! C1 to C3: what a handler is told of one object.
+//! C1 to C3: deliveries to a handler for one object.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn web() -> Scope {
 }
 
 #[test]
-fn a_life_told_in_order_passes_and_is_counted() {
+fn ordered_deliveries_pass_and_are_counted() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(resynced("a", "u1", 6));
     scenario.set(7, "a", "u1").set(8, "a", "u1").tell(updated("a", "u1", 6, 8));
@@ -26,7 +26,7 @@ fn a_life_told_in_order_passes_and_is_counted() {
 }
 
 #[test]
-fn c1_a_recreated_object_is_a_delete_and_an_add() {
+fn c1_recreated_object_is_deleted_and_added() {
     let recreated = || {
         let mut scenario = Scenario::of_a();
         scenario.gone(6, "a", "u1").set(7, "a", "u2");
@@ -42,7 +42,7 @@ fn c1_a_recreated_object_is_a_delete_and_an_add() {
 }
 
 #[test]
-fn c1_a_stay_begins_once_and_ends_once() {
+fn c1_stay_starts_and_ends_once() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").tell(added("a", "u1", 6)).breaks(&[C1]);
 
@@ -57,13 +57,13 @@ fn c1_a_stay_begins_once_and_ends_once() {
 }
 
 #[test]
-fn c1_objects_outside_of_the_scope_are_not_shown() {
+fn c1_objects_outside_the_scope_are_violations() {
     let mut scenario = Scenario::new(web());
     scenario.set_app(5, "a", "u1", "db").tell(added("a", "u1", 5)).breaks(&[C1]);
 }
 
 #[test]
-fn c1_two_stays_are_told_as_one_only_where_a_list_spans_the_gap() {
+fn c1_stays_merge_only_across_a_list() {
     let left_and_back = || {
         let mut scenario = Scenario::new(web());
         scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));
@@ -80,7 +80,8 @@ fn c1_two_stays_are_told_as_one_only_where_a_list_spans_the_gap() {
     left_and_back().relisted(Some(6), 7).tell(updated("a", "u1", 5, 7)).breaks(&[C1]);
 }
 
-/// What was in scope at 5 leaves it at 6: a selector's, or a filter's too; in a state that does not decode, or in one that does.
+/// The object in scope at version 5 leaves at version 6. The parameters select a filter instead of a selector, and an
+/// undecodable state.
 fn left(filtered: bool, unknown: bool) -> Scenario {
     let mut scenario = Scenario::new(web());
     if filtered {
@@ -95,7 +96,7 @@ fn left(filtered: bool, unknown: bool) -> Scenario {
 }
 
 #[test]
-fn c1_a_filter_cannot_judge_what_does_not_decode_and_a_selector_can() {
+fn c1_filter_cannot_judge_undecodable_states() {
     let left_unseen = |filtered: bool, unknown: bool| {
         let mut scenario = left(filtered, unknown);
         scenario.set_app(7, "a", "u1", "web").tell(updated("a", "u1", 5, 7));
@@ -107,34 +108,34 @@ fn c1_a_filter_cannot_judge_what_does_not_decode_and_a_selector_can() {
 }
 
 #[test]
-fn c2_a_deletion_that_is_never_told_is_lost() {
+fn c2_undelivered_deletion_is_lost() {
     let mut scenario = Scenario::of_a();
     scenario.gone(6, "a", "u1");
-    scenario.passes(); // Not settled: it may still come.
+    scenario.passes(); // Not settled: the event may still arrive.
     scenario.settled().breaks(&[C2]);
     let tally = scenario.judge().verdict.total();
     assert_eq!((tally.changes, tally.seen, tally.lost), (2, 1, 1));
 }
 
 #[test]
-fn c2_an_object_that_is_never_told_is_lost() {
+fn c2_undelivered_object_is_lost() {
     let mut scenario = Scenario::new(Scope::all());
     scenario.set(5, "a", "u1").settled().breaks(&[C2]);
 }
 
 #[test]
-fn c2_losses_are_judged_after_the_time_to_converge_too() {
+fn c2_losses_are_judged_after_convergence_time() {
     let mut scenario = Scenario::of_a();
     scenario.gone(6, "a", "u1").record(Record::Quiet);
     scenario.wait(Duration::from_millis(500)).fresh(6, Duration::ZERO).passes();
     scenario.wait(Duration::from_secs(1)).fresh(6, Duration::ZERO).breaks(&[C2]);
 
-    // A fault takes the quiet back.
+    // A fault ends the quiet phase.
     scenario.record(Record::Fault { name: "cut".into(), on: true }).passes();
 }
 
 #[test]
-fn c2_handlers_that_are_busy_or_removed_or_stopped_are_excused() {
+fn c2_busy_removed_stopped_handlers_are_excused() {
     let lost = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "b", "u2").gone(7, "a", "u1");
@@ -150,31 +151,31 @@ fn c2_handlers_that_are_busy_or_removed_or_stopped_are_excused() {
 }
 
 #[test]
-fn c2_what_is_inferred_is_true() {
+fn c2_inferred_deletion_must_be_true() {
     Scenario::of_a().tell(inferred("a", "u1", 5)).breaks(&[C2]);
     Scenario::of_a().gone(6, "a", "u1").tell(inferred("a", "u1", 5)).settled().passes();
 
-    // That it goes later does not make it true.
+    // A later deletion does not make the earlier report true.
     let mut scenario = Scenario::of_a();
     scenario.tell(inferred("a", "u1", 5)).gone(6, "a", "u1").breaks(&[C2]);
 }
 
 #[test]
-fn c2_what_is_observed_is_the_end_of_that_stay() {
+fn c2_observed_deletion_ends_that_stay() {
     let mut scenario = Scenario::of_a();
     scenario.gone(6, "a", "u1").set(7, "a", "u2").gone(8, "a", "u2").tell(deleted("a", "u1", 5, 8)).breaks(&[C2]);
     Scenario::of_a().set(6, "a", "u1").tell(deleted("a", "u1", 6, 7)).breaks(&[C2]);
 }
 
 #[test]
-fn c2_the_last_object_that_matched_is_told() {
+fn c2_last_matching_object_is_delivered() {
     let changed = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "a", "u1").gone(7, "a", "u1");
         scenario
     };
     changed().tell(deleted("a", "u1", 6, 7)).settled().passes();
-    // A list cannot tell what it skipped.
+    // A list does not report the states that it skipped.
     changed().tell(inferred("a", "u1", 5)).settled().passes();
     changed().tell(deleted("a", "u1", 5, 7)).breaks(&[C2]);
 
@@ -187,21 +188,21 @@ fn c2_the_last_object_that_matched_is_told() {
 }
 
 #[test]
-fn c2_a_server_that_loses_events_excuses_an_older_last_object() {
+fn c2_lossy_server_excuses_older_last_object() {
     let mut scenario = Scenario::of_a();
     scenario.terms.audit = Some(Duration::from_secs(1));
     scenario.set(6, "a", "u1").gone(7, "a", "u1").tell(deleted("a", "u1", 5, 7)).settled().passes();
 }
 
 #[test]
-fn c2_an_undecodable_state_excuses_an_older_last_object() {
+fn c2_undecodable_state_excuses_older_last_object() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").read("a", StoreHeld::Unknown { version: "6".into() });
     scenario.gone(7, "a", "u1").tell(deleted("a", "u1", 5, 7)).settled().passes();
 }
 
 #[test]
-fn c2_what_left_a_filter_undecodable_may_be_observed_to_end_later() {
+fn c2_undecodable_exit_may_end_later() {
     let left_unseen = |filtered: bool, unknown: bool, end: u64| {
         let mut scenario = left(filtered, unknown);
         scenario.gone(7, "a", "u1").set_app(8, "a", "u2", "db").gone(9, "a", "u2");
@@ -210,7 +211,7 @@ fn c2_what_left_a_filter_undecodable_may_be_observed_to_end_later() {
     };
     left_unseen(true, true, 6).settled().passes();
     left_unseen(true, true, 7).settled().passes();
-    // Not with another object of its name.
+    // Another object of the name cannot end the stay.
     left_unseen(true, true, 8).breaks(&[C2]);
     left_unseen(true, true, 9).breaks(&[C2]);
     left_unseen(true, false, 7).breaks(&[C2]);
@@ -218,26 +219,26 @@ fn c2_what_left_a_filter_undecodable_may_be_observed_to_end_later() {
 }
 
 #[test]
-fn c2_the_reason_is_one_that_can_be_known() {
-    let gone = |scope: Scope, reason: Reason| {
+fn c2_reason_must_be_known() {
+    let removed = |scope: Scope, reason: Reason| {
         let mut scenario = Scenario::new(scope);
         scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).gone(6, "a", "u1");
         scenario.tell(because(reason, inferred("a", "u1", 5))).settled();
         scenario
     };
-    gone(Scope::all(), Reason::Deleted).passes();
-    gone(web(), Reason::DeletedOrLeft).passes();
-    gone(Scope::all().fields("metadata.name=a"), Reason::Deleted).passes();
-    gone(Scope::namespace("default"), Reason::Deleted).passes();
+    removed(Scope::all(), Reason::Deleted).passes();
+    removed(web(), Reason::DeletedOrLeft).passes();
+    removed(Scope::all().fields("metadata.name=a"), Reason::Deleted).passes();
+    removed(Scope::namespace("default"), Reason::Deleted).passes();
 
-    gone(web(), Reason::Deleted).breaks(&[C2]);
-    gone(Scope::all(), Reason::DeletedOrLeft).breaks(&[C2]);
-    gone(Scope::all().fields("metadata.name=a"), Reason::DeletedOrLeft).breaks(&[C2]);
-    gone(Scope::all(), Reason::Replaced).breaks(&[C2]);
+    removed(web(), Reason::Deleted).breaks(&[C2]);
+    removed(Scope::all(), Reason::DeletedOrLeft).breaks(&[C2]);
+    removed(Scope::all().fields("metadata.name=a"), Reason::DeletedOrLeft).breaks(&[C2]);
+    removed(Scope::all(), Reason::Replaced).breaks(&[C2]);
 }
 
 #[test]
-fn c3_versions_rise() {
+fn c3_versions_increase() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(updated("a", "u1", 6, 6)).breaks(&[C3]);
     assert_eq!(scenario.judge().verdict.total().repeated, 1);
@@ -248,7 +249,7 @@ fn c3_versions_rise() {
 }
 
 #[test]
-fn c3_a_version_is_told_again_only_once_a_new_epoch_is_announced() {
+fn c3_repeated_version_needs_new_epoch() {
     let mut scenario = Scenario::of_a();
     scenario.restore(5).epoch().tell(updated("a", "u1", 5, 5)).passes();
 
@@ -257,33 +258,33 @@ fn c3_a_version_is_told_again_only_once_a_new_epoch_is_announced() {
 }
 
 #[test]
-fn c3_a_deleted_object_does_not_come_back() {
+fn c3_deleted_object_stays_deleted() {
     let mut scenario = Scenario::of_a();
     scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).tell(added("a", "u1", 5)).breaks(&[C3, C4]);
 }
 
 #[test]
-fn c3_states_that_never_were_are_not_told() {
+fn c3_unknown_states_are_violations() {
     Scenario::of_a().tell(updated("a", "u1", 5, 6)).breaks(&[C3]);
     let mut scenario = Scenario::new(Scope::all());
     scenario.tell(added("a", "u1", 5)).breaks(&[C3]);
 }
 
 #[test]
-fn c3_a_version_goes_with_its_content() {
-    let told = |content: serde_json::Value| {
+fn c3_content_must_match_version() {
+    let delivered = |content: serde_json::Value| {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "spec": { "x": 1 }, "metadata": { "managedFields": [1] } }));
         let object = object("a", "u1", 5).with_content(&content);
         scenario.tell(Seen::Added { object, initial: false });
         scenario
     };
-    told(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).passes();
-    told(json!({ "metadata": {}, "spec": { "x": 2 } })).breaks(&[C3]);
+    delivered(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).passes();
+    delivered(json!({ "metadata": {}, "spec": { "x": 2 } })).breaks(&[C3]);
 }
 
 #[test]
-fn c3_the_last_version_is_never_skipped() {
+fn c3_last_version_is_never_skipped() {
     Scenario::of_a().set(6, "a", "u1").settled().breaks(&[C3]);
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1");
@@ -293,31 +294,31 @@ fn c3_the_last_version_is_never_skipped() {
 }
 
 #[test]
-fn c3_the_version_of_a_deletion_goes_with_its_certainty() {
-    let gone = || {
+fn c3_deletion_version_matches_certainty() {
+    let removed = || {
         let mut scenario = Scenario::of_a();
         scenario.gone(6, "a", "u1");
         scenario
     };
     let Seen::Deleted { last, reason, .. } = inferred("a", "u1", 5) else { unreachable!() };
-    let told = |version: Option<&str>, certainty| Seen::Deleted {
+    let delivered = |version: Option<&str>, certainty| Seen::Deleted {
         last: last.clone(),
         version: version.map(str::to_owned),
         certainty,
         reason,
     };
-    gone().tell(told(Some("6"), steadfast_contract::Certainty::Inferred)).breaks(&[C3]);
-    gone().tell(told(None, steadfast_contract::Certainty::Observed)).breaks(&[C3]);
-    gone().tell(told(Some("5"), steadfast_contract::Certainty::Observed)).breaks(&[C2, C3]);
+    removed().tell(delivered(Some("6"), steadfast_contract::Certainty::Inferred)).breaks(&[C3]);
+    removed().tell(delivered(None, steadfast_contract::Certainty::Observed)).breaks(&[C3]);
+    removed().tell(delivered(Some("5"), steadfast_contract::Certainty::Observed)).breaks(&[C2, C3]);
 }
 
 #[test]
-fn c3_a_resync_shows_what_was_told_last() {
+fn c3_resync_repeats_last_delivery() {
     Scenario::of_a().set(6, "a", "u1").tell(resynced("a", "u1", 6)).breaks(&[C3]);
 }
 
 #[test]
-fn c3_a_call_after_a_panic_is_marked_as_a_retry() {
+fn c3_call_after_panic_is_a_retry() {
     let panicked = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "a", "u1").tell_and_panic(updated("a", "u1", 5, 6), 0);
@@ -325,7 +326,7 @@ fn c3_a_call_after_a_panic_is_marked_as_a_retry() {
     };
     panicked().tell_again(updated("a", "u1", 5, 6), 1).settled().passes();
     panicked().tell_and_panic(updated("a", "u1", 5, 6), 1).tell_again(updated("a", "u1", 5, 6), 2).settled().passes();
-    // What was entered counts as told, so a newer state may follow at once.
+    // A started call counts as delivered, so a newer state may follow at once.
     panicked().set(7, "a", "u1").tell(updated("a", "u1", 6, 7)).settled().passes();
 
     panicked()
@@ -337,7 +338,7 @@ fn c3_a_call_after_a_panic_is_marked_as_a_retry() {
 }
 
 #[test]
-fn c3_a_panic_is_retried_or_counted_as_skipped() {
+fn c3_panic_is_retried_or_skipped() {
     let panicked = || {
         let mut scenario = Scenario::of_a();
         scenario.gone(6, "a", "u1").tell_and_panic(deleted("a", "u1", 5, 6), 0);

@@ -1,4 +1,4 @@
-//! C4 to C8: the store beside the handler, and the handler's calls among themselves.
+//! C4 to C8: the store, compared with the handler, and the order of the handler's calls.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use steadfast_contract::{Reason, Record, Scope, Seen, StoreHeld};
 use crate::scenario::{Scenario, added, because, deleted, held, inferred, object, updated};
 
 #[test]
-fn c4_the_store_only_goes_forward() {
+fn c4_store_never_goes_back() {
     let changed = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "a", "u1").set(7, "a", "u1").read("a", held("u1", 6));
@@ -19,13 +19,13 @@ fn c4_the_store_only_goes_forward() {
     changed().read("a", held("u1", 5)).breaks(&[C4]);
     changed().snapshot(&[("a", "u1", 5)]).breaks(&[C4]);
     changed().tell_while(updated("a", "u1", 5, 7), held("u1", 7)).read("a", held("u1", 6)).breaks(&[C4]);
-    // Before it was created, or after a deletion that never was.
+    // An absent object before its creation, or after a deletion that never happened.
     changed().read("a", StoreHeld::Absent).breaks(&[C4]);
     changed().snapshot(&[]).breaks(&[C4]);
 }
 
 #[test]
-fn c4_a_deleted_object_does_not_come_back_in_the_store() {
+fn c4_store_never_restores_deleted_objects() {
     let mut scenario = Scenario::of_a();
     scenario.read("a", held("u1", 5)).gone(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreHeld::Absent);
     scenario.passes();
@@ -33,7 +33,7 @@ fn c4_a_deleted_object_does_not_come_back_in_the_store() {
 }
 
 #[test]
-fn c4_the_store_holds_nothing_that_never_was() {
+fn c4_store_never_holds_unknown_states() {
     Scenario::of_a().read("a", held("u1", 6)).breaks(&[C4]);
     Scenario::of_a().read("b", held("u2", 6)).breaks(&[C4]);
     let mut scenario = Scenario::new(Scope::all().labels("app=web"));
@@ -41,7 +41,7 @@ fn c4_the_store_holds_nothing_that_never_was() {
 }
 
 #[test]
-fn c4_a_new_epoch_is_announced_and_uids_continue_across_it() {
+fn c4_uids_continue_across_announced_epoch() {
     let restored = || {
         let mut scenario = Scenario::of_a();
         scenario.set(8, "a", "u1").tell(updated("a", "u1", 5, 8)).read("a", held("u1", 8));
@@ -58,7 +58,7 @@ fn c4_a_new_epoch_is_announced_and_uids_continue_across_it() {
 }
 
 #[test]
-fn c4_opaque_versions_are_not_ordered() {
+fn c4_opaque_versions_have_no_order() {
     let opaque = |version: &str| json!({ "metadata": { "resourceVersion": version } });
     let mut scenario = Scenario::before_registration(Scope::all());
     scenario.trace = steadfast_contract::Trace::new();
@@ -69,19 +69,19 @@ fn c4_opaque_versions_are_not_ordered() {
     let opaquely_held = |version: &str| StoreHeld::Held { uid: "u1".into(), version: version.into() };
     scenario.tell(Seen::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
     scenario.tell(Seen::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
-    // But they are told apart.
+    // Opaque versions are still distinguished.
     scenario.tell(Seen::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
 }
 
 #[test]
-fn c5_old_is_what_the_handler_was_told_last() {
+fn c5_old_is_the_last_delivered_object() {
     let changed = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "a", "u1").set(7, "a", "u1");
         scenario
     };
     changed().tell(updated("a", "u1", 5, 7)).passes();
-    // What the store held in between is not what the handler saw.
+    // The handler did not see the state that the store held in between.
     changed().tell(updated("a", "u1", 6, 7)).breaks(&[C5]);
 
     let mut panicked = changed();
@@ -91,8 +91,8 @@ fn c5_old_is_what_the_handler_was_told_last() {
 }
 
 #[test]
-fn c5_old_has_the_content_that_the_handler_was_told() {
-    let told = |old: serde_json::Value| {
+fn c5_old_has_the_delivered_content() {
+    let delivered = |old: serde_json::Value| {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "x": 1 })).write(6, "a", "u1", json!({ "x": 2 }));
         scenario.tell(Seen::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
@@ -100,12 +100,12 @@ fn c5_old_has_the_content_that_the_handler_was_told() {
         scenario.tell(Seen::Updated { old, new });
         scenario
     };
-    told(json!({ "x": 1 })).passes();
-    told(json!({ "x": 2 })).breaks(&[C5]);
+    delivered(json!({ "x": 1 })).passes();
+    delivered(json!({ "x": 2 })).breaks(&[C5]);
 }
 
 #[test]
-fn c6_the_store_has_the_change_when_the_handler_is_told() {
+fn c6_store_has_the_change_first() {
     let changed = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "a", "u1").set(7, "a", "u1");
@@ -120,15 +120,15 @@ fn c6_the_store_has_the_change_when_the_handler_is_told() {
 }
 
 #[test]
-fn c6_the_store_has_the_deletion_when_the_handler_is_told() {
-    let gone = || {
+fn c6_store_has_the_deletion_first() {
+    let removed = || {
         let mut scenario = Scenario::of_a();
         scenario.gone(6, "a", "u1");
         scenario
     };
-    gone().tell_while(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
-    gone().set(7, "a", "u2").tell_while(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
-    gone().tell_while(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
+    removed().tell_while(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
+    removed().set(7, "a", "u2").tell_while(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
+    removed().tell_while(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
 
     let mut again = Scenario::new(Scope::all().labels("app=web"));
     again.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));
@@ -137,7 +137,7 @@ fn c6_the_store_has_the_deletion_when_the_handler_is_told() {
 }
 
 #[test]
-fn c7_calls_for_one_name_do_not_overlap() {
+fn c7_calls_for_one_name_never_overlap() {
     let mut scenario = Scenario::before_registration(Scope::all());
     scenario.record(Record::Registered { handler: "h".into(), informer: "pods".into(), concurrency: 2 });
     scenario.set(5, "a", "u1").set(6, "a", "u1").set(7, "b", "u2").set(8, "c", "u3");
@@ -152,7 +152,7 @@ fn c7_calls_for_one_name_do_not_overlap() {
 }
 
 #[test]
-fn c7_a_handler_gets_no_more_calls_at_once_than_it_declared() {
+fn c7_concurrent_calls_stay_within_declaration() {
     let mut scenario = Scenario::new(Scope::all());
     scenario.set(5, "a", "u1").set(6, "b", "u2");
     scenario.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
@@ -161,7 +161,7 @@ fn c7_a_handler_gets_no_more_calls_at_once_than_it_declared() {
 }
 
 #[test]
-fn c8_a_queue_is_bounded_by_the_objects() {
+fn c8_queue_is_bounded_by_objects() {
     let sampled = |entries: usize, live: usize, owed: usize| {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "b", "u2");
@@ -170,14 +170,14 @@ fn c8_a_queue_is_bounded_by_the_objects() {
     };
     sampled(3, 2, 1).passes();
     sampled(4, 2, 1).breaks(&[C8]);
-    // Nor may the bound be stretched.
+    // A false count must not raise the bound.
     sampled(4, 3, 1).breaks(&[C8]);
-    sampled(4, 2, 2).passes(); // A call may be about to be entered.
+    sampled(4, 2, 2).passes(); // A call may be about to start.
     sampled(5, 2, 3).breaks(&[C8]);
 }
 
 #[test]
-fn c8_a_healthy_handler_beside_a_stuck_one_is_not_excused() {
+fn c8_stuck_handler_excuses_no_other_handler() {
     let mut scenario = Scenario::new(Scope::all());
     scenario.record(Record::registered("healthy", "pods"));
     scenario.set(5, "a", "u1").set(6, "b", "u2");

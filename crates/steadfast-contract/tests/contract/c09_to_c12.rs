@@ -1,4 +1,4 @@
-//! C9 to C12: what an informer says of itself.
+//! C9 to C12: reports of an informer about its state.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use steadfast_contract::{Freshness, Record, Scope, StoreHeld, Target};
 
 use crate::scenario::{STEP, Scenario, added, deleted, held, initial, key, object, updated};
 
-/// `a` and `b` are there before the informer's handler is registered.
+/// A scenario in which `a` and `b` exist before the informer's handler is registered.
 fn with_a_and_b() -> Scenario {
     let mut scenario = Scenario::before_registration(Scope::all());
     scenario.set(5, "a", "u1").set(6, "b", "u2");
@@ -16,7 +16,7 @@ fn with_a_and_b() -> Scenario {
 }
 
 #[test]
-fn c9_synced_is_said_once_the_list_is_there_and_the_handler_has_it() {
+fn c9_sync_follows_list_and_delivery() {
     let mut scenario = with_a_and_b();
     scenario.relisted(None, 6).synced();
     scenario.tell_while(initial("a", "u1", 5), held("u1", 5)).tell(initial("b", "u2", 6)).registration_synced();
@@ -25,17 +25,17 @@ fn c9_synced_is_said_once_the_list_is_there_and_the_handler_has_it() {
 }
 
 #[test]
-fn c9_an_informer_has_not_synced_before_its_first_list() {
+fn c9_informer_syncs_after_its_first_list() {
     with_a_and_b().synced().relisted(None, 6).breaks(&[C9]);
     with_a_and_b().relisted(None, 6).synced().read("a", StoreHeld::Absent).breaks(&[C9]);
-    // Also where the recorder knows no version of the list: what was there long before must be in it.
+    // Also if the version of the list is unknown: the list must contain the objects that existed long before.
     let mut old = Scenario::before_registration(Scope::all());
     old.trace = steadfast_contract::Trace::new();
     old.set(5, "a", "u1").record(Record::informer("pods", Scope::all())).synced().snapshot(&[]).breaks(&[C9]);
 }
 
 #[test]
-fn c9_a_registration_has_not_synced_before_its_handler_has_returned() {
+fn c9_registration_syncs_after_its_handler_returns() {
     let listed = || {
         let mut scenario = with_a_and_b();
         scenario.relisted(None, 6).synced().tell(initial("a", "u1", 5));
@@ -60,7 +60,7 @@ fn c9_a_registration_has_not_synced_before_its_handler_has_returned() {
 }
 
 #[test]
-fn c9_initial_is_said_of_the_list_and_of_nothing_else() {
+fn c9_initial_marks_only_listed_objects() {
     let listed = || {
         let mut scenario = with_a_and_b();
         scenario.relisted(None, 6).synced();
@@ -68,7 +68,7 @@ fn c9_initial_is_said_of_the_list_and_of_nothing_else() {
     };
     listed().tell(added("a", "u1", 5)).breaks(&[C9]);
     listed().set(7, "c", "u3").tell(initial("c", "u3", 7)).breaks(&[C9]);
-    // A newer state of an object that was in the list is still of the list.
+    // A newer state of a listed object still counts as part of the list.
     listed().set(7, "a", "u1").tell(initial("a", "u1", 7)).passes();
 
     let mut after = listed();
@@ -77,7 +77,7 @@ fn c9_initial_is_said_of_the_list_and_of_nothing_else() {
 }
 
 #[test]
-fn c9_a_handler_registered_late_has_an_initial_list_too() {
+fn c9_late_handler_has_an_initial_list() {
     let late = || {
         let mut scenario = Scenario::before_registration(Scope::all());
         scenario.set(5, "a", "u1").relisted(None, 5).synced().set(6, "b", "u2");
@@ -92,13 +92,13 @@ fn c9_a_handler_registered_late_has_an_initial_list_too() {
 }
 
 #[test]
-fn c10_fresh_is_never_older_than_two_periods() {
+fn c10_fresh_age_stays_below_two_periods() {
     Scenario::of_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_secs(2)).passes();
     Scenario::of_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_millis(2001)).breaks(&[C10]);
 }
 
 #[test]
-fn c10_fresh_has_reached_what_its_age_says() {
+fn c10_fresh_version_matches_its_age() {
     let changed = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "a", "u1").wait(Duration::from_secs(1));
@@ -112,13 +112,13 @@ fn c10_fresh_has_reached_what_its_age_says() {
     lagging.terms.lag = Duration::from_secs(2);
     lagging.fresh(5, Duration::from_millis(500)).passes();
 
-    // What the scope cannot see is no matter of its freshness.
+    // Freshness does not cover changes outside of the scope.
     let mut elsewhere = Scenario::new(Scope::all().labels("app=web"));
     elsewhere.set_app(5, "a", "u1", "db").wait(Duration::from_secs(1)).fresh(4, Duration::ZERO).passes();
 }
 
 #[test]
-fn c10_the_store_has_what_fresh_says_to_have_reached() {
+fn c10_store_holds_the_version_of_fresh() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", held("u1", 6)).passes();
     let mut scenario = Scenario::of_a();
@@ -128,7 +128,7 @@ fn c10_the_store_has_what_fresh_says_to_have_reached() {
 }
 
 #[test]
-fn c10_a_store_that_stands_still_does_not_stay_fresh_in_silence() {
+fn c10_stalled_store_does_not_stay_fresh() {
     let mut scenario = Scenario::of_a();
     scenario.fresh(5, Duration::ZERO).set(6, "a", "u1").wait(Duration::from_millis(1500)).read("a", held("u1", 5));
     scenario.passes();
@@ -136,7 +136,7 @@ fn c10_a_store_that_stands_still_does_not_stay_fresh_in_silence() {
 }
 
 #[test]
-fn c10_an_epoch_that_was_announced_is_the_one_that_fresh_speaks_of() {
+fn c10_fresh_refers_to_the_announced_epoch() {
     let mut scenario = Scenario::of_a();
     scenario.set(8, "a", "u1").restore(6).set(7, "b", "u2").epoch().relisted(Some(8), 7);
     scenario.wait(Duration::from_secs(1)).fresh(7, Duration::ZERO).snapshot(&[("a", "u1", 5), ("b", "u2", 7)]).passes();
@@ -144,7 +144,7 @@ fn c10_an_epoch_that_was_announced_is_the_one_that_fresh_speaks_of() {
 }
 
 #[test]
-fn c10_what_was_resuming_is_fresh_by_a_proof_from_since_then() {
+fn c10_resuming_ends_with_a_new_proof() {
     let resumed = |states: &[Freshness]| {
         let mut scenario = Scenario::of_a();
         scenario.fresh(5, Duration::ZERO).wait(Duration::from_millis(500));
@@ -164,12 +164,12 @@ fn c10_what_was_resuming_is_fresh_by_a_proof_from_since_then() {
 }
 
 #[test]
-fn c10_stopped_is_the_end() {
+fn c10_stopped_is_final() {
     Scenario::of_a().freshness(Freshness::Stopped).freshness(Freshness::Starting).breaks(&[C10]);
 }
 
 #[test]
-fn c11_the_store_equals_the_history_in_the_end() {
+fn c11_store_finally_equals_the_history() {
     let quiet = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "b", "u2").tell(added("b", "u2", 6)).settled();
@@ -185,7 +185,7 @@ fn c11_the_store_equals_the_history_in_the_end() {
 }
 
 #[test]
-fn c11_an_undecodable_object_is_excused_while_it_is_there() {
+fn c11_present_undecodable_object_is_excused() {
     let undecodable = || Record::Snapshot { informer: "pods".into(), objects: Vec::new(), tainted: vec![key("a")] };
     let mut scenario = Scenario::new(Scope::all());
     scenario.set(5, "a", "u1").settled().record(undecodable()).passes();
@@ -194,27 +194,27 @@ fn c11_an_undecodable_object_is_excused_while_it_is_there() {
 }
 
 #[test]
-fn c11_freshness_is_fresh_in_the_end() {
+fn c11_freshness_is_finally_fresh() {
     Scenario::of_a().fresh(5, Duration::ZERO).settled().passes();
     Scenario::of_a().freshness(Freshness::Stale).settled().breaks(&[C11]);
     Scenario::of_a().freshness(Freshness::Stale).settled().fresh(5, Duration::ZERO).breaks(&[C11]);
 }
 
 #[test]
-fn c11_of_the_instant_in_which_all_was_settled_what_was_said_before_counts() {
-    let said = |state| Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() };
-    // A server that is cut off, and an informer that is stopped, as soon as all was settled.
-    Scenario::of_a().fresh(5, Duration::ZERO).settled().record_at_once(said(Freshness::Resuming)).passes();
+fn c11_only_reports_before_settled_count() {
+    let reported = |state| Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() };
+    // The server is cut off, or the informer is stopped, in the instant in which the trace settled.
+    Scenario::of_a().fresh(5, Duration::ZERO).settled().record_at_once(reported(Freshness::Resuming)).passes();
     let mut stale = Scenario::of_a();
     stale.record(Record::Quiet).fresh(5, Duration::ZERO);
-    stale.record_at_once(said(Freshness::Stale)).record_at_once(Record::Settled).breaks(&[C11]);
-    // It had not been stopped yet: that it is afterwards excuses nothing.
+    stale.record_at_once(reported(Freshness::Stale)).record_at_once(Record::Settled).breaks(&[C11]);
+    // The informer was still running when the trace settled; the later stop excuses nothing.
     let mut stopped = Scenario::of_a();
-    stopped.freshness(Freshness::Stale).settled().record_at_once(said(Freshness::Stopped)).breaks(&[C11]);
+    stopped.freshness(Freshness::Stale).settled().record_at_once(reported(Freshness::Stopped)).breaks(&[C11]);
 }
 
 #[test]
-fn c11_is_not_judged_before_the_time_to_converge_has_passed() {
+fn c11_is_judged_after_the_convergence_time() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").record(Record::Quiet).snapshot(&[("a", "u1", 5)]).passes();
     scenario.tell(updated("a", "u1", 5, 6)).wait(Duration::from_secs(1)).snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
@@ -223,7 +223,7 @@ fn c11_is_not_judged_before_the_time_to_converge_has_passed() {
 }
 
 #[test]
-fn c12_a_wait_for_a_version_ends_well_only_once_it_is_there() {
+fn c12_version_wait_succeeds_once_reached() {
     let written = || {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "a", "u1");
@@ -234,12 +234,12 @@ fn c12_a_wait_for_a_version_ends_well_only_once_it_is_there() {
     written().waited(six(), Some(5)).breaks(&[C12]);
     written().waited(six(), None).read("a", held("u1", 5)).breaks(&[C12]);
     written().read("a", held("u1", 5)).waited(six(), None).passes();
-    // A write that makes no event in the scope is waited for too.
+    // A wait can also target a write without an event in the scope.
     written().waited(Target::Version("9".into()), Some(9)).read("a", held("u1", 6)).passes();
 }
 
 #[test]
-fn c12_a_wait_that_fails_promises_nothing() {
+fn c12_failed_wait_guarantees_nothing() {
     let mut scenario = Scenario::of_a();
     let (informer, target) = ("pods".to_owned(), Target::Version("6".into()));
     let outcome = steadfast_contract::Outcome::Err;
@@ -248,10 +248,10 @@ fn c12_a_wait_that_fails_promises_nothing() {
 }
 
 #[test]
-fn c12_a_wait_for_a_deletion_ends_well_only_once_it_is_gone() {
-    let gone = || Target::Gone("u1".into());
-    Scenario::of_a().gone(6, "a", "u1").waited(gone(), None).read("a", StoreHeld::Absent).passes();
-    Scenario::of_a().gone(6, "a", "u1").set(7, "a", "u2").waited(gone(), None).read("a", held("u2", 7)).passes();
-    Scenario::of_a().waited(gone(), None).breaks(&[C12]);
-    Scenario::of_a().gone(6, "a", "u1").waited(gone(), None).read("a", held("u1", 5)).breaks(&[C12]);
+fn c12_deletion_wait_succeeds_once_removed() {
+    let removed = || Target::Gone("u1".into());
+    Scenario::of_a().gone(6, "a", "u1").waited(removed(), None).read("a", StoreHeld::Absent).passes();
+    Scenario::of_a().gone(6, "a", "u1").set(7, "a", "u2").waited(removed(), None).read("a", held("u2", 7)).passes();
+    Scenario::of_a().waited(removed(), None).breaks(&[C12]);
+    Scenario::of_a().gone(6, "a", "u1").waited(removed(), None).read("a", held("u1", 5)).breaks(&[C12]);
 }

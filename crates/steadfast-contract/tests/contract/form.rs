@@ -1,4 +1,4 @@
-//! What is told, how it is kept, and what cannot be judged.
+//! Reports, serialization, and recordings that cannot be judged.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use steadfast_contract::{Clause, Entry, History, Record, Scope, StoreHeld, Trace
 use crate::scenario::{Scenario, added, deleted, updated};
 
 #[test]
-fn a_breach_names_the_clause_the_object_and_the_two_moments() {
+fn violation_names_clause_object_and_times() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").tell(updated("a", "u1", 6, 6));
-    let told = scenario.terms.check(&scenario.history, &scenario.trace).unwrap_err();
-    let breach = told.of(Clause::C5).next().unwrap();
+    let error = scenario.terms.check(&scenario.history, &scenario.trace).unwrap_err();
+    let breach = error.of(Clause::C5).next().unwrap();
     assert_eq!(
         breach.to_string(),
         "C5 (old and new): default/a, handler h of informer pods, 40.000ms to 70.000ms: \
-         Updated(uid u1 v6 to v6): the handler was last given uid u1 v5"
+         Updated(uid u1 v6 to v6): the handler last received uid u1 v5"
     );
     assert_eq!(breach.moments, (Duration::from_millis(40), Duration::from_millis(70)));
-    assert!(told.to_string().contains("the contract is broken 1 time(s)"));
+    assert!(error.to_string().contains("the contract is violated 1 time(s)"));
 }
 
 #[test]
-fn histories_and_traces_can_be_kept_and_judged_later() {
+fn stored_recordings_can_be_judged_later() {
     let mut scenario = Scenario::of_a();
     scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).settled().restore(5);
     let history: History = serde_json::from_str(&serde_json::to_string(&scenario.history).unwrap()).unwrap();
@@ -31,7 +31,7 @@ fn histories_and_traces_can_be_kept_and_judged_later() {
 }
 
 #[test]
-fn a_trace_of_several_resources_is_judged_in_parts() {
+fn trace_of_several_types_is_judged_separately() {
     let mut scenario = Scenario::of_a();
     scenario.record(Record::informer("nodes", Scope::all())).record(Record::registered("n", "nodes"));
     let call = scenario.enter("n", added("node-1", "u9", 3), 0, StoreHeld::NotAsked);
@@ -43,7 +43,7 @@ fn a_trace_of_several_resources_is_judged_in_parts() {
 }
 
 #[test]
-fn the_state_before_a_change_is_derived() {
+fn state_before_a_change_is_derived() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "b", "u2").gone(7, "a", "u1");
     assert_eq!(scenario.history.previous(0), None);
@@ -51,7 +51,7 @@ fn the_state_before_a_change_is_derived() {
 }
 
 #[test]
-fn what_contradicts_itself_is_never_passed() {
+fn contradictory_recordings_never_pass() {
     let at = Duration::from_millis;
     let entry = |ms: u64, record: Record| Entry { at: at(ms), record };
     let informer = || entry(0, Record::informer("pods", Scope::all()));
@@ -70,34 +70,34 @@ fn what_contradicts_itself_is_never_passed() {
     ];
     for trace in traces {
         let trace: Trace = trace.into_iter().collect();
-        let told = check(&History::new(), &trace).unwrap_err();
-        assert!(!told.malformed.is_empty(), "{trace:?}");
+        let error = check(&History::new(), &trace).unwrap_err();
+        assert!(!error.malformed.is_empty(), "{trace:?}");
     }
     let mut backwards = Scenario::of_a();
     backwards.set(4, "b", "u2");
     assert!(!backwards.judge().malformed.is_empty());
 }
 
-/// What is missing where nothing breaks the contract.
+/// Returns the missing evidence of a scenario without violations.
 fn inconclusive(scenario: &Scenario) -> String {
     let report = scenario.judge();
     assert!(report.keeps_so_far() && !report.passed(), "{report:#?}");
-    let told = report.clone().into_result().expect_err("it is not enough");
-    assert_eq!(told.inconclusive, report.inconclusive);
-    assert!(told.to_string().starts_with("it cannot be said that the contract was kept"), "{told}");
-    told.to_string()
+    let error = report.clone().into_result().expect_err("evidence is missing");
+    assert_eq!(error.inconclusive, report.inconclusive);
+    assert!(error.to_string().starts_with("it is unproven that the trace keeps the contract"), "{error}");
+    error.to_string()
 }
 
 #[test]
-fn nothing_less_than_a_settled_trace_held_against_changes_is_passed() {
+fn only_settled_traces_with_changes_pass() {
     let mut scenario = Scenario::of_a();
     assert!(inconclusive(&scenario).contains("has not settled"));
     scenario.record(Record::Settled);
-    assert!(inconclusive(&scenario).contains("has not settled"), "the server need not have been quiet");
+    assert!(inconclusive(&scenario).contains("has not settled"), "a trace without a quiet phase is unsettled too");
     scenario.settled();
     assert!(scenario.judge().passed(), "{:#?}", scenario.judge());
 
-    // As where the name of the resource is misspelt: nothing ever happened to it.
+    // A misspelt resource name has the same effect: no change ever happens to that resource.
     let mut nothing = Scenario::of_a();
     (nothing.history, nothing.trace) = (History::new(), Trace::new());
     assert!(inconclusive(&nothing).contains("no informer was recorded"));
@@ -106,10 +106,10 @@ fn nothing_less_than_a_settled_trace_held_against_changes_is_passed() {
 }
 
 #[test]
-fn an_informer_of_which_nothing_was_recorded_is_named() {
+fn informer_without_records_is_named() {
     let mut scenario = Scenario::of_a();
     scenario.record(Record::informer("others", Scope::all())).settled();
-    assert!(inconclusive(&scenario).contains("informer others: nothing of what it held"));
+    assert!(inconclusive(&scenario).contains("informer others: no content of its store"));
     scenario.record(Record::Snapshot { informer: "others".into(), objects: Vec::new(), tainted: Vec::new() });
     assert!(scenario.judge().inconclusive.is_empty());
 

@@ -1,4 +1,4 @@
-//! The checker, held against traces that keep the contract and traces that break one clause of it.
+//! Tests of the checker, on traces that keep the contract and traces that violate one clause.
 
 mod c01_to_c03;
 mod c04_to_c08;

@@ -1,7 +1,7 @@
-//! A reference informer, small enough to be plainly right: what a trace that keeps the contract looks like.
+//! A reference informer, small enough to be plainly correct. It produces traces that keep the contract.
 //!
-//! One server with three names, two informers on it (one of all, one with a selector), two handlers each, of which one
-//! is registered late. A script of steps drives all of them.
+//! One server has three names. Two informers watch it, one without and one with a selector. Each has two handlers, one
+//! of which is registered late. A script of steps drives them all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,30 +15,30 @@ use crate::scenario::{STEP, key, object};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// What happens next.
+/// Step of a script.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// The server writes a name, into the selector or out of it.
+    /// The server writes a name, inside or outside of the selector.
     Write { name: usize, web: bool },
     /// The server deletes a name.
     Delete { name: usize },
-    /// The server goes back to an older state.
+    /// The server restores an older state.
     Restore { back: u64 },
     /// An informer's stream delivers some changes.
     Deliver { informer: usize, changes: usize },
-    /// An informer lists anew.
+    /// An informer lists again.
     List { informer: usize },
-    /// A handler is called for what waits for it; it panics this often first.
+    /// A handler is called for a pending event, after this number of panics.
     Call { informer: usize, late: bool, panics: u32 },
     /// An informer's second handler is registered.
     Register { informer: usize },
-    /// A handler is shown again what it has.
+    /// A resync delivers the handler's objects again.
     Resync { informer: usize },
     /// The store is read.
     Look { informer: usize },
 }
 
-/// Runs a script to its quiet end.
+/// Runs a script, and then waits until the trace has settled.
 pub(crate) fn run(steps: &[Step]) -> (History, Trace, Terms) {
     let mut world = World::default();
     for scope in [Scope::all(), Scope::all().labels("app=web")] {
@@ -51,18 +51,18 @@ pub(crate) fn run(steps: &[Step]) -> (History, Trace, Terms) {
         world.step(step);
     }
     world.settle();
-    // Nothing is said here of how fast anything is.
+    // The traces have no speed limits.
     let lag = Duration::from_secs(3600);
     (world.history, world.trace, Terms { slack: Duration::ZERO, lag, ..Terms::default() })
 }
 
-/// A state of an object.
+/// State of an object.
 #[derive(Clone, Debug, PartialEq)]
 struct Held {
     uid: String,
     version: u64,
     web: bool,
-    /// A number that no other state has, in no epoch.
+    /// Number that is unique among all states of all epochs.
     written: u64,
 }
 
@@ -75,7 +75,7 @@ struct World {
     writes: u64,
     uids: u64,
     calls: u64,
-    /// The server's state at every version that the present epoch knows.
+    /// The server's state at every version of the current epoch.
     states: BTreeMap<u64, BTreeMap<usize, Held>>,
     informers: Vec<Informer>,
 }
@@ -84,7 +84,7 @@ struct World {
 struct Informer {
     name: String,
     store: BTreeMap<usize, Held>,
-    /// The version up to which it has followed, once it has listed, and the epoch.
+    /// Version that the informer has reached, after its first list, and the epoch.
     reached: Option<u64>,
     epoch: u32,
     handlers: Vec<Handler>,
@@ -93,11 +93,11 @@ struct Informer {
 #[derive(Default)]
 struct Handler {
     name: String,
-    /// The events that wait, by name; at most a deletion and an addition each.
+    /// Pending events by name; at most a deletion and an addition each.
     queue: BTreeMap<usize, VecDeque<Seen>>,
-    /// The states it was told, by name.
+    /// Delivered states, by name.
     told: BTreeMap<usize, Ref>,
-    /// The names of its initial list whose additions wait.
+    /// Names of the initial list with pending additions.
     initial: BTreeSet<usize>,
     listed: bool,
     synced: bool,
@@ -168,7 +168,7 @@ impl World {
         self.history.push(change.in_epoch(self.history.epoch()).at(self.now));
     }
 
-    /// What of the server's state an informer can see.
+    /// Returns the part of the server's state in an informer's scope.
     fn scoped(informer: usize, state: &BTreeMap<usize, Held>) -> BTreeMap<usize, Held> {
         state.iter().filter(|(_, held)| informer == 0 || held.web).map(|(name, held)| (*name, held.clone())).collect()
     }
@@ -188,11 +188,11 @@ impl World {
         let epoch = self.history.epoch();
         let informer = &mut self.informers[index];
         let first = informer.reached.is_none();
-        // Where the first list is of another epoch than the one it began in, there is nothing to announce.
-        let anew = epoch != std::mem::replace(&mut informer.epoch, epoch);
+        // If the first list belongs to another epoch than the informer's start, no announcement is due.
+        let is_new_epoch = epoch != std::mem::replace(&mut informer.epoch, epoch);
         let (name, from) = (informer.name.clone(), informer.reached.map(|reached| reached.to_string()));
         informer.reached = Some(self.version);
-        if anew {
+        if is_new_epoch {
             self.record(Record::Epoch { informer: name.clone() });
         }
         self.publish(index, &Self::scoped(index, &self.server()), None, first);
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Takes over a new state of the scope, by a record of the stream or a list, and tells the handlers.
+    /// Publishes a new state of the scope, from a record of the stream or a list, and notifies the handlers.
     fn publish(&mut self, index: usize, state: &BTreeMap<usize, Held>, record: Option<u64>, initial: bool) {
         let informer = &mut self.informers[index];
         let old = std::mem::replace(&mut informer.store, state.clone());
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// Calls a handler for the first name that has something waiting.
+    /// Calls a handler for the first name with a pending event.
     fn call(&mut self, index: usize, handler: usize, panics: u32) {
         let informer = &mut self.informers[index];
         let waiting = &mut informer.handlers[handler];
@@ -295,7 +295,7 @@ impl World {
         self.sync(index, handler);
     }
 
-    /// Says that a registration has synced, as soon as it has.
+    /// Records the sync of a registration as soon as it has synced.
     fn sync(&mut self, index: usize, handler: usize) {
         let handler = &mut self.informers[index].handlers[handler];
         if handler.listed && handler.initial.is_empty() && !std::mem::replace(&mut handler.synced, true) {
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// Reads the whole store and one name, waits for what is there, samples queues and freshness.
+    /// Reads the whole store and one name, waits for the current version, and samples queues and freshness.
     fn look(&mut self, index: usize) {
         let informer = &self.informers[index];
         let (name, store) = (informer.name.clone(), informer.store.clone());
@@ -353,7 +353,7 @@ impl World {
 }
 
 impl Handler {
-    /// Queues an event, merged with what waits for the same name.
+    /// Queues an event, merged with pending events of the name.
     fn push(&mut self, name: usize, event: Seen) {
         if let Seen::Added { initial: true, .. } = event {
             self.initial.insert(name);
@@ -365,7 +365,7 @@ impl Handler {
             }
             (Some(Seen::Added { .. }), Seen::Deleted { .. }) => None,
             (Some(Seen::Updated { old, .. }), Seen::Updated { new, .. }) => {
-                // A restore can undo what waits.
+                // A restore can revert a pending change.
                 (old != new).then_some(Seen::Updated { old, new })
             }
             (None | Some(Seen::Updated { .. } | Seen::Resynced { .. }), event) => Some(event),

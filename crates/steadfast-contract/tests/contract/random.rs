@@ -1,5 +1,5 @@
-//! Random histories: the reference informer keeps the contract on all of them, and whatever is changed in its trace
-//! breaks it.
+//! Random histories: the reference informer keeps the contract on each of them, and each change of its trace violates
+//! the contract.
 
 use proptest::prelude::*;
 use steadfast_contract::{Clause, Entry, Record, Report, Seen, Trace};
@@ -31,16 +31,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_reference_informer_keeps_the_contract(steps in script()) {
+    fn reference_informer_keeps_the_contract(steps in script()) {
         let (history, trace, terms) = run(&steps);
         let report = terms.judge(&history, &trace);
         prop_assert!(report.keeps_so_far(), "{:#?}", report);
-        // A script may have written nothing.
+        // A script may contain no write.
         prop_assert_eq!(report.passed(), !history.changes().is_empty());
     }
 
     #[test]
-    fn the_counts_of_a_settled_trace_add_up(steps in script()) {
+    fn counts_of_settled_trace_add_up(steps in script()) {
         let (history, trace, terms) = run(&steps);
         let report = terms.judge(&history, &trace);
         prop_assert!(report.verdict.settled);
@@ -51,8 +51,8 @@ proptest! {
     }
 
     #[test]
-    fn a_dropped_deletion_is_noticed(steps in script(), which: prop::sample::Index) {
-        let dropped = spoiled(&steps, which, |entries| {
+    fn dropped_deletion_is_detected(steps in script(), which: prop::sample::Index) {
+        let dropped = corrupted(&steps, which, |entries| {
             calls(entries).filter(|(_, seen)| matches!(seen, Seen::Deleted { .. })).map(|(at, _)| at).collect()
         }, |entries, at| {
             remove_event(entries, at);
@@ -63,11 +63,11 @@ proptest! {
     }
 
     #[test]
-    fn a_dropped_final_state_is_noticed(steps in script(), which: prop::sample::Index) {
-        let dropped = spoiled(&steps, which, |entries| {
+    fn dropped_final_state_is_detected(steps in script(), which: prop::sample::Index) {
+        let dropped = corrupted(&steps, which, |entries| {
             let last = |at: &usize| {
-                let told = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
-                calls(entries).all(|(later, _)| later <= *at || told(later) != told(*at))
+                let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+                calls(entries).all(|(later, _)| later <= *at || target_of(later) != target_of(*at))
             };
             let shown = calls(entries).filter(|(_, seen)| matches!(seen, Seen::Added { .. } | Seen::Updated { .. }));
             shown.map(|(at, _)| at).filter(last).collect()
@@ -80,15 +80,15 @@ proptest! {
     }
 
     #[test]
-    fn two_events_in_the_wrong_order_are_noticed(steps in script(), which: prop::sample::Index) {
-        let swapped = spoiled(&steps, which, |entries| {
+    fn swapped_events_are_detected(steps in script(), which: prop::sample::Index) {
+        let swapped = corrupted(&steps, which, |entries| {
             let distinct = |at: &usize| next(entries, *at).is_some_and(|later| {
                 let plain = |at: usize| !matches!(event(&entries[at]), None | Some(Seen::Resynced { .. }));
                 plain(*at) && plain(later) && event(&entries[*at]) != event(&entries[later])
             });
             calls(entries).map(|(at, _)| at).filter(distinct).collect()
         }, |entries, at| {
-            let later = next(entries, at).expect("chosen so");
+            let later = next(entries, at).expect("a matching event");
             let (first, second) = (event(&entries[at]).cloned(), event(&entries[later]).cloned());
             replace(&mut entries[at], second.expect("a call"));
             replace(&mut entries[later], first.expect("a call"));
@@ -99,15 +99,15 @@ proptest! {
     }
 
     #[test]
-    fn two_identities_told_as_one_are_noticed(steps in script(), which: prop::sample::Index) {
-        let merged = spoiled(&steps, which, |entries| {
+    fn merged_identities_are_detected(steps in script(), which: prop::sample::Index) {
+        let merged = corrupted(&steps, which, |entries| {
             let recreated = |at: &usize| next(entries, *at).is_some_and(|later| {
                 matches!((event(&entries[*at]), event(&entries[later])),
                     (Some(Seen::Deleted { last, .. }), Some(Seen::Added { object, .. })) if last.uid != object.uid)
             });
             calls(entries).map(|(at, _)| at).filter(recreated).collect()
         }, |entries, at| {
-            let later = next(entries, at).expect("chosen so");
+            let later = next(entries, at).expect("a matching event");
             let old = event(&entries[at]).expect("a call").object().clone();
             let new = event(&entries[later]).expect("a call").object().clone();
             replace(&mut entries[later], Seen::Updated { old, new });
@@ -119,11 +119,11 @@ proptest! {
     }
 
     #[test]
-    fn an_old_that_was_not_told_is_noticed(steps in script(), which: prop::sample::Index) {
-        let stale = spoiled(&steps, which, |entries| {
+    fn undelivered_old_state_is_detected(steps in script(), which: prop::sample::Index) {
+        let stale = corrupted(&steps, which, |entries| {
             calls(entries).filter(|(_, seen)| matches!(seen, Seen::Updated { .. })).map(|(at, _)| at).collect()
         }, |entries, at| {
-            let Some(Seen::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("chosen so") };
+            let Some(Seen::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("an update") };
             let old = steadfast_contract::Ref { version: format!("{}0", old.version), ..old };
             replace(&mut entries[at], Seen::Updated { old, new });
         });
@@ -133,13 +133,13 @@ proptest! {
     }
 
     #[test]
-    fn an_event_told_twice_is_noticed(steps in script(), which: prop::sample::Index) {
-        let repeated = spoiled(&steps, which, |entries| {
+    fn duplicate_event_is_detected(steps in script(), which: prop::sample::Index) {
+        let repeated = corrupted(&steps, which, |entries| {
             let once = |at: &usize| returned(entries, *at).is_some();
             let telling = calls(entries).filter(|(_, seen)| !matches!(seen, Seen::Resynced { .. }));
             telling.map(|(at, _)| at).filter(once).collect()
         }, |entries, at| {
-            let end = returned(entries, at).expect("chosen so");
+            let end = returned(entries, at).expect("a matching event");
             let (mut again, mut end_again) = (entries[at].clone(), entries[end].clone());
             again.at = end_again.at;
             if let Record::Entered { call, retry, .. } = &mut again.record {
@@ -152,15 +152,15 @@ proptest! {
             entries.insert(end + 2, end_again);
         });
         if let Some(report) = repeated {
-            // Where a restore brought the same state again it may be told again; but then not from the same old one.
-            let told = [Clause::C1, Clause::C3, Clause::C5].map(|clause| report.of(clause).count());
-            prop_assert!(told != [0; 3], "{:#?}", report);
+            // After a restore to an equal state, a repeated delivery is valid, but not with the same old state.
+            let counts = [Clause::C1, Clause::C3, Clause::C5].map(|clause| report.of(clause).count());
+            prop_assert!(counts != [0; 3], "{:#?}", report);
         }
     }
 
     #[test]
-    fn an_object_missing_in_the_end_is_noticed(steps in script(), which: prop::sample::Index) {
-        let missing = spoiled(&steps, which, |entries| {
+    fn missing_object_is_detected(steps in script(), which: prop::sample::Index) {
+        let missing = corrupted(&steps, which, |entries| {
             let last = entries.iter().rposition(|entry| matches!(&entry.record, Record::Snapshot { .. }));
             let full = |at: &usize| matches!(&entries[*at].record, Record::Snapshot { objects, .. } if !objects.is_empty());
             last.into_iter().filter(full).collect()
@@ -175,8 +175,8 @@ proptest! {
     }
 }
 
-/// Runs the script, and spoils the trace at one of the places found; `None` where there is none.
-fn spoiled(
+/// Runs the script and corrupts the trace at one of the places found; `None` if no place was found.
+fn corrupted(
     steps: &[Step],
     which: prop::sample::Index,
     places: impl Fn(&[Entry]) -> Vec<usize>,
@@ -190,7 +190,7 @@ fn spoiled(
     }
     spoil(&mut entries, *which.get(&places));
     let report = terms.judge(&history, &entries.into_iter().collect::<Trace>());
-    assert_eq!(report.malformed, [], "the spoiled trace can be judged");
+    assert_eq!(report.malformed, [], "the corrupted trace can be judged");
     Some(report)
 }
 
@@ -201,7 +201,7 @@ fn event(entry: &Entry) -> Option<&Seen> {
     }
 }
 
-/// All calls that are no retries.
+/// Returns all calls except retries.
 fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &Seen)> {
     let first = |entry: &Entry| matches!(entry.record, Record::Entered { retry: 0, .. });
     entries
@@ -211,14 +211,15 @@ fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &Seen)> {
         .filter_map(|(at, entry)| Some((at, event(entry)?)))
 }
 
-/// The next call of the same handler for the same name that is no retry, where neither had one.
+/// Returns the handler's next call for the same name, if both calls are neither retries nor retried.
 fn next(entries: &[Entry], at: usize) -> Option<usize> {
-    let told = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
-    let later = calls(entries).map(|(later, _)| later).find(|later| *later > at && told(*later) == told(at))?;
+    let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+    let later =
+        calls(entries).map(|(later, _)| later).find(|later| *later > at && target_of(*later) == target_of(at))?;
     (returned(entries, at).is_some() && returned(entries, later).is_some()).then_some(later)
 }
 
-/// Where the call at `at` returned, if it did not panic.
+/// Returns the index of the return of the call at `at`, if it did not panic.
 fn returned(entries: &[Entry], at: usize) -> Option<usize> {
     let Record::Entered { handler, call, .. } = &entries[at].record else { return None };
     entries.iter().position(|entry| {
@@ -235,12 +236,12 @@ fn replace(entry: &mut Entry, seen: Seen) {
 /// Removes a call and all its retries.
 fn remove_event(entries: &mut Vec<Entry>, at: usize) {
     let Record::Entered { handler, event, .. } = entries[at].record.clone() else { return };
-    let told = |entry: &Entry| matches!(&entry.record, Record::Entered { handler: of, event: seen, .. } if *of == handler && *seen == event);
+    let is_same_event = |entry: &Entry| matches!(&entry.record, Record::Entered { handler: of, event: seen, .. } if *of == handler && *seen == event);
     let mut removed = Vec::new();
     let mut first = true;
     for entry in &entries[at..] {
         match &entry.record {
-            Record::Entered { call, retry, .. } if told(entry) => {
+            Record::Entered { call, retry, .. } if is_same_event(entry) => {
                 if *retry == 0 && !first {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! A history and a trace, told step by step; each step takes ten milliseconds.
+//! A history and a trace, built step by step; each step takes ten milliseconds.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Scenario {
         scenario
     }
 
-    /// An unselective scenario with `a` (u1, v5) created and told.
+    /// Creates a scenario without a selector in which `a` (u1, v5) was created and delivered.
     pub(crate) fn of_a() -> Self {
         let mut scenario = Self::new(Scope::all());
         scenario.set(5, "a", "u1").tell(added("a", "u1", 5));
@@ -91,36 +91,36 @@ impl Scenario {
         self
     }
 
-    /// Another record of the very same instant: in virtual time much happens in one.
+    /// Adds another record at the same instant. In virtual time many events share an instant.
     pub(crate) fn record_at_once(&mut self, record: Record) -> &mut Self {
         self.trace.record(self.now, record);
         self
     }
 
-    /// The handler is told, and returns.
+    /// Delivers an event; the handler returns.
     pub(crate) fn tell(&mut self, seen: Seen) -> &mut Self {
         self.tell_while(seen, StoreHeld::NotAsked)
     }
 
-    /// The handler is told while the store holds `store`, and returns.
+    /// Delivers an event while the store holds `store`; the handler returns.
     pub(crate) fn tell_while(&mut self, seen: Seen, store: StoreHeld) -> &mut Self {
         let call = self.enter("h", seen, 0, store);
         self.record(Record::returned("h", call))
     }
 
-    /// The handler is told, and panics.
+    /// Delivers an event; the handler panics.
     pub(crate) fn tell_and_panic(&mut self, seen: Seen, retry: u32) -> &mut Self {
         let call = self.enter("h", seen, retry, StoreHeld::NotAsked);
         self.record(Record::Panicked { handler: "h".into(), call })
     }
 
-    /// The handler is told again, after a panic, and returns.
+    /// Delivers an event again after a panic; the handler returns.
     pub(crate) fn tell_again(&mut self, seen: Seen, retry: u32) -> &mut Self {
         let call = self.enter("h", seen, retry, StoreHeld::NotAsked);
         self.record(Record::returned("h", call))
     }
 
-    /// A handler is told; the number of the call is returned, to end it by.
+    /// Starts a handler call. Returns its number, with which the test ends the call.
     pub(crate) fn enter(&mut self, handler: &str, event: Seen, retry: u32, store: StoreHeld) -> u64 {
         self.calls += 1;
         let call = self.calls;
@@ -180,7 +180,7 @@ impl Scenario {
         assert!(report.keeps_so_far(), "{report:#?}");
     }
 
-    /// Asserts that exactly these clauses are broken.
+    /// Asserts that the trace violates exactly these clauses.
     pub(crate) fn breaks(&self, clauses: &[Clause]) {
         let report = self.judge();
         assert_eq!(report.malformed, []);
@@ -219,19 +219,19 @@ pub(crate) fn resynced(name: &str, uid: &str, version: u64) -> Seen {
     Seen::Resynced { object: object(name, uid, version) }
 }
 
-/// Deleted, as the server said, where nothing but a deletion ends a stay.
+/// Creates an observed deletion for a scope without a selector.
 pub(crate) fn deleted(name: &str, uid: &str, last: u64, version: u64) -> Seen {
     let (version, certainty) = (Some(version.to_string()), Certainty::Observed);
     Seen::Deleted { last: object(name, uid, last), version, certainty, reason: Reason::Deleted }
 }
 
-/// Deleted, as a list did not have it, where nothing but a deletion ends a stay.
+/// Creates an inferred deletion for a scope without a selector.
 pub(crate) fn inferred(name: &str, uid: &str, last: u64) -> Seen {
     let certainty = Certainty::Inferred;
     Seen::Deleted { last: object(name, uid, last), version: None, certainty, reason: Reason::Deleted }
 }
 
-/// The same deletion for another reason.
+/// Replaces the reason of a deletion.
 pub(crate) fn because(reason: Reason, seen: Seen) -> Seen {
     match seen {
         Seen::Deleted { last, version, certainty, .. } => Seen::Deleted { last, version, certainty, reason },

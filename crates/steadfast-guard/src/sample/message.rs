@@ -1,10 +1,10 @@
-//! What is around objects in protobuf, by the numbers of the fields in the API's published definitions:
+//! Protobuf messages around the objects, with the field numbers of the API's published definitions:
 //! `k8s.io/apimachinery`'s `runtime` and `meta/v1`.
 
-/// What every object that stands for itself begins with.
+/// Prefix of every top-level object.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// A field of bytes, its number, its length and what it has.
+/// Encodes a field of bytes: its number, its length and its content.
 pub(super) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     let mut length = bytes.len();
@@ -17,20 +17,20 @@ pub(super) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     field
 }
 
-/// A `kind` of the core group in its envelope, `runtime.Unknown`.
+/// Encodes a `kind` of the core group in its envelope, `runtime.Unknown`.
 pub(super) fn object(kind: &str, message: &[u8]) -> Vec<u8> {
     let types = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
     [MAGIC, &field(1, &types), &field(2, message)].concat()
 }
 
-/// A list of messages at `version`.
+/// Encodes a list of messages at `version`.
 pub(super) fn list(kind: &str, version: &str, items: &[Vec<u8>]) -> Vec<u8> {
     let mut list = field(1, &field(2, version.as_bytes()));
     list.extend(items.iter().flat_map(|item| field(2, item)));
     object(kind, &list)
 }
 
-/// A record of a watch, with its length before it: `meta/v1`'s `WatchEvent`, the object in a `RawExtension`.
+/// Encodes a record of a watch after its length: `meta/v1`'s `WatchEvent`, with the object in a `RawExtension`.
 pub(super) fn event(what: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     let event = [field(1, what.as_bytes()), field(2, &field(1, &object(kind, message)))].concat();
     [&(event.len() as u32).to_be_bytes()[..], &event].concat()

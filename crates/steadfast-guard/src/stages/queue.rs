@@ -1,4 +1,4 @@
-//! The queue of one handler, which sees each change before the next one comes.
+//! Queue of one handler that processes each change before the next one arrives.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use steadfast_core::time::Instant;
 use super::store::{WATCHED, identity};
 use crate::meter::Meter;
 
-/// Updates of different objects.
+/// Returns updates of different objects.
 fn changes(count: usize) -> Vec<Change<u64>> {
     let object = Arc::default();
     let mut store = Store::new(Rules::default());
@@ -29,7 +29,7 @@ pub(super) fn push(meter: &mut Meter, count: usize) {
     let mut queue = DeliveryQueue::new(Breaches::NONE);
     for change in changes(count) {
         meter.count(|| queue.push(change, Instant::ZERO));
-        let delivery = queue.pop().expect("what was pushed");
+        let delivery = queue.pop().expect("a pushed change");
         queue.done(&delivery.key);
     }
 }

@@ -1,4 +1,4 @@
-//! From the bytes of an answer to an object.
+//! Decoding: from the bytes of a response to an object.
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,13 +8,13 @@ use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use crate::meter::Meter;
 use crate::sample;
 
-/// The longest object that is read, in bytes.
-pub(super) const LIMIT: usize = 16 << 20;
+/// Maximum length of an object in bytes.
+pub(super) const MAX_OBJECT_BYTES: usize = 16 << 20;
 
-/// What HTTP/2 delivers at once unless a client asks for more, in bytes (RFC 9113, `SETTINGS_MAX_FRAME_SIZE`).
-const FRAME: usize = 16_384;
+/// Maximum number of bytes that HTTP/2 delivers at once by default (RFC 9113, `SETTINGS_MAX_FRAME_SIZE`).
+const FRAME_BYTES: usize = 16_384;
 
-/// What an informer of pods says that it wants.
+/// Returns the requirements of an informer of pods.
 pub(super) fn wanted() -> Wanted {
     Wanted { api_version: "v1".into(), kind: "Pod".into(), metadata: false }
 }
@@ -22,8 +22,8 @@ pub(super) fn wanted() -> Wanted {
 fn chunks(mut body: Bytes) -> Vec<Bytes> {
     let mut chunks = Vec::new();
     while !body.is_empty() {
-        // Each of its own memory, as they come from a network.
-        chunks.push(Bytes::copy_from_slice(&body.split_to(body.len().min(FRAME))));
+        // Each chunk has its own memory, like a chunk from a network.
+        chunks.push(Bytes::copy_from_slice(&body.split_to(body.len().min(FRAME_BYTES))));
     }
     chunks
 }
@@ -31,7 +31,7 @@ fn chunks(mut body: Bytes) -> Vec<Bytes> {
 pub(super) fn frame_list(meter: &mut Meter, encoding: Encoding, count: usize) {
     let chunks = chunks(sample::list(encoding, count));
     let framed = meter.count(|| {
-        let mut framer = ItemFramer::new(encoding, LIMIT);
+        let mut framer = ItemFramer::new(encoding, MAX_OBJECT_BYTES);
         let mut found = 0;
         for chunk in chunks {
             framer.feed(chunk);
@@ -44,11 +44,11 @@ pub(super) fn frame_list(meter: &mut Meter, encoding: Encoding, count: usize) {
     assert_eq!(framed, Ok(count));
 }
 
-/// The way of an item: what its framing has found of it is not looked for again.
+/// Measures an item whose framing already found its metadata. The scan does not search again.
 pub(super) fn read_list(meter: &mut Meter, encoding: Encoding, count: usize) {
     let (chunks, wanted) = (chunks(sample::list(encoding, count)), wanted());
     let scanned = meter.count(|| {
-        let mut framer = ItemFramer::new(encoding, LIMIT);
+        let mut framer = ItemFramer::new(encoding, MAX_OBJECT_BYTES);
         let mut scanned = 0;
         for chunk in chunks {
             framer.feed(chunk);
@@ -65,7 +65,7 @@ pub(super) fn read_list(meter: &mut Meter, encoding: Encoding, count: usize) {
 pub(super) fn frame_watch(meter: &mut Meter, encoding: Encoding, count: usize) {
     let chunks = chunks(sample::events(encoding, count).concat().into());
     let framed = meter.count(|| {
-        let mut framer = StreamFramer::new(encoding, LIMIT);
+        let mut framer = StreamFramer::new(encoding, MAX_OBJECT_BYTES);
         let mut found = 0;
         for chunk in chunks {
             framer.feed(chunk);
@@ -78,7 +78,7 @@ pub(super) fn frame_watch(meter: &mut Meter, encoding: Encoding, count: usize) {
     assert_eq!(framed, Ok(count));
 }
 
-/// The way of an item that its framing has found nothing of, for it did not lie whole in a chunk.
+/// Measures an item whose framing found no metadata, since the item was not in one chunk.
 pub(super) fn scan_item(meter: &mut Meter, encoding: Encoding, count: usize) {
     let wanted = wanted();
     for item in sample::items(encoding, count) {
@@ -89,7 +89,7 @@ pub(super) fn scan_item(meter: &mut Meter, encoding: Encoding, count: usize) {
 
 pub(super) fn scan_event(meter: &mut Meter, encoding: Encoding, count: usize) {
     let wanted = wanted();
-    let mut framer = StreamFramer::new(encoding, LIMIT);
+    let mut framer = StreamFramer::new(encoding, MAX_OBJECT_BYTES);
     for event in sample::events(encoding, count) {
         framer.feed(event);
         let Some(Line::Whole(line)) = framer.next() else { panic!("an event") };
@@ -107,7 +107,8 @@ pub(super) fn decode(meter: &mut Meter, encoding: Encoding, count: usize) {
     }
 }
 
-/// Of many that are there, one after the other: what `free` has to do depends on its neighbours.
+/// Measures the drop of pods that were allocated together, one after the other. The cost of `free` depends on the
+/// neighbours.
 pub(super) fn drop_pod(meter: &mut Meter, count: usize) {
     let mut decoder = Decoder::new(DecodeOptions::default());
     let mut decode = |item| Pod::decode(&decode::list_item(Encoding::Json, &item, None).expect("a pod"), &mut decoder);

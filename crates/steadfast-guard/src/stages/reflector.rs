@@ -1,4 +1,4 @@
-//! The reflector's word on what a record means.
+//! Interpretation of records by the reflector.
 
 use steadfast_core::record::{Bookmark, RecordKind};
 use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, RequestId, Verdict};
@@ -7,10 +7,10 @@ use steadfast_core::time::Instant;
 use super::store::identity;
 use crate::meter::Meter;
 
-/// The version that the watch begins at, below all of the sample's.
-const BEGINNING: &str = "999999999";
+/// Version at the start of the watch, below all versions of the sample.
+const START_VERSION: &str = "999999999";
 
-/// One that watches, and the watch.
+/// Returns a reflector with an open watch, and the watch's request.
 pub(super) fn watching() -> (Reflector, RequestId) {
     let mut reflector =
         Reflector::new(ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() }, 1);
@@ -22,7 +22,7 @@ pub(super) fn watching() -> (Reflector, RequestId) {
     });
     let id = sent.expect("a streamed list");
     reflector.step(Instant::ZERO, Input::Opened(id));
-    let end = Bookmark { version: BEGINNING.into(), initial_events_end: true };
+    let end = Bookmark { version: START_VERSION.into(), initial_events_end: true };
     reflector.record(Instant::ZERO, id, Record::Bookmark(&end));
     (reflector, id)
 }

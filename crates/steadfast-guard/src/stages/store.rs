@@ -1,4 +1,4 @@
-//! The store, with as many entries as a cluster of some size has.
+//! The store, with the entries of a cluster of realistic size.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use steadfast_core::store::{Lookup, Offer, Staging, Store};
 use crate::meter::Meter;
 use crate::sample;
 
-/// How many entries the store has.
+/// Number of entries in the store.
 pub(super) const ENTRIES: usize = 10_000;
 
-/// How many namespaces they are spread over, as those of the bench.
+/// Number of namespaces with entries, equal to the bench's.
 const NAMESPACES: usize = 50;
 
 pub(super) const WATCHED: Path = Path::Watched { deletion: None };
 
 const LISTED: Path = Path::Listed { initial: true };
 
-/// What is kept is of no interest to the store.
+/// Cached object. Its content is irrelevant to the store.
 type Object = Arc<u64>;
 
 fn namespace(number: usize) -> String {
     format!("team-{}", number % NAMESPACES)
 }
 
-/// As the bench names its pods: twenty of each deployment.
+/// Returns a name in the pattern of the bench: twenty pods per deployment.
 fn name(number: usize) -> String {
     format!(
         "service-{}-{:010x}-{number:05}",
@@ -36,7 +36,7 @@ fn name(number: usize) -> String {
     )
 }
 
-/// The entry number `number`, at a version.
+/// Returns the identity of entry number `number` at a version.
 pub(super) fn identity(number: usize, version: usize) -> Identity {
     Identity {
         key: ObjectKey::namespaced(namespace(number), name(number)),
@@ -45,7 +45,7 @@ pub(super) fn identity(number: usize, version: usize) -> Identity {
     }
 }
 
-/// A different one each time, so that neighbours do not follow each other.
+/// Returns a different number for each `turn`, scattered so that consecutive entries are not neighbours.
 fn scattered(turn: usize) -> usize {
     turn.wrapping_mul(7_919) % ENTRIES
 }
@@ -61,7 +61,7 @@ fn stage(staging: &mut Staging<u64>, listed: Vec<Identity>, object: &Object) -> 
     wanted
 }
 
-/// A store with its entries published.
+/// Returns a store with published entries.
 pub(super) fn filled<K: Send + Sync + 'static>(object: &Arc<K>) -> Store<K> {
     let mut store = Store::new(Rules::default());
     let mut staging = store.begin_relist();

@@ -1,4 +1,4 @@
-//! An event all the way, from the chunk that it came in to the end of a handler's call, that of the object before it too.
+//! The whole path of an event: from its chunk to the end of a handler call, including the drop of the previous object.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::reflector::{Record, Verdict};
 use steadfast_core::time::Instant;
 
-use super::reading::{LIMIT, wanted};
+use super::reading::{MAX_OBJECT_BYTES, wanted};
 use super::reflector::watching;
 use super::store::{WATCHED, filled};
 use crate::meter::Meter;
 use crate::sample;
 
-/// As the driver does it.
+/// Performs the steps of the driver.
 pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
     let mut store = filled(&Arc::new(Pod::default()));
     let mut decoder = Decoder::new(DecodeOptions::default());
     let mut queue = DeliveryQueue::new(Breaches::NONE);
-    let mut framer = StreamFramer::new(encoding, LIMIT);
+    let mut framer = StreamFramer::new(encoding, MAX_OBJECT_BYTES);
     let (mut reflector, watch) = watching();
     let wanted = wanted();
-    // Of the pods that the sample has, once each beforehand: an event is an update of what is held.
+    // Load each pod of the sample once: an event then updates a cached object.
     let beforehand = sample::pods();
     for (turn, chunk) in sample::events(encoding, beforehand + count).into_iter().enumerate() {
         let handle = || {

@@ -1,11 +1,11 @@
-//! The schemas of a document.
+//! Schemas of a document.
 
 use serde_json::{Map, Value, json};
 
 use crate::resources::ServedResource;
 use crate::types::{self, Field, Holds, Kind};
 
-/// The schemas that a document has so far, each with those it refers to.
+/// Schemas of a document, with the schemas that they refer to.
 #[derive(Default)]
 pub(super) struct Schemas(Map<String, Value>);
 
@@ -14,7 +14,7 @@ impl Schemas {
         Value::Object(self.0)
     }
 
-    /// Adds a kind of the table.
+    /// Adds a built-in kind.
     pub(super) fn add_builtin(&mut self, name: &'static str, identity: &Value) {
         self.add_named(name);
         if let Some(schema) = self.0.get_mut(&full_name(name)) {
@@ -22,7 +22,7 @@ impl Schemas {
         }
     }
 
-    /// Adds a kind by what is declared of its objects; where nothing is, they may have any fields.
+    /// Adds a custom kind by its declared schema. Without one, objects may have any fields.
     pub(super) fn add_custom(
         &mut self,
         served: &ServedResource,
@@ -48,7 +48,7 @@ impl Schemas {
         self.0.insert(format!("{}.{version}.{}", group.join("."), served.kind), schema);
     }
 
-    /// Adds to each embedded resource within a schema the fields that every object has. Schemas are at most
+    /// Adds the fields of every object to each embedded resource within a schema. Schemas are at most
     /// [`schema::DEPTH`](crate::schema::DEPTH) deep.
     fn embed(&mut self, schema: &mut Value) {
         for key in ["items", "additionalProperties"] {
@@ -76,7 +76,7 @@ impl Schemas {
         if self.0.contains_key(&full) {
             return;
         }
-        // Its place is taken before its fields are looked at: some types contain themselves.
+        // The entry is reserved before the fields are added, since types can contain themselves.
         self.0.insert(full.clone(), json!({"type": "object"}));
         let of = types::of_name(name);
         let fields = of.map(|of| of.fields.as_slice()).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Schemas {
         schema
     }
 
-    /// The schema of a single value; types with a name of their own are referred to, and added.
+    /// Returns the schema of a single value. Named types are added and referenced.
     fn reference(&mut self, kind: Kind) -> Value {
         const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
         let (name, schema) = match kind {
@@ -176,7 +176,7 @@ fn refer_to(name: &str) -> Value {
     json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]})
 }
 
-/// A type's name as documents have it.
+/// Returns a type's name in documents.
 fn full_name(name: &str) -> String {
     match name.strip_prefix("meta.v1.") {
         Some(rest) => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{rest}"),

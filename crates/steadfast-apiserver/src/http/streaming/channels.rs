@@ -1,4 +1,4 @@
-//! Byte streams with numbers, on one WebSocket.
+//! Numbered byte streams on one WebSocket.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 use crate::http::exchange::Gate;
 use crate::records::RequestEntry;
 
-/// The largest message that is taken.
+/// Maximum size of a received message in bytes.
 const MESSAGE_BYTES: usize = 1 << 20;
 
-/// Byte streams with numbers, on one WebSocket.
+/// Numbered byte streams on one WebSocket.
 pub(super) struct Channels {
     socket: WebSocketStream<TokioIo<Upgraded>>,
     gate: Gate,
@@ -25,14 +25,14 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// Those of a connection that speaks WebSocket from now on.
+    /// Creates the channels of a connection that has switched to WebSocket.
     pub(super) async fn on(upgraded: Upgraded, gate: Gate, entry: Arc<RequestEntry>) -> Self {
         let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES));
         let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
         Self { socket, gate, entry }
     }
 
-    /// The next bytes and their channel; `None` once the client has closed or is gone.
+    /// Returns the next bytes and their channel; `None` if the client has closed or disconnected.
     pub(super) async fn receive(&mut self) -> Option<(u8, Bytes)> {
         loop {
             let message = self.socket.next().await?.ok()?;
@@ -48,7 +48,7 @@ impl Channels {
         }
     }
 
-    /// Sends `bytes`; says whether somebody is there to take them.
+    /// Sends `bytes`. Returns whether the client is still connected.
     pub(super) async fn send(&mut self, channel: u8, bytes: &[u8]) -> bool {
         self.gate.open().await;
         let mut message = Vec::with_capacity(bytes.len() + 1);
@@ -58,9 +58,9 @@ impl Channels {
         self.socket.send(Message::binary(message)).await.is_ok()
     }
 
-    /// Says goodbye, and waits until the client has too.
+    /// Sends a close frame, and waits for the client's close frame.
     pub(super) async fn close(mut self) {
-        // It fails where the client was first, whose goodbye is answered by reading on.
+        // Sending fails if the client closed first. Reading on then completes the close.
         let goodbye = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
         drop(self.socket.close(Some(goodbye)).await);
         while let Some(Ok(_)) = self.socket.next().await {}

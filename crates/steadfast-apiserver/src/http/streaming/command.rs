@@ -1,4 +1,4 @@
-//! A command that prints its arguments, and then what it is given.
+//! Command that prints its arguments and echoes its input.
 
 use serde_json::json;
 
@@ -9,24 +9,24 @@ use crate::status::Status;
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STATUS: u8 = 3;
-/// From version 5 on: what follows is the number of a channel that has ended.
-const CLOSE: u8 = 255;
+/// Message of protocol version 5: the channel of the following number has ended.
+const CLOSE_CHANNEL: u8 = 255;
 
-/// What is run, and which of its streams are wanted.
+/// Command to run, and its requested streams.
 pub(super) struct Command {
-    /// None where a running one is joined.
+    /// Arguments of the command; none if the request attaches to a running one.
     arguments: Vec<String>,
     stdin: bool,
     stdout: bool,
 }
 
 impl Command {
-    /// As a query says; one that is to be run anew (`exec`) needs a name.
-    pub(super) fn of(query: &Query, anew: bool) -> Result<Self, Status> {
+    /// Parses the command of a query. A new command (`exec`) requires a name.
+    pub(super) fn of(query: &Query, is_new: bool) -> Result<Self, Status> {
         let flag = |name| query.flag(name) == Some(true);
         let arguments: Vec<String> =
-            if anew { query.texts("command").map(ToOwned::to_owned).collect() } else { Vec::new() };
-        if anew && arguments.is_empty() {
+            if is_new { query.texts("command").map(ToOwned::to_owned).collect() } else { Vec::new() };
+        if is_new && arguments.is_empty() {
             return Err(Status::bad_request("you must specify at least one command for the container"));
         }
         if !["stdin", "stdout", "stderr"].into_iter().any(flag) {
@@ -35,17 +35,17 @@ impl Command {
         Ok(Self { arguments, stdin: flag("stdin"), stdout: flag("stdout") })
     }
 
-    /// Runs until its input ends, or for the time of its arguments where it has none.
+    /// Runs until the input ends; without input, until the arguments are printed.
     pub(super) async fn run(self, mut channels: Channels) {
-        let begins = !self.arguments.is_empty();
-        if begins && self.stdout {
+        let is_new_command = !self.arguments.is_empty();
+        if is_new_command && self.stdout {
             let line = format!("{}\n", self.arguments.join(" "));
             if !channels.send(STDOUT, line.as_bytes()).await {
                 return;
             }
         }
-        // What was joined goes on for as long as it is looked at.
-        let mut listens = self.stdin || !begins;
+        // An attached command runs until the client disconnects.
+        let mut listens = self.stdin || !is_new_command;
         while listens {
             match channels.receive().await {
                 Some((STDIN, bytes)) if self.stdin && self.stdout => {
@@ -53,8 +53,8 @@ impl Command {
                         return;
                     }
                 }
-                Some((CLOSE, channel)) if channel.as_ref() == [STDIN] => listens = false,
-                // The size of a terminal among them, which an echo does not care for.
+                Some((CLOSE_CHANNEL, channel)) if channel.as_ref() == [STDIN] => listens = false,
+                // The echo ignores other channels, such as the size of the terminal.
                 Some(_) => {}
                 None => return channels.close().await,
             }

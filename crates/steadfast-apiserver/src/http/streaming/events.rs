@@ -23,25 +23,25 @@ use crate::status::Status;
 /// Length of a protobuf event, in front of the event; a frame needs none.
 const LENGTH_BYTES: usize = 4;
 
-/// WebSocket that a watch is to be sent over.
+/// WebSocket for the events of a watch.
 pub(crate) struct EventSocket {
     handshake: Handshake,
     protocol: Option<HeaderValue>,
 }
 
 impl EventSocket {
-    /// WebSocket of a request; none if the request is a plain one.
+    /// Returns the WebSocket of a request; `None` for a plain request.
     pub(crate) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
         let Some(handshake) = Handshake::of(request)? else { return Ok(None) };
         let headers = request.headers();
         if text(headers, "sec-websocket-version") != "13" {
             return Err(Status::bad_request("missing or bad WebSocket Version"));
         }
-        // A real server knows a page in a browser by its origin, and refuses a client that has none.
+        // A real server identifies a page in a browser by its origin, and rejects a client without an origin.
         if text(headers, "origin").is_empty() {
             return Err(Status::new(403, "Forbidden", "null origin: send an Origin header with a WebSocket request"));
         }
-        // Events have no subprotocol of their own: one that is offered is agreed to.
+        // Events have no subprotocol of their own, so the server accepts any offered one.
         let protocol = match offered(headers).as_slice() {
             [] => None,
             [protocol] => HeaderValue::from_str(protocol).ok(),
@@ -76,7 +76,7 @@ async fn send_all(mut chunks: Chunks, upgraded: Upgraded, gate: Gate, entry: &Re
     loop {
         let mut chunk = tokio::select! {
             received = source.next() => match received {
-                // The client has nothing to say but pings, which the socket responds to.
+                // The client sends only pings, to which the socket responds.
                 Some(Ok(message)) if !message.is_close() => continue,
                 _ => break,
             },
@@ -98,7 +98,7 @@ async fn send_all(mut chunks: Chunks, upgraded: Upgraded, gate: Gate, entry: &Re
     drop(sink.close().await);
 }
 
-/// Takes the first event off a chunk. Chunks hold whole events.
+/// Removes the first event from a chunk. Chunks contain complete events.
 fn next_frame(chunk: &mut Bytes, encoding: Encoding) -> Option<Message> {
     match encoding {
         Encoding::Json => {

@@ -1,4 +1,4 @@
-//! Agreement to go on as WebSocket.
+//! Handshake for the switch to WebSocket.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::status::Status;
 /// Subprotocol that carries a bearer token: pages in a browser cannot set a header.
 const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Where a connection of HTTP/1.1 finds what it goes on with after its last answer.
+/// Session of an HTTP/1.1 connection after its last response.
 #[derive(Clone, Default)]
 pub(crate) struct Sessions(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
@@ -27,7 +27,7 @@ impl Sessions {
     }
 }
 
-/// Request that asks to go on as WebSocket, on a connection that can.
+/// Request for a switch to WebSocket, on a connection that supports it.
 pub(super) struct Handshake {
     pub(super) sessions: Sessions,
     pub(super) accept: HeaderValue,
@@ -35,12 +35,12 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Handshake of a request; none if the request does not ask for WebSocket, or comes over HTTP/2.
+    /// Returns the handshake of a request; `None` if the request does not request WebSocket, or uses HTTP/2.
     pub(super) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
         let sessions = request.extensions_mut().remove::<Sessions>();
         let (Some(sessions), Some(key)) = (sessions, key(request.headers())) else { return Ok(None) };
         let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
-            .map_err(|_| Status::bad_request("the key of the WebSocket cannot be answered"))?;
+            .map_err(|_| Status::bad_request("the key of the WebSocket is invalid"))?;
         Ok(Some(Self { sessions, accept, upgrade: hyper::upgrade::on(request) }))
     }
 }
@@ -50,12 +50,12 @@ fn key(headers: &HeaderMap) -> Option<&HeaderValue> {
     upgrade.eq_ignore_ascii_case("websocket").then(|| headers.get(header::SEC_WEBSOCKET_KEY)).flatten()
 }
 
-/// Subprotocols that a client offers, in order; without one that carries a token.
+/// Returns the client's subprotocols in order, without a subprotocol that carries a token.
 pub(super) fn offered(headers: &HeaderMap) -> Vec<&str> {
     protocols(headers).filter(|protocol| !protocol.starts_with(BEARER_PREFIX)).collect()
 }
 
-/// Token that a client sends as a subprotocol, still encoded.
+/// Returns the token that a client sends as a subprotocol, still encoded.
 pub(crate) fn offered_token(headers: &HeaderMap) -> Option<&str> {
     protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER_PREFIX))
 }

@@ -1,12 +1,12 @@
-//! What goes on as WebSocket: watches; `exec`, `attach` and `portforward` of pods, of which there is only an echo.
+//! Requests that switch to WebSocket: watches, and `exec`, `attach` and `portforward` of pods, which only echo.
 //!
-//! | room | what it is |
+//! | module | content |
 //! |---|---|
-//! | `channels` | byte streams with numbers, on one WebSocket |
-//! | `command` | a command that prints its arguments, and then what it is given |
-//! | `ports` | ports at which everything comes back |
+//! | `channels` | numbered byte streams on one WebSocket |
+//! | `command` | command that prints its arguments and echoes its input |
+//! | `ports` | forwarded ports, which echo their input |
 //! | `events` | watches, one frame for each event |
-//! | `handshake` | agreement to go on as WebSocket |
+//! | `handshake` | handshake for the switch to WebSocket |
 
 mod channels;
 mod command;
@@ -33,14 +33,14 @@ pub(crate) use handshake::Sessions;
 pub(super) use handshake::offered_token;
 use handshake::{Handshake, offered};
 
-/// What a request wants to go on as.
+/// Requested session.
 enum Session {
     Command(command::Command),
     Ports(ports::Ports),
 }
 
 impl Session {
-    /// The subprotocols it may have, as they stand in the request.
+    /// Returns the supported subprotocols, in their textual form.
     fn protocols(&self) -> &'static [&'static str] {
         match self {
             Self::Command(_) => &["v5.channel.k8s.io", "v4.channel.k8s.io"],
@@ -49,7 +49,7 @@ impl Session {
     }
 }
 
-/// Agrees to go on as WebSocket, or says why not.
+/// Switches to WebSocket, or returns the reason against it.
 pub(super) fn answer(
     exchange: &Exchange,
     target: &Target,
@@ -92,9 +92,9 @@ fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Statu
         containers.iter().filter_map(|container| container["name"].as_str()).collect::<Vec<_>>()
     };
     if !container.is_empty() {
-        let there = lists.into_iter().any(|list| names(list).contains(&container));
+        let exists = lists.into_iter().any(|list| names(list).contains(&container));
         let missing = || Status::bad_request(format_args!("container {container} is not valid for pod {name}"));
-        return if there { Ok(()) } else { Err(missing()) };
+        return if exists { Ok(()) } else { Err(missing()) };
     }
     match names("containers").as_slice() {
         [_] => Ok(()),
@@ -106,7 +106,7 @@ fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Statu
     }
 }
 
-/// The first of the offered subprotocols that is `supported`.
+/// Returns the first offered subprotocol that is `supported`.
 fn agreed(headers: &HeaderMap, supported: &'static [&'static str]) -> Result<&'static str, Status> {
     let offered = offered(headers);
     let known = |offer: &&str| supported.iter().find(|protocol| *protocol == offer).copied();

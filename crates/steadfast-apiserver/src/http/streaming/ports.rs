@@ -1,17 +1,17 @@
-//! Ports at which everything comes back.
+//! Forwarded ports, which echo their input.
 
 use super::channels::Channels;
 use crate::http::options::Query;
 use crate::status::Status;
 
-/// How many ports may be forwarded at once: each has two of the 255 channels.
-const MOST: usize = 127;
+/// Maximum number of forwarded ports: each uses two of the 255 channels.
+const MAX_PORTS: usize = 127;
 
-/// The ports that are forwarded; the n-th has channel 2n for data and 2n + 1 for errors.
+/// Forwarded ports. Port n uses channel 2n for data and 2n + 1 for errors.
 pub(super) struct Ports(Vec<u16>);
 
 impl Ports {
-    /// As a query says.
+    /// Parses the ports of a query.
     pub(super) fn of(query: &Query) -> Result<Self, Status> {
         let texts = query.texts("ports").flat_map(|text| text.split(','));
         let port = |text: &str| match text.parse() {
@@ -21,8 +21,8 @@ impl Ports {
         let ports = texts.map(port).collect::<Result<Vec<u16>, Status>>()?;
         match ports.len() {
             0 => Err(Status::bad_request("query parameter \"ports\" is required")),
-            1..=MOST => Ok(Self(ports)),
-            _ => Err(Status::bad_request(format_args!("more than {MOST} ports"))),
+            1..=MAX_PORTS => Ok(Self(ports)),
+            _ => Err(Status::bad_request(format_args!("more than {MAX_PORTS} ports"))),
         }
     }
 

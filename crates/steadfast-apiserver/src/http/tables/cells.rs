@@ -1,4 +1,4 @@
-//! Cells that take more than a look at one place.
+//! Cells with values from several fields.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(super) fn data_count(row: &Row) -> Value {
     (row.count("/data") + row.count("/binaryData")).into()
 }
 
-/// The template of an object's pods.
+/// Returns the pod template of an object.
 fn template<'a>(row: &Row<'a>) -> Option<&'a Value> {
     row.object.pointer("/spec/jobTemplate/spec/template").or_else(|| row.object.pointer("/spec/template"))
 }
@@ -32,7 +32,7 @@ pub(super) fn images(row: &Row) -> Value {
     of_containers(row, "image")
 }
 
-/// A label selector, or the plain labels of the elder kinds.
+/// Formats a label selector, or the plain labels of older kinds.
 fn selection(selector: Option<&Value>) -> String {
     or_none(selector.map(selector::text).unwrap_or_default())
 }
@@ -122,7 +122,7 @@ pub(super) fn scaled(row: &Row) -> Value {
     format!("{}/{}", row.text("/spec/scaleTargetRef/kind"), row.text("/spec/scaleTargetRef/name")).into()
 }
 
-/// What is measured of each metric and what is wanted of it.
+/// Formats the current and the target value of each metric.
 pub(super) fn targets(row: &Row) -> Value {
     let wanted = row.items("/spec/metrics");
     let shown = wanted.iter().enumerate().map(|(place, metric)| {
@@ -203,7 +203,7 @@ pub(super) fn first_seen(row: &Row) -> Value {
     row.since(times.iter().map(|path| row.text(path)).find(|time| !time.is_empty()).unwrap_or_default()).into()
 }
 
-/// The object an event is about: the two groups name it differently.
+/// Returns the object of an event. The two API groups use different names for the field.
 fn regarding<'a>(row: &Row<'a>, key: &str) -> &'a str {
     let object = row.object.get("involvedObject").or_else(|| row.object.get("regarding"));
     object.map(|object| text_of(object, key)).unwrap_or_default()

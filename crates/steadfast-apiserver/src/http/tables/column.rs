@@ -1,4 +1,4 @@
-//! A column, and where the content of its cells comes from.
+//! Columns of tables and the sources of their cells.
 
 use serde_json::Value;
 
@@ -9,35 +9,35 @@ use crate::clock::Clock;
 #[derive(Clone, Copy)]
 pub(in crate::http) struct Column {
     pub(in crate::http) name: &'static str,
-    /// The type of its cells: `string`, `integer`, `boolean` or `date`.
+    /// Type of the cells: `string`, `integer`, `boolean` or `date`.
     pub(in crate::http) kind: &'static str,
-    /// Shown with `-o wide` alone.
+    /// True if the column is only part of `-o wide`.
     pub(in crate::http) wide: bool,
     pub(super) cell: Cell,
 }
 
-/// Where the content of a cell comes from.
+/// Source of a cell's content.
 #[derive(Clone, Copy)]
 pub(super) enum Cell {
     Name,
-    /// How long ago the object was created.
+    /// Age of the object.
     Age,
-    /// When the object was created.
+    /// Creation time of the object.
     Created,
-    /// The text at a JSON pointer, or what represents its absence.
+    /// String at a JSON pointer, and the text for an absent value.
     Text(&'static str, &'static str),
-    /// The number at a JSON pointer, or 0.
+    /// Number at a JSON pointer; 0 if absent.
     Number(&'static str),
-    /// The flag at a JSON pointer, or false.
+    /// Flag at a JSON pointer; false if absent.
     Flag(&'static str),
-    /// How many items are at a JSON pointer.
+    /// Number of items at a JSON pointer.
     Count(&'static str),
-    /// Anything that takes more than a look at one place.
+    /// Computed value.
     Made(fn(&Row) -> Value),
 }
 
 impl Column {
-    /// The column's cell for an object.
+    /// Returns the column's cell for an object.
     pub(in crate::http) fn cell(&self, object: &Value, clock: &Clock) -> Value {
         let row = Row { object, clock };
         match self.cell {
@@ -52,7 +52,7 @@ impl Column {
         }
     }
 
-    /// What the column is about, for those that every kind has.
+    /// Returns the description of a column that every kind has.
     pub(in crate::http) fn description(&self) -> &'static str {
         match self.cell {
             Cell::Name => "The name, unique within a namespace.",
@@ -62,7 +62,7 @@ impl Column {
         }
     }
 
-    /// `name` marks the column that identifies an object.
+    /// Returns the format. `name` marks the column that identifies an object.
     pub(in crate::http) fn format(&self) -> &'static str {
         if matches!(self.cell, Cell::Name) { "name" } else { "" }
     }

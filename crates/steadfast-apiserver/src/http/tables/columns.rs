@@ -1,4 +1,4 @@
-//! Which columns each kind has.
+//! Columns of each kind.
 
 use super::column::Cell::{Age, Count, Created, Flag, Made, Name, Number, Text};
 use super::column::{Cell, Column};
@@ -25,10 +25,10 @@ const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
 
-/// What custom resources have that ask for nothing else.
+/// Columns of custom resources that declare none.
 pub(super) const CUSTOM: &[Column] = &[NAME, typed("Age", "date", Age)];
 
-/// What kinds have that are known for nothing else.
+/// Columns of kinds without columns of their own.
 const PLAIN: &[Column] = &[NAME, typed("Created At", "date", Created)];
 
 const SCALE: &[Column] = &[
@@ -38,7 +38,7 @@ const SCALE: &[Column] = &[
     AGE,
 ];
 
-/// The columns of a built-in kind.
+/// Returns the columns of a built-in kind.
 pub(super) fn of(group: &str, kind: &str) -> &'static [Column] {
     match group {
         "" => core(kind),

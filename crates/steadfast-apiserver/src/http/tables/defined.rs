@@ -1,4 +1,4 @@
-//! The columns that a definition gives the table of its objects.
+//! Table columns that a definition declares.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::jsonpath::Found;
 use crate::resources::PrinterColumn;
 use crate::storage::metadata;
 
-/// The definitions of the columns: the name comes first.
+/// Returns the definitions of the columns, starting with the name.
 pub(in crate::http) fn definitions(columns: &[PrinterColumn]) -> Vec<Value> {
     let name = json!({
         "name": "Name", "type": "string", "format": "name", "description": "The name, unique within a namespace.",
@@ -27,19 +27,19 @@ pub(in crate::http) fn definitions(columns: &[PrinterColumn]) -> Vec<Value> {
     [name].into_iter().chain(own).collect()
 }
 
-/// The cells of an object.
+/// Returns the cells of an object.
 pub(in crate::http) fn cells(columns: &[PrinterColumn], object: &Value, clock: &Clock) -> Vec<Value> {
     let name = metadata::text(object, "name").into();
     [name].into_iter().chain(columns.iter().map(|column| cell(column, object, clock))).collect()
 }
 
-/// First match of the column's path in the column's type; a time is shown as its age.
+/// Returns the first match of the column's path in the column's type. A time is formatted as its age.
 fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
     let Some(first) = column.parsed.first(object) else { return Value::Null };
     if column.kind == "string" {
         return first.text().into();
     }
-    // A number in the path itself is not a number of the object, and a real server shows only the latter.
+    // A literal number in the path is not a number of the object. A real server shows only the latter.
     match (column.kind.as_str(), first) {
         ("integer", Found::Json(Value::Number(number))) if number.is_f64() => {
             json!(number.as_f64().unwrap_or_default() as i64)

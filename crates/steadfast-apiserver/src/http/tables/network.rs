@@ -1,11 +1,11 @@
-//! Cells of services, their endpoints and what leads to them.
+//! Cells of services, endpoints and routes.
 
 use serde_json::Value;
 
 use super::row::{Row, or_none, text_of};
 
-/// The most endpoints or ports that are written out.
-const WRITTEN_OUT: usize = 3;
+/// Maximum number of endpoints or ports in a cell.
+const MAX_LISTED: usize = 3;
 
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(",")
@@ -55,10 +55,10 @@ pub(in crate::http::tables) fn service_ports(row: &Row) -> Value {
     or_none(ports.collect::<Vec<_>>().join(",")).into()
 }
 
-/// The first few of some texts, and how many there are besides.
+/// Formats the first texts and the number of further ones.
 fn first_few(texts: &[String]) -> String {
-    let written = or_none(texts[..texts.len().min(WRITTEN_OUT)].join(","));
-    match texts.len().saturating_sub(WRITTEN_OUT) {
+    let written = or_none(texts[..texts.len().min(MAX_LISTED)].join(","));
+    match texts.len().saturating_sub(MAX_LISTED) {
         0 => written,
         more => format!("{written} + {more} more..."),
     }

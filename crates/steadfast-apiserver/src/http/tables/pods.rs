@@ -1,16 +1,16 @@
-//! What is shown of a pod.
+//! Cells of pods.
 
 use serde_json::Value;
 
 use super::row::{Row, or_none, text_of};
 
-/// What the statuses of a pod's containers come to.
+/// Summary of the statuses of a pod's containers.
 #[derive(Default)]
 struct Summary {
     reason: String,
     ready: usize,
     restarts: i64,
-    /// When a container last ended and was started again.
+    /// Time at which a container last ended before a restart.
     last_end: String,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn readiness_gates(row: &Row) -> Value {
     format!("{met}/{}", gates.len()).into()
 }
 
-/// The names of the initial containers that go on beside the others.
+/// Returns the names of the initial containers that keep running.
 fn sidecars<'a>(row: &Row<'a>) -> Vec<&'a str> {
     let goes_on = |container: &&Value| text_of(container, "restartPolicy") == "Always";
     row.items("/spec/initContainers").iter().filter(goes_on).map(|container| text_of(container, "name")).collect()
@@ -62,7 +62,7 @@ fn summary(row: &Row) -> Summary {
     }
     let initializing = initial(row, &mut summary);
     if !initializing || row.condition("Initialized") == "True" {
-        // What only initialised is of no interest any more.
+        // Restarts of completed init containers no longer count.
         (summary.restarts, summary.last_end) = (0, String::new());
         let names = sidecars(row);
         for status in row.items("/status/initContainerStatuses") {
@@ -82,7 +82,7 @@ fn summary(row: &Row) -> Summary {
     summary
 }
 
-/// Takes in the containers that run first; whether the pod is still at them.
+/// Adds the init containers to the summary. Returns whether the pod is still initialising.
 fn initial(row: &Row, summary: &mut Summary) -> bool {
     let (count, sidecars) = (row.count("/spec/initContainers"), sidecars(row));
     for (place, status) in row.items("/status/initContainerStatuses").iter().enumerate() {
@@ -106,7 +106,7 @@ fn initial(row: &Row, summary: &mut Summary) -> bool {
     false
 }
 
-/// Takes in the containers that the pod is there for; what the first of them says goes before what the others say.
+/// Adds the main containers to the summary. The reason of the first container takes precedence.
 fn main(row: &Row, summary: &mut Summary) {
     let mut running = false;
     for status in row.items("/status/containerStatuses").iter().rev() {
@@ -131,7 +131,7 @@ impl Summary {
     fn count_restarts(&mut self, status: &Value) {
         self.restarts += status.get("restartCount").and_then(Value::as_i64).unwrap_or(0);
         let end = status.pointer("/lastState/terminated").map(|ended| text_of(ended, "finishedAt")).unwrap_or_default();
-        // Timestamps of one form: their order is that of their texts.
+        // The timestamps have one format, so their order equals the order of the texts.
         if end > self.last_end.as_str() {
             end.clone_into(&mut self.last_end);
         }
@@ -142,7 +142,7 @@ fn is_ready(status: &Value) -> bool {
     status.get("ready").and_then(Value::as_bool) == Some(true)
 }
 
-/// Why a container ended.
+/// Returns the reason for a container's end.
 fn end(ended: &Value) -> String {
     let number = |key| ended.get(key).and_then(Value::as_i64).unwrap_or(0);
     match (text_of(ended, "reason"), number("signal")) {

@@ -1,11 +1,11 @@
-//! An object, as the cells of its row look at it.
+//! Rows of tables: access to an object's fields for its cells.
 
 use serde_json::Value;
 
 use crate::clock::Clock;
 use crate::storage::metadata;
 
-/// An object, and the time at which it is shown.
+/// An object and the current time.
 pub(super) struct Row<'a> {
     pub(super) object: &'a Value,
     pub(super) clock: &'a Clock,
@@ -52,12 +52,12 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Whether there is a time at which it is to be gone.
+    /// Returns whether the object has a deletion timestamp.
     pub(super) fn is_ending(&self) -> bool {
         !self.meta("deletionTimestamp").is_empty()
     }
 
-    /// The status of a condition, empty where there is none.
+    /// Returns the status of a condition; empty if absent.
     pub(super) fn condition(&self, kind: &str) -> &'a str {
         let condition = self.items("/status/conditions").iter().find(|condition| text_of(condition, "type") == kind);
         condition.map(|condition| text_of(condition, "status")).unwrap_or_default()
@@ -68,12 +68,12 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A text field of an item, empty where there is none.
+/// Returns a text field of an item; empty if absent.
 pub(super) fn text_of<'a>(item: &'a Value, key: &str) -> &'a str {
     item.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A text, or what represents its absence.
+/// Returns a text, or `<none>` for an empty one.
 pub(super) fn or_none(text: String) -> String {
     if text.is_empty() { "<none>".to_owned() } else { text }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::columns;
 use crate::clock::Clock;
 
-/// The cells of a kind's table, without those that only `-o wide` shows.
+/// Returns the cells of a kind's table without the columns of `-o wide`.
 fn cells(group: &str, kind: &str, object: &Value) -> Vec<String> {
     let clock = Clock::starting_at("2026-01-01T01:00:00Z".parse::<Timestamp>().unwrap());
     let shown = columns::of(group, kind).iter().filter(|column| !column.wide);
@@ -20,7 +20,7 @@ fn pod(spec: &Value, status: &Value) -> String {
 }
 
 #[test]
-fn a_pod_is_in_the_state_that_its_containers_are_in() {
+fn pod_status_follows_its_containers() {
     let one = json!({"containers": [{"name": "a"}]});
     let of = |state: Value| json!({"phase": "Running", "containerStatuses": [state]});
     assert_eq!(pod(&one, &json!({"phase": "Pending"})), "p 0/1 Pending 0 42s");
@@ -46,26 +46,26 @@ fn a_pod_is_in_the_state_that_its_containers_are_in() {
 }
 
 #[test]
-fn a_pod_that_initialises_says_how_far_it_is() {
+fn initialising_pod_shows_its_progress() {
     let spec = json!({
         "initContainers": [{"name": "first"}, {"name": "beside", "restartPolicy": "Always"}, {"name": "last"}],
         "containers": [{"name": "a"}],
     });
     let status = |statuses: Value| json!({"phase": "Pending", "initContainerStatuses": statuses});
     let done = json!({"name": "first", "restartCount": 2, "state": {"terminated": {"exitCode": 0}}});
-    let beside = json!({"name": "beside", "started": true, "ready": true, "state": {"running": {}}});
+    let sidecar = json!({"name": "beside", "started": true, "ready": true, "state": {"running": {}}});
     let last = json!({"name": "last", "state": {"running": {}}});
-    assert_eq!(pod(&spec, &status(json!([done, beside, last]))), "p 1/2 Init:2/3 2 42s");
+    assert_eq!(pod(&spec, &status(json!([done, sidecar, last]))), "p 1/2 Init:2/3 2 42s");
     let failed = json!({"name": "first", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}});
     assert_eq!(pod(&spec, &status(json!([failed]))), "p 0/2 Init:Error 0 42s");
-    let mut over = status(json!([done, beside, {"name": "last", "state": {"terminated": {"exitCode": 0}}}]));
-    over["containerStatuses"] = json!([{"ready": true, "state": {"running": {}}}]);
-    over["phase"] = "Running".into();
-    assert_eq!(pod(&spec, &over), "p 2/2 Running 0 42s");
+    let mut initialised = status(json!([done, sidecar, {"name": "last", "state": {"terminated": {"exitCode": 0}}}]));
+    initialised["containerStatuses"] = json!([{"ready": true, "state": {"running": {}}}]);
+    initialised["phase"] = "Running".into();
+    assert_eq!(pod(&spec, &initialised), "p 2/2 Running 0 42s");
 }
 
 #[test]
-fn a_pod_that_is_deleted_is_terminating() {
+fn deleted_pod_is_terminating() {
     let pod = |status: Value| {
         let metadata = json!({"name": "p", "deletionTimestamp": "2026-01-01T01:00:30Z"});
         cells("", "Pod", &json!({"metadata": metadata, "spec": {}, "status": status})).join(" ")
@@ -75,7 +75,7 @@ fn a_pod_that_is_deleted_is_terminating() {
 }
 
 #[test]
-fn other_kinds_show_what_people_look_for() {
+fn other_kinds_show_their_columns() {
     let metadata = json!({"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"});
     let shown = |group: &str, kind: &str, mut object: Value| {
         object["metadata"] = metadata.clone();
@@ -112,7 +112,7 @@ fn other_kinds_show_what_people_look_for() {
 }
 
 #[test]
-fn a_selector_is_shown_in_the_order_of_its_keys_and_values() {
+fn selector_is_sorted_by_key_and_value() {
     let selector = json!({
         "matchLabels": {"b": "1"},
         "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["z", "y"]}, {"key": "c", "operator": "Exists"}],

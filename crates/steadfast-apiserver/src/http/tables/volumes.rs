@@ -8,7 +8,7 @@ pub(in crate::http::tables) fn volume_phase(row: &Row) -> Value {
     if row.is_ending() { "Terminating" } else { row.text("/status/phase") }.into()
 }
 
-/// What a claim has got; nothing as long as it has no volume.
+/// Returns a field of a bound claim; `None` while the claim has no volume.
 fn bound<'a>(row: &Row<'a>, path: &str) -> Option<&'a Value> {
     let is_bound = !row.text("/spec/volumeName").is_empty();
     is_bound.then(|| row.object.pointer(path)).flatten()

@@ -1,4 +1,4 @@
-//! The options of a deletion.
+//! Options of a deletion.
 
 use serde_json::{Value, json};
 
@@ -12,16 +12,16 @@ const KIND: &str = "DeleteOptions";
 const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
                          remove them or set propagationPolicy=Orphan to suppress this warning";
 
-/// How something is to be deleted.
+/// Options of a deletion.
 pub(super) struct Options {
     pub(super) deletion: Deletion,
     pub(super) dry_run: bool,
-    /// `orphanDependents` says no.
+    /// True if the request sets `orphanDependents` to false.
     pub(super) takes_dependents: bool,
 }
 
 impl Options {
-    /// Warns of a deletion that leaves more behind than whoever asks for it may know.
+    /// Warns of a deletion that keeps dependents, which the client may not expect.
     pub(super) fn warn(&self, target: &WriteTarget) {
         let resource = &target.resource.name;
         let is_job = resource.group() == "batch" && resource.resource() == "jobs";
@@ -31,7 +31,7 @@ impl Options {
     }
 }
 
-/// Reads the options: those of the body, or where there is none those of the query.
+/// Parses the options from the body, or from the query if the body is empty.
 pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
     let options = if write.body.is_empty() { of_query(write)? } else { of_body(write)? };
     let text = |key: &str| options.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -70,7 +70,7 @@ pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
 
 fn of_body(write: &Write<'_>) -> Result<Value, Status> {
     let options = payload::object(write.content_type, &write.body, KIND).map_err(|mut status| {
-        // Here nobody says what it should have been.
+        // This error does not mention the expected type.
         status.message =
             status.message.replace("the object provided is unrecognized (must be of type DeleteOptions): ", "");
         status
@@ -98,7 +98,7 @@ fn of_query(write: &Write<'_>) -> Result<Value, Status> {
     }
     options.insert("propagationPolicy".to_owned(), write.query.text("propagationPolicy").into());
     let (uid, version) = (write.query.text("uid"), write.query.text("resourceVersion"));
-    // The version of a collection's list is that of each of its objects, too.
+    // The version of a collection's list applies to each of its objects.
     options.insert("preconditions".to_owned(), json!({"uid": uid, "resourceVersion": version}));
     Ok(Value::Object(options))
 }

@@ -1,5 +1,5 @@
-//! Fields that are in a JSON object twice: of those the last one counts, and whoever wrote them is reported. What is made of
-//! the object does not show them.
+//! Duplicate fields in JSON objects. The last value takes precedence, and the client is warned. The decoded object does
+//! not show duplicates.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,20 +9,20 @@ use serde_json::Value;
 
 use crate::apply;
 
-/// How many are named.
-const MOST: usize = 100;
+/// Maximum number of reported duplicates.
+const MAX_REPORTED: usize = 100;
 
-/// The paths of fields that are there twice, in their order.
+/// Returns the paths of duplicate fields, in order.
 pub(super) fn duplicates(json: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(json);
-    // What cannot be read is refused by whoever reads it.
+    // The decoder of the object reports invalid JSON.
     let _ = Looker { path: String::new(), found: &mut found }.deserialize(&mut reader);
-    found.truncate(MOST);
+    found.truncate(MAX_REPORTED);
     found
 }
 
-/// What is wrong with a JSON patch in which every operation can be read: fields that are there twice or mean nothing.
+/// Returns the flaws of a JSON patch whose operations are all valid: duplicate or unknown fields.
 pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
     let operations: Vec<Value> = serde_json::from_slice(json).unwrap_or_default();
     let known = ["op", "path", "from", "value"];
@@ -31,16 +31,16 @@ pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
         let unknown = fields.filter(|field| !known.contains(&field.as_str()));
         unknown.map(move |field| format!("unknown field \"[{index}].{field}\""))
     });
-    duplicates(json).into_iter().chain(unknown).take(MOST).map(|flaw| format!("json patch {flaw}")).collect()
+    duplicates(json).into_iter().chain(unknown).take(MAX_REPORTED).map(|flaw| format!("json patch {flaw}")).collect()
 }
 
-/// What is wrong with the fields that are twice in what is applied, JSON or YAML, as one complaint.
+/// Returns the duplicate fields of an applied document, JSON or YAML, as one message.
 pub(super) fn of_applied(body: &[u8]) -> Vec<String> {
-    let told = match serde_json::from_slice::<IgnoredAny>(body) {
-        Ok(_) => Some(duplicates(body).join(", ")).filter(|told| !told.is_empty()),
+    let message = match serde_json::from_slice::<IgnoredAny>(body) {
+        Ok(_) => Some(duplicates(body).join(", ")).filter(|message| !message.is_empty()),
         Err(_) => apply::flaw(body),
     };
-    told.map(|told| format!("error converting YAML to JSON: {told}")).into_iter().collect()
+    message.map(|message| format!("error converting YAML to JSON: {message}")).into_iter().collect()
 }
 
 struct Looker<'a> {
@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for Looker<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut index = 0;
-        while self.found.len() < MOST {
+        while self.found.len() < MAX_REPORTED {
             let inner = Looker { path: format!("{}[{index}]", self.path), found: &mut *self.found };
             if items.next_element_seed(inner)?.is_none() {
                 return Ok(());
@@ -105,9 +105,9 @@ impl<'de> Visitor<'de> for Looker<'_> {
         while let Some(name) = fields.next_key::<String>()? {
             let path = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
             if !seen.insert(name) {
-                let told = format!("duplicate field \"{path}\"");
-                if !self.found.contains(&told) && self.found.len() < MOST {
-                    self.found.push(told);
+                let message = format!("duplicate field \"{path}\"");
+                if !self.found.contains(&message) && self.found.len() < MAX_REPORTED {
+                    self.found.push(message);
                 }
             }
             fields.next_value_seed(Looker { path, found: &mut *self.found })?;
@@ -121,21 +121,21 @@ mod tests {
     use super::{duplicates, of_operations};
 
     #[test]
-    fn what_is_there_twice_is_told_by_its_path() {
+    fn duplicate_fields_are_reported_by_path() {
         let json = br#"{"a": {"b": 1, "b": [{"c": 1, "c": 2}], "x": null}, "d": 1, "d": true}"#;
-        let told = ["duplicate field \"a.b\"", "duplicate field \"a.b[0].c\"", "duplicate field \"d\""];
-        assert_eq!(duplicates(json), told);
+        let expected = ["duplicate field \"a.b\"", "duplicate field \"a.b[0].c\"", "duplicate field \"d\""];
+        assert_eq!(duplicates(json), expected);
     }
 
     #[test]
-    fn an_operation_has_no_other_fields_than_its_own() {
+    fn operations_reject_foreign_fields() {
         let json = br#"[{"op": "remove", "path": "/a"}, {"op": "test", "path": "/b", "path": "/c", "note": 1}]"#;
-        let told = ["json patch duplicate field \"[1].path\"", "json patch unknown field \"[1].note\""];
-        assert_eq!(of_operations(json), told);
+        let expected = ["json patch duplicate field \"[1].path\"", "json patch unknown field \"[1].note\""];
+        assert_eq!(of_operations(json), expected);
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_told_of() {
+    fn invalid_documents_report_no_duplicates() {
         assert_eq!(duplicates(b"{\"a\":"), Vec::<String>::new());
     }
 }

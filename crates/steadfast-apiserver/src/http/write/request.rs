@@ -1,4 +1,4 @@
-//! What a request to write says: what it is aimed at, what it brings, and who sends it.
+//! A write request: its target, its object, and its client.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -10,26 +10,26 @@ use crate::http::target::Target;
 use crate::status::Status;
 use crate::storage::{Asked, FieldManager, Part, Strictness, Verdicts, Warnings, WriteTarget};
 
-/// The longest name that a manager of fields may have.
+/// Maximum length of a field manager's name in bytes.
 const MANAGER_BYTES: usize = 128;
 
-/// The content type of what is applied.
+/// Content type of an apply.
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// A write's target, content type and body.
+/// Target, content type and body of a write.
 pub(in crate::http) struct Write<'a> {
     pub(in crate::http) target: &'a Target,
     pub(in crate::http) name: &'a str,
     pub(in crate::http) part: Part,
     pub(in crate::http) query: &'a Query,
     pub(in crate::http) content_type: &'a str,
-    /// The client's name for itself.
+    /// User agent of the client.
     pub(in crate::http) user_agent: &'a str,
     pub(in crate::http) body: Bytes,
 }
 
 impl Write<'_> {
-    /// What it is aimed at; `options` is the kind of its options, where they are in the query.
+    /// Returns the target. `options` is the kind of the options, if they are in the query.
     pub(in crate::http) fn aim(&self, options: Option<&str>) -> Result<WriteTarget, Status> {
         let strictness = options.map_or(Ok(Strictness::Ignore), |options| self.query.strictness(options))?;
         Ok(WriteTarget {
@@ -49,7 +49,7 @@ impl Write<'_> {
         })
     }
 
-    /// What is wrong with the text of the body that is not seen in what is read from it.
+    /// Returns flaws of the body's text that the decoded object does not show.
     fn flaws(&self) -> Vec<String> {
         match self.content_type {
             "" | "application/json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
@@ -61,7 +61,7 @@ impl Write<'_> {
         }
     }
 
-    /// Who writes: as the request says, or else by the client's name for itself.
+    /// Returns the field manager of the request. Defaults to the name in the user agent.
     fn manager(&self, options: &str) -> Result<FieldManager, Status> {
         let name = self.query.text("fieldManager");
         let applies = self.applies();
@@ -84,18 +84,18 @@ impl Write<'_> {
         Ok(FieldManager { name, subresource: "", force })
     }
 
-    /// Whether it is an apply.
+    /// Returns whether the write is an apply.
     pub(super) fn applies(&self) -> bool {
         self.content_type == APPLY
     }
 
-    /// The object that it brings.
+    /// Returns the object in the body.
     pub(in crate::http) fn object(&self) -> Result<Value, Status> {
         payload::object(self.content_type, &self.body, &self.target.resource.kind)
     }
 }
 
-/// What comes before the first slash of a user agent.
+/// Returns the part of a user agent before the first slash.
 fn name_of_client(user_agent: &str) -> String {
     let letters = user_agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
     let mut name = String::new();

@@ -1,4 +1,4 @@
-//! What is wrong with the rules of a definition.
+//! Validation of a definition's rules.
 
 use serde_json::Value;
 use steadfast_cel::Program;
@@ -8,8 +8,8 @@ use crate::schema::Cause;
 const KEY: &str = "x-kubernetes-validations";
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Calls `visit` with the path of each rule within a schema, and the rule. Schemas are at most
-/// [`DEPTH`](crate::schema::DEPTH) deep when this is called.
+/// Calls `visit` with the path of each rule within a schema, and the rule. Schemas must be at most
+/// [`DEPTH`](crate::schema::DEPTH) deep.
 fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&str, &'s Value)) {
     for (index, rule) in schema.get(KEY).and_then(Value::as_array).into_iter().flatten().enumerate() {
         visit(&format!("{path}.{KEY}[{index}]"), rule);
@@ -24,7 +24,7 @@ fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&str, &'s Valu
     }
 }
 
-/// What is wrong with the rules within a schema.
+/// Adds the violations of the rules within a schema.
 pub(crate) fn complaints(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     each(schema, path, &mut |path, rule| {
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -60,7 +60,7 @@ pub(crate) fn complaints(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     });
 }
 
-/// Rules within a schema that are not evaluated: their paths, and the functions that are not supported.
+/// Returns the rules within a schema that are not evaluated: their paths and their unsupported functions.
 pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     each(schema, path, &mut |path, rule| {

@@ -1,6 +1,6 @@
-//! Rules over an object.
+//! Evaluation of rules over an object.
 //!
-//! Conditions, order and words are those of the real server; cost is that of `steadfast-cel`, which differs.
+//! Conditions, order and messages equal those of the real server. The cost is that of `steadfast-cel`, which differs.
 
 use serde_json::Value as Json;
 use steadfast_cel::{Budget, Context, Error, Fault, Value};
@@ -10,25 +10,25 @@ use super::typed;
 use crate::schema::correlate::Before;
 use crate::schema::{Additional, Cause, ListType, Schema, Type, go};
 
-/// Cost that the rules of one request may spend.
+/// Cost limit of the rules of one request.
 const REQUEST_COST: u64 = 10_000_000;
-/// Cost that one rule may spend.
+/// Cost limit of one rule.
 const RULE_COST: u64 = 1_000_000;
-/// Length of a message that an expression makes.
+/// Maximum length of a message that an expression computes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 /// Name of a value that has no path.
 const ROOT: &str = "<nil>";
 
-/// What the rules say of an object.
+/// Verdict of the rules about an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// Reasons to reject the object.
     pub(crate) causes: Vec<Cause>,
-    /// Complaints about values that did not change, of which the writer is warned only.
+    /// Violations of unchanged values, which are only reported as warnings.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Whether a complaint keeps the rules from being evaluated: the object may not be of its type.
+/// Returns whether a violation prevents the evaluation of rules, since the object may not have its type.
 pub(crate) fn is_blocking(cause: &Cause) -> bool {
     matches!(
         cause.reason,
@@ -40,7 +40,7 @@ pub(crate) fn is_blocking(cause: &Cause) -> bool {
     )
 }
 
-/// Says that the rules were not evaluated.
+/// Creates the cause that reports skipped rules.
 pub(crate) fn unchecked() -> Cause {
     let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
                complete validation";
@@ -48,18 +48,18 @@ pub(crate) fn unchecked() -> Cause {
 }
 
 impl Schema {
-    /// Evaluates the rules over an object and, in an update, its state before.
+    /// Evaluates the rules over an object and, for an update, its state before.
     pub(crate) fn judge(&self, object: &Json, before: Option<&Json>) -> Verdict {
         let mut judge = Judge { left: REQUEST_COST, verdict: Verdict::default() };
         let before_root = before.map(|value| Before { value, schema: self });
         let kept = Kept { current: before_root, parent: None };
-        // An exhausted budget is among the causes.
+        // The causes contain an exhausted budget.
         let _ = judge.value(&Place { path: "", is_root: true }, self, object, before, kept);
         judge.verdict
     }
 }
 
-/// Budget of a request is exhausted: no further rule is evaluated.
+/// The budget of the request is exhausted: no further rule is evaluated.
 struct Exhausted;
 
 #[derive(Clone, Copy)]
@@ -68,12 +68,12 @@ struct Place<'a> {
     is_root: bool,
 }
 
-/// Value before an update, by which a complaint is only a warning: what did not change is not rejected.
+/// Value before an update. A violation of an unchanged value is only a warning.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
     /// The value itself, if it has a counterpart.
     current: Option<Before<'a>>,
-    /// The nearest enclosing value that has one, and its new state.
+    /// The nearest enclosing value with a counterpart, and its new state.
     parent: Option<(Before<'a>, &'a Json)>,
 }
 
@@ -226,7 +226,7 @@ impl Judge {
         }
     }
 
-    /// Message of a rule that does not hold. A message expression without a usable result falls back to the message.
+    /// Returns the message of a violated rule. A message expression without a valid result falls back to the message.
     fn message(&mut self, rule: &Rule, context: &Context<'_>) -> String {
         let computed = rule.message_program.as_ref().map(|program| self.evaluate(program, context));
         if let Some(Evaluated::Value(Value::String(text))) = computed {
@@ -240,15 +240,15 @@ impl Judge {
 }
 
 enum Evaluated<'a> {
-    /// The expression is not evaluated; the writer of the definition has been warned.
+    /// The expression is not evaluated; the author of the definition received a warning.
     Skipped,
     Value(Value<'a>),
     Failed(Error),
-    /// The cost limit is exceeded: that of the request, or that of the rule.
+    /// The cost limit of the request (true) or of the rule is exceeded.
     Exhausted(bool),
 }
 
-/// Item before an update with the keys of a new one; only lists that are maps have counterparts.
+/// Returns the item before an update with the keys of a new one. Only lists that are maps have counterparts.
 fn counterpart<'a>(schema: &Schema, item: &Json, old: &'a [Json]) -> Option<&'a Json> {
     if schema.list_type != Some(ListType::Map) {
         return None;
@@ -256,7 +256,7 @@ fn counterpart<'a>(schema: &Schema, item: &Json, old: &'a [Json]) -> Option<&'a 
     old.iter().find(|old| schema.list_map_keys.iter().all(|key| old.get(key) == item.get(key)))
 }
 
-/// Refusal of a value for a rule that does not hold.
+/// Creates the cause for a violated rule.
 fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str) -> Cause {
     let field = match (path, rule.field.as_str()) {
         ("", "") => ROOT.to_owned(),
@@ -273,7 +273,7 @@ fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str)
     }
 }
 
-/// Words of the real server for a failed evaluation.
+/// Returns the message of the real server for a failed evaluation.
 fn words(fault: &Fault, rule: &Rule) -> String {
     let name = rule.name();
     let why = match fault {

@@ -2,10 +2,10 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `rule` | rules of a schema, read and compiled |
-//! | `complaints` | what is wrong with the rules of a definition, and functions that are not supported |
-//! | `typed` | values of an object as CEL sees them by their schema |
-//! | `evaluate` | rules over an object, within a budget |
+//! | `rule` | parsed and compiled rules of a schema |
+//! | `complaints` | violations of a definition's rules, and unsupported functions |
+//! | `typed` | conversion of an object to CEL values by its schema |
+//! | `evaluate` | evaluation of rules over an object, within a budget |
 
 mod complaints;
 mod evaluate;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use steadfast_cel::Program;
 
-/// Variable for the value before an update.
+/// Variable of the value before an update.
 const OLD: &str = "oldSelf";
 
 /// Rule of a schema.
@@ -16,17 +16,17 @@ pub(crate) struct Rule {
     /// Message as written; empty if there is none.
     message: String,
     pub(super) message_program: Option<Compiled>,
-    /// Reason of the cause; `FieldValueInvalid` by default.
+    /// Reason of the cause. Defaults to `FieldValueInvalid`.
     pub(super) reason: Reason,
-    /// Path of the field below the value that a refusal names; empty for the value itself.
+    /// Path of the reported field below the value; empty for the value itself.
     pub(super) field: String,
-    /// `oldSelf` is an optional value, and the rule applies to new values as well.
+    /// True if `oldSelf` is an optional value, so that the rule applies to new values as well.
     pub(super) optional_old: bool,
-    /// The rule compares with the value before an update.
+    /// True if the rule compares with the value before an update.
     pub(super) is_transition: bool,
 }
 
-/// Reason of a refusal.
+/// Reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     Invalid,
@@ -35,7 +35,7 @@ pub(super) enum Reason {
     Duplicate,
 }
 
-/// Expression, and its program unless the expression is invalid or calls a function that is not supported.
+/// Expression with its program. The program is absent if the expression is invalid or calls an unsupported function.
 #[derive(Clone)]
 pub(super) struct Compiled {
     pub(super) text: String,
@@ -62,8 +62,8 @@ impl PartialEq for Compiled {
 }
 
 impl Rule {
-    /// Rules of a schema as written. Definitions with an invalid rule are rejected; what is stored past the API may have
-    /// one, which is not evaluated.
+    /// Parses the rules of a schema. Definitions with an invalid rule are rejected. Definitions that bypass the API may
+    /// contain one, which is not evaluated.
     pub(crate) fn all_of(schema: &Value) -> Vec<Self> {
         let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
         rules.map(Self::of).collect()
@@ -75,7 +75,7 @@ impl Rule {
         let refers = |program: &Compiled| program.program.as_ref().is_some_and(|program| program.refers_to(OLD));
         let message_program = Some(text("messageExpression")).filter(|text| !text.is_empty()).map(Compiled::of);
         Self {
-            // As on a real server: a message that shows the old value needs one as well.
+            // As on a real server, a message that refers to the old value requires one as well.
             is_transition: refers(&program) || message_program.as_ref().is_some_and(refers),
             program,
             message: text("message").trim().to_owned(),
@@ -91,18 +91,18 @@ impl Rule {
         }
     }
 
-    /// Text by which errors name the rule.
+    /// Returns the name of the rule in errors.
     pub(super) fn name(&self) -> &str {
         if self.message.is_empty() { self.program.text.trim() } else { &self.message }
     }
 
-    /// Message without a message expression.
+    /// Returns the message of a rule without a message expression.
     pub(super) fn message(&self) -> String {
         if self.message.is_empty() { format!("failed rule: {}", self.name()) } else { self.message.clone() }
     }
 }
 
-/// `.spec.ports` and `.spec['ports']` as refusals write a path: `spec.ports`.
+/// Converts `.spec.ports` and `.spec['ports']` to the form of rejections: `spec.ports`.
 fn field(path: &str) -> String {
     let mut field = String::new();
     for part in path.trim().replace("['", ".").replace("']", "").split('.').filter(|part| !part.is_empty()) {

@@ -40,7 +40,7 @@ fn failed_rule_has_message_reason_and_path() {
 }
 
 #[test]
-fn transition_rules_need_a_value_before() {
+fn transition_rules_need_an_old_value() {
     let schema = spec(&json!({"type": "object", "properties": {
         "fixed": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]},
         "once": {"type": "integer", "x-kubernetes-validations": [
@@ -62,7 +62,7 @@ fn transition_rules_need_a_value_before() {
 }
 
 #[test]
-fn complaint_about_an_unchanged_value_is_a_warning() {
+fn unchanged_value_only_causes_a_warning() {
     let schema = spec(&json!({"type": "object", "properties": {
         "n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 10"}]}, "other": {"type": "string"},
     }}));
@@ -109,7 +109,7 @@ fn values_have_the_types_of_their_schema() {
 }
 
 #[test]
-fn rules_see_the_name_of_the_object_only() {
+fn rules_see_only_the_object_name() {
     let mut schema = spec(&json!({"type": "object"}));
     schema["x-kubernetes-validations"] = json!([
         {"rule": "self.metadata.name == 'a' && self.kind == 'K'"}, {"rule": "!has(self.metadata.labels)", "message": "l"},
@@ -125,7 +125,7 @@ fn rules_see_the_name_of_the_object_only() {
 }
 
 #[test]
-fn lists_that_are_maps_match_old_items_by_key() {
+fn map_list_items_match_by_key() {
     let schema = spec(&json!({"type": "object", "properties": {"list": {
         "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
         "items": {"type": "object", "properties": {
@@ -139,7 +139,7 @@ fn lists_that_are_maps_match_old_items_by_key() {
 }
 
 #[test]
-fn failed_evaluation_is_a_refusal_within_a_budget() {
+fn failed_evaluation_rejects_within_a_budget() {
     let schema = spec(&json!({
         "type": "object", "properties": {
             "n": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}},
@@ -164,7 +164,7 @@ fn failed_evaluation_is_a_refusal_within_a_budget() {
 }
 
 #[test]
-fn rules_with_unsupported_functions_are_skipped_and_named() {
+fn rules_with_unsupported_functions_are_skipped() {
     let schema = spec(&json!({"type": "object", "x-kubernetes-validations": [{"rule": "odd(self) && self.even(1)"}]}));
     assert!(judged(&schema, &json!({"spec": {}}), None).0.is_empty());
     let found = super::unsupported(&schema, "s");

@@ -1,4 +1,4 @@
-//! Values of an object as CEL sees them by their schema.
+//! Conversion of an object to CEL values by its schema.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,18 @@ use steadfast_cel::{RESERVED, Text, Value};
 
 use crate::schema::{Additional, ListType, Schema, Type};
 
-/// Words that an expression cannot use as the name of a field, in addition to those that CEL [reserves](RESERVED).
+/// Words that cannot be field names in an expression, in addition to those that CEL [reserves](RESERVED).
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-/// Fields of the metadata that rules may read.
+/// Fields of the metadata that rules can read.
 const METADATA: [&str; 2] = ["name", "generateName"];
 
-/// Value of a field; `is_object` for the root, which is an object of the API.
+/// Converts a field. `is_object` is true for the root, which is an object of the API.
 pub(super) fn value<'a>(json: &'a Json, schema: &'a Schema, is_object: bool) -> Value<'a> {
     match (schema.kind, json) {
         (Some(Type::Number), Json::Number(number)) => Value::Double(number.as_f64().unwrap_or_default()),
         (Some(Type::Integer), Json::Number(number)) if number.is_f64() => {
-            // Whole numbers above the range of exact floats are as on the wire.
+            // Integers beyond the exact range of floats have the value on the wire.
             Value::Int(number.as_f64().unwrap_or_default() as i64)
         }
         (Some(Type::String), Json::String(text)) => string(text, &schema.format),
@@ -62,7 +62,7 @@ fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: b
     if let (Some(Additional::Any), true) = (&schema.additional, schema.properties.is_empty()) {
         return Value::object(fields.iter().map(|(name, json)| (Text::Borrowed(name.as_str()), Value::from(json))));
     }
-    // Fields that the schema does not have are no part of the type, be they preserved or not.
+    // Fields that are not in the schema are not part of the type, even if they are preserved.
     let is_identity = |name: &str| has_identity && matches!(name, "apiVersion" | "kind" | "metadata");
     let known = schema.properties.iter().filter(|(name, _)| !is_identity(name));
     let known = known.filter_map(|(name, of)| {
@@ -85,7 +85,7 @@ fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: b
     Value::object(known.chain(identity).chain(metadata))
 }
 
-/// Name of a field in expressions; none if expressions cannot name the field.
+/// Returns the name of a field in expressions; `None` if expressions cannot name the field.
 fn escaped(name: &str) -> Option<Cow<'_, str>> {
     if KEYWORDS.contains(&name) || RESERVED.contains(&name) {
         return Some(Cow::Owned(format!("__{name}__")));
@@ -109,7 +109,7 @@ mod tests {
     use super::escaped;
 
     #[test]
-    fn names_are_escaped_for_expressions() {
+    fn field_names_are_escaped_in_expressions() {
         for (name, expected) in [
             ("a_b", Some("a_b")),
             ("namespace", Some("__namespace__")),

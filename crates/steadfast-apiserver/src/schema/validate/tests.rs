@@ -13,7 +13,7 @@ fn of_spec(spec: &Value) -> Value {
 }
 
 #[test]
-fn wrong_types_are_named() {
+fn wrong_types_are_reported() {
     let spec = of_spec(&json!({"type": "object", "properties": {"size": {"type": "integer"}}}));
     assert_eq!(
         found(&spec, &json!({"spec": {"size": "x"}}), None),
@@ -37,7 +37,7 @@ fn wrong_types_are_named() {
 }
 
 #[test]
-fn an_integer_or_a_text_is_both() {
+fn int_or_string_accepts_both() {
     let spec = of_spec(&json!({"x-kubernetes-int-or-string": true}));
     assert!(found(&spec, &json!({"spec": 1}), None).is_empty() && found(&spec, &json!({"spec": "1"}), None).is_empty());
     assert_eq!(
@@ -48,7 +48,7 @@ fn an_integer_or_a_text_is_both() {
 }
 
 #[test]
-fn bounds_are_told_with_the_value() {
+fn violated_bounds_report_the_value() {
     let spec = of_spec(&json!({"type": "object", "required": ["a", "name"], "maxProperties": 1, "properties": {
         "name": {"type": "string", "maxLength": 3, "pattern": "^a"}, "color": {"type": "string", "enum": ["red", "blue"]},
         "size": {"type": "integer", "minimum": 2, "maximum": 4, "exclusiveMaximum": true, "multipleOf": 3},
@@ -78,7 +78,7 @@ fn bounds_are_told_with_the_value() {
 }
 
 #[test]
-fn of_alternatives_the_nearest_is_told_of() {
+fn best_alternative_is_reported() {
     let spec = of_spec(&json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
                                "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}));
     assert_eq!(
@@ -99,7 +99,7 @@ fn of_alternatives_the_nearest_is_told_of() {
 }
 
 #[test]
-fn what_did_not_change_is_not_complained_of() {
+fn unchanged_values_are_not_rejected() {
     let spec = of_spec(&json!({"type": "object", "properties": {
         "size": {"type": "integer", "maximum": 3}, "other": {"type": "string"},
         "list": {"type": "array", "items": {"type": "integer", "maximum": 3}},
@@ -115,7 +115,7 @@ fn what_did_not_change_is_not_complained_of() {
 }
 
 #[test]
-fn the_path_of_a_part_stands_before_its_own() {
+fn path_of_a_part_precedes_its_own() {
     let schema = Schema::parse(&json!({"type": "object", "properties": {"phase": {"type": "string"}}}));
     let causes = schema.expect("a schema").validate("status", &json!({"phase": 1}), None);
     assert_eq!(causes[0].field, "status.phase");

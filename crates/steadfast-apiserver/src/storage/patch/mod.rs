@@ -1,4 +1,4 @@
-//! The patch formats.
+//! Formats of patches.
 
 use serde_json::{Map, Value, json};
 
@@ -7,24 +7,24 @@ use crate::status::Status;
 mod operations;
 mod strategic;
 
-/// How many operations a JSON patch may have.
-const MOST_OPERATIONS: usize = 10_000;
+/// Maximum number of operations in a JSON patch.
+const MAX_OPERATIONS: usize = 10_000;
 
-/// A patch in one of the formats a Kubernetes API server takes.
+/// Patch in one of the formats of a Kubernetes API server.
 #[derive(Clone, Debug)]
 pub(crate) enum Patch {
-    /// RFC 6902, with what the real server makes of it.
+    /// RFC 6902, with the deviations of the real server.
     Json(Vec<Value>),
     /// RFC 7396.
     Merge(Value),
-    /// Kubernetes' own: lists are merged by the keys of their items.
+    /// Strategic merge patch of Kubernetes: lists are merged by the keys of their items.
     Strategic(Value),
-    /// What cannot be read: an object that is not there is missed before that is noticed.
+    /// Invalid patch. A missing object is reported before the invalid patch.
     Unreadable(Status),
 }
 
 impl Patch {
-    /// Reads a patch of the content type it came with.
+    /// Parses a patch of this content type.
     pub(crate) fn parse(content_type: &str, body: &[u8], custom_resource: bool) -> Result<Self, Status> {
         let unreadable = |error: serde_json::Error| {
             Self::Unreadable(Status::bad_request(format_args!("error decoding patch: {error}")))
@@ -46,16 +46,16 @@ impl Patch {
     }
 
     fn of_operations(operations: Vec<Value>) -> Self {
-        if operations.len() <= MOST_OPERATIONS {
+        if operations.len() <= MAX_OPERATIONS {
             return Self::Json(operations);
         }
         Self::Unreadable(Status::of_code(413).with_message(format_args!(
-            "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
+            "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
             operations.len()
         )))
     }
 
-    /// The object as patched.
+    /// Applies the patch to `object`. Returns the new object.
     pub(crate) fn apply(&self, object: &Value) -> Result<Value, Status> {
         let mut patched = object.clone();
         match self {
@@ -64,7 +64,7 @@ impl Patch {
                 operations::apply(&mut patched, patch).map_err(refused)?;
             }
             Self::Merge(patch) if !patch.is_object() => {
-                return Err(Status::bad_request(format_args!("error decoding patch: {patch} is no object")));
+                return Err(Status::bad_request(format_args!("error decoding patch: {patch} is not an object")));
             }
             Self::Strategic(patch) if !patch.is_object() => {
                 let what = match patch {
@@ -80,16 +80,16 @@ impl Patch {
             Self::Strategic(patch) => strategic::merge(&mut patched, patch)?,
             Self::Unreadable(status) => return Err(status.clone()),
         }
-        if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched object is no object")) }
+        if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched value is not an object")) }
     }
 }
 
-/// A patch: that it is JSON is looked at first of all, what it is only when it is to be used.
+/// Parses the JSON of a patch. The content is checked later, when the patch is applied.
 fn parsed(body: &[u8]) -> Result<Value, Status> {
     serde_json::from_slice(body).map_err(|_| Status::bad_request("invalid JSON patch"))
 }
 
-/// RFC 7396: null removes.
+/// Applies a merge patch of RFC 7396: null removes a field.
 fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *object = patch.clone();
@@ -106,13 +106,13 @@ fn merge(object: &mut Value, patch: &Value) {
         }
         match fields.get_mut(key) {
             Some(known @ Value::Object(_)) => merge(known, value),
-            // As the library of a real server: what replaces no object loses its nulls, also within lists.
+            // As in the library of a real server, a new value loses its nulls, also within lists.
             _ => drop(fields.insert(key.clone(), without_nulls(value))),
         }
     }
 }
 
-/// The value without fields that are null, at every depth; items of lists that are null stay.
+/// Removes null fields at every depth. Null items of lists stay.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -144,6 +144,6 @@ mod tests {
         );
         let mut object = json!({"map": {"a": 1}});
         merge(&mut object, &json!({"map": [{"a": null}]}));
-        assert_eq!(object, json!({"map": [{"a": null}]}), "what replaces an object is kept as sent");
+        assert_eq!(object, json!({"map": [{"a": null}]}), "a replacement of an object stays unchanged");
     }
 }

@@ -1,12 +1,13 @@
-//! Strategic merge: like a JSON merge patch, but lists whose items have a key are merged item by item.
+//! Strategic merge patches: like JSON merge patches, but lists with keyed items are merged item by item.
 
 use serde_json::{Map, Value};
 
 use crate::status::Status;
 
-/// Fields whose lists are merged, and the key of their items; `""` marks lists of plain values.
+/// Fields with merged lists, and the key of their items; `""` marks lists of plain values.
 ///
-/// Kubernetes declares this per type. The table goes by field name, which is the same wherever these types occur.
+/// Kubernetes declares the keys per type. This table uses the field name, which has the same key in all types with this
+/// field.
 const MERGED_LISTS: &[(&str, &str)] = &[
     ("addresses", "type"),
     ("conditions", "type"),
@@ -62,7 +63,7 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
             let kept: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             fields.retain(|field, _| kept.contains(&field.as_str()));
         } else if key.starts_with('$') {
-            // The order of a list is looked at when it is merged.
+            // The order of a list is processed when the list is merged.
         } else if value.is_null() {
             fields.remove(key);
         } else {
@@ -73,7 +74,7 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// A value in the words of a Go program that prints it.
+/// Formats a value like Go.
 fn in_go(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
@@ -97,7 +98,7 @@ fn merge_field(
         Value::Object(patch) if directive(patch) == Some("delete") => {
             fields.remove(key);
         }
-        // A directive about what is not there says nothing, whatever else comes with it.
+        // A directive for an absent object has no effect, and neither has the rest of its patch.
         Value::Object(patch) if patch.contains_key("$patch") && !fields.get(key).is_some_and(Value::is_object) => {
             fields.remove(key);
         }
@@ -121,12 +122,12 @@ fn merge_field(
     Ok(())
 }
 
-/// The item by which a list says that it takes another one's place.
+/// Returns whether the item marks its list as a replacement.
 fn is_replacement(item: &Value) -> bool {
     item.get("$patch").and_then(Value::as_str) == Some("replace")
 }
 
-/// The first item that lacks the key by which it would be merged into a list that is there.
+/// Returns the first item without the key that a merge into an existing list requires.
 fn keyless<'a>(existing: Option<&Value>, field: &str, items: &'a [Value]) -> Option<(&'a Value, &'static str)> {
     let declared = MERGED_LISTS.iter().find(|(name, key)| *name == field && !key.is_empty());
     let (_, merge_key) = declared.filter(|_| existing.is_some_and(Value::is_array))?;
@@ -136,7 +137,7 @@ fn keyless<'a>(existing: Option<&Value>, field: &str, items: &'a [Value]) -> Opt
     items.iter().find(|item| item.is_object() && item.get(merge_key).is_none()).map(|item| (item, *merge_key))
 }
 
-/// The key by which the items of a patch's list are merged, where they are.
+/// Returns the key by which the items of a patch's list are merged, if any.
 fn merge_key(field: &str, items: &[Value]) -> Option<&'static str> {
     if items.iter().any(is_replacement) {
         return None;
@@ -176,7 +177,7 @@ fn merge_list(list: &mut Value, merge_key: &str, items: &[Value], order: &[Value
     Ok(())
 }
 
-/// Brings what a patch names into its order; the others stay in front of what they were in front of.
+/// Sorts the items that the patch names. Other items stay in front of their successors.
 fn put_in_order(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order: &[Value]) {
     let is = |one: &Value, other: &Value| {
         if merge_key.is_empty() { one == other } else { one.get(merge_key) == other.get(merge_key) }
@@ -199,10 +200,10 @@ fn put_in_order(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order:
     }
 }
 
-fn delete_from_list(fields: &mut Map<String, Value>, list: &str, gone: &Value) {
-    let gone = gone.as_array().map(Vec::as_slice).unwrap_or_default();
+fn delete_from_list(fields: &mut Map<String, Value>, list: &str, removed: &Value) {
+    let removed = removed.as_array().map(Vec::as_slice).unwrap_or_default();
     if let Some(Value::Array(items)) = fields.get_mut(list) {
-        items.retain(|item| !gone.contains(item));
+        items.retain(|item| !removed.contains(item));
     }
 }
 

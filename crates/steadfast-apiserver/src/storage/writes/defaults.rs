@@ -1,4 +1,4 @@
-//! What the server fills in: as little as clients wait for, or select by.
+//! Defaults of built-in kinds, limited to fields that clients wait for or select by.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use super::super::metadata;
 use super::kinds::is_namespace;
 use crate::resources::GroupResource;
 
-/// What a new object gets.
+/// Sets the defaults of a new object.
 pub(super) fn on_create(resource: &GroupResource, object: &mut Value) {
     if is_namespace(resource) {
         object["spec"] = json!({"finalizers": ["kubernetes"]});
@@ -22,7 +22,7 @@ pub(super) fn on_create(resource: &GroupResource, object: &mut Value) {
     }
 }
 
-/// Whether a change of an object makes another generation of it; a few kinds count other fields than all do.
+/// Returns whether a change increments the generation. A few kinds count other fields.
 pub(super) fn is_another_generation(resource: &GroupResource, existing: &Value, object: &Value) -> bool {
     let differs = |field: &str| existing["metadata"][field] != object["metadata"][field];
     match (resource.group(), resource.resource()) {
@@ -33,8 +33,8 @@ pub(super) fn is_another_generation(resource: &GroupResource, existing: &Value, 
     }
 }
 
-/// What every written object gets: namespaces have a label with their name, secrets have a type, and those given in
-/// plain text are stored like the others.
+/// Sets the fields of every written object: the name label of namespaces, the type of secrets, and the encoded form of
+/// secrets in plain text.
 pub(super) fn on_write(resource: &GroupResource, name: &str, object: &mut Value) {
     if is_namespace(resource) {
         let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));

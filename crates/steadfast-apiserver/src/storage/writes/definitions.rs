@@ -1,4 +1,4 @@
-//! What a `CustomResourceDefinition` is refused for, and what it is given.
+//! `CustomResourceDefinition`s: validation and defaults.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::kinds::is_definition;
 use super::request::{Part, WriteTarget};
 use crate::schema::{Cause, complaints, no_label};
 
-/// Fills in the names that a definition leaves out, and how versions are converted.
+/// Sets the default names and the default conversion of a definition.
 pub(super) fn fill_in(object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -29,7 +29,7 @@ pub(super) fn fill_in(object: &mut Value) {
     }
 }
 
-/// The status of a definition that nobody has looked at yet.
+/// Returns the status of a definition before its acceptance.
 pub(super) fn new_status(object: &Value) -> Value {
     json!({
         "conditions": null, "acceptedNames": {"plural": "", "kind": ""},
@@ -37,7 +37,7 @@ pub(super) fn new_status(object: &Value) -> Value {
     })
 }
 
-/// The versions in which objects have been stored, with the present one.
+/// Returns the versions in which objects have been stored, including the current one.
 pub(super) fn stored_versions(object: &Value, status: &Value) -> Value {
     let before = status.get("storedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
     let versions = object.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
@@ -51,7 +51,7 @@ pub(super) fn stored_versions(object: &Value, status: &Value) -> Value {
     stored.into()
 }
 
-/// Keeps the status of a changed definition true: the versions in which objects are stored, and its names.
+/// Updates the status of a changed definition: its stored versions and its names.
 pub(super) fn carry_on(object: &mut Value) {
     let names = object.pointer("/spec/names").cloned().unwrap_or_default();
     let stored = stored_versions(object, object.get("status").unwrap_or(&Value::Null));
@@ -61,10 +61,10 @@ pub(super) fn carry_on(object: &mut Value) {
     }
 }
 
-/// What keeps a definition until all that it has defined is gone.
+/// Finalizer of a definition, until all of its objects are removed.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Marks a definition that is deleted as one whose objects are to go first.
+/// Marks a deleted definition, whose objects are removed first.
 pub(super) fn end(object: &mut Value, now: &str) {
     let mut finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
@@ -80,13 +80,13 @@ pub(super) fn end(object: &mut Value, now: &str) {
     }
 }
 
-/// Whether something keeps an object that holds nothing any more.
+/// Returns whether an object without contents is held by finalizers.
 pub(super) fn is_held(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     finalizers.into_iter().flatten().any(|finalizer| finalizer != CLEANUP)
 }
 
-/// What is wrong with a definition.
+/// Returns the violations of a definition.
 pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cause> {
     if !is_definition(&target.resource.name) || target.part != Part::Main {
         return Vec::new();
@@ -161,7 +161,7 @@ pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cau
 fn wrong_versions(spec: &Value, causes: &mut Vec<Cause>) {
     let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let all_same = |key: &str| versions.iter().all(|version| version.get(key) == versions[0].get(key));
-    // What all versions have in common is told of as if it stood outside them: so the real server holds it.
+    // The real server stores properties that all versions share at the top level, and reports violations there.
     let place = |index: usize, key: &str, common: &str| {
         if all_same(key) { format!("spec.{common}") } else { format!("spec.versions[{index}].{key}") }
     };

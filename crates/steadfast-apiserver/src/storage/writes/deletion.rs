@@ -1,4 +1,4 @@
-//! Deleting: at once, held back by finalizers, or with everything inside.
+//! Deletions: immediate, delayed by finalizers, or with contents.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::request::{Outcome, WriteTarget};
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES, defined_name};
 use crate::status::Status;
 
-/// How an object is to be deleted, and under which conditions; empty texts ask for nothing.
+/// Options and preconditions of a deletion. Empty strings set no precondition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deletion {
     pub(crate) uid: String,
@@ -21,7 +21,7 @@ pub(crate) struct Deletion {
 }
 
 impl State {
-    /// Deletes an object, or marks it where finalizers or contents hold it back.
+    /// Deletes an object, or marks it as terminating if it has finalizers or contents.
     pub(crate) fn delete(&mut self, target: &WriteTarget, deletion: &Deletion) -> Result<Outcome, Status> {
         let resource = target.store().clone();
         let key = target.key();
@@ -34,17 +34,17 @@ impl State {
         check_preconditions(target, &existing, deletion)?;
         let settled = settled(&resource, &existing, deletion.dependents);
         if !metadata::has_finalizers(&settled) && !holds_contents(&resource) {
-            // A pod has its grace period even where nothing runs it, and it is over at once.
+            // A pod has a grace period even if no kubelet runs it. The period ends at once.
             let graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
             if target.dry_run {
-                let gone = if graceful { Arc::new(self.terminating(&resource, &settled)) } else { existing };
-                return Ok(Outcome::Deleted(gone));
+                let deleted = if graceful { Arc::new(self.terminating(&resource, &settled)) } else { existing };
+                return Ok(Outcome::Deleted(deleted));
             }
             let existing = if graceful { self.mark_terminating(&resource, &key, existing, &settled) } else { existing };
-            let mut gone = Value::clone(&existing);
+            let mut deleted = Value::clone(&existing);
             let revision = self.remove(&resource, &key, existing);
-            metadata::set(&mut gone, "resourceVersion", Some(revision.to_string().into()));
-            return Ok(Outcome::Deleted(Arc::new(gone)));
+            metadata::set(&mut deleted, "resourceVersion", Some(revision.to_string().into()));
+            return Ok(Outcome::Deleted(Arc::new(deleted)));
         }
         if target.dry_run {
             return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &settled))));
@@ -60,7 +60,7 @@ impl State {
         Ok(Outcome::Stored(terminating))
     }
 
-    /// Deletes the contents of the namespaces that have ended by now, and those of these that hold nothing any more.
+    /// Deletes the contents of namespaces whose grace period has ended, and the namespaces without contents.
     pub(crate) fn end_namespaces(&mut self) {
         for namespace in self.endings.due(self.clock.elapsed()) {
             self.delete_contents_of_namespace(&namespace);
@@ -68,14 +68,14 @@ impl State {
         self.remove_what_is_empty();
     }
 
-    /// Writes the tombstone, and finishes a container that held this as its last; returns the tombstone's revision.
+    /// Writes the tombstone, and removes a container whose last object this was. Returns the tombstone's revision.
     pub(super) fn remove(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) -> u64 {
         let revision = self.append(resource, key.clone(), None, Some(existing)).revision;
         self.remove_what_is_empty();
         revision
     }
 
-    /// Marks an object, which is stored as `existing`, as one that goes with the finalizers it has in `settled`.
+    /// Marks the stored object `existing` as terminating, with the finalizers of `settled`.
     fn mark_terminating(
         &mut self,
         resource: &GroupResource,
@@ -90,7 +90,7 @@ impl State {
         self.append(resource, key.clone(), Some(object), Some(existing)).object.clone().unwrap_or_default()
     }
 
-    /// The object, marked for deletion where it is not already.
+    /// Returns the object marked as terminating.
     fn terminating(&self, resource: &GroupResource, existing: &Value) -> Value {
         let mut object = existing.clone();
         if metadata::is_terminating(existing) {
@@ -144,7 +144,7 @@ impl State {
         self.delete_or_mark(doomed, Dependents::Unsaid);
     }
 
-    /// Removes terminating namespaces and definitions that hold nothing any more.
+    /// Removes terminating namespaces and definitions without contents.
     pub(super) fn remove_what_is_empty(&mut self) {
         let (mut empty, mut finalized) = (Vec::new(), Vec::new());
         for resource in [&*NAMESPACES, &*DEFINITIONS] {
@@ -166,7 +166,7 @@ impl State {
             }
         }
         for (key, object) in finalized {
-            // Its contents hold it no more, finalizers of its own do.
+            // The namespace has no contents left, but its own finalizers remain.
             let mut held = Value::clone(&object);
             held["spec"] = json!({});
             self.append(&NAMESPACES, key, Some(held), Some(object));
@@ -180,7 +180,8 @@ impl State {
     }
 }
 
-/// The object with the finalizers that its deletion leaves. What holds contents is left to whoever empties it.
+/// Returns the object with its finalizers after the deletion. The finalizers of namespaces and definitions are
+/// unchanged.
 fn settled(resource: &GroupResource, existing: &Arc<Value>, dependents: Dependents) -> Arc<Value> {
     let settled = if holds_contents(resource) { None } else { dependents.settled(resource, existing) };
     settled.map_or_else(|| Arc::clone(existing), Arc::new)
@@ -191,7 +192,7 @@ fn is_pod(resource: &GroupResource) -> bool {
 }
 
 fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deletion) -> Result<(), Status> {
-    // Namespaces and definitions have a store of their own, each with its own words.
+    // Namespaces and definitions have their own stores with their own messages.
     let words = match &target.resource.name {
         namespaces if is_namespace(namespaces) => Some("Precondition failed"),
         definitions if is_definition(definitions) => Some("precondition failed"),
@@ -212,7 +213,7 @@ fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deleti
             "the {called} in the precondition ({wanted}) does not match the {called} in record ({found}). The object \
              might have been {became}"
         );
-        // Here the real server names the kind where elsewhere it names the resource.
+        // In this message, the real server uses the kind instead of the resource.
         let kind = GroupResource::new(target.resource.name.group(), &target.resource.kind);
         return Err(Status::conflict(&kind, &target.name, &why));
     }

@@ -1,4 +1,4 @@
-//! What becomes of an object's dependents when it goes: finalizers for a garbage collector, as a real server leaves them.
+//! Dependents of deleted objects: finalizers for a garbage collector, as a real server sets them.
 
 use serde_json::{Value, json};
 
@@ -8,28 +8,28 @@ use crate::resources::GroupResource;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What whoever deletes an object wants of its dependents.
+/// Requested treatment of an object's dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Dependents {
-    /// Nothing is said: the object's finalizers decide, or its kind.
+    /// Not specified: determined by the object's finalizers, or by its kind.
     #[default]
     Unsaid,
-    /// They stay.
+    /// Dependents are kept.
     Orphaned,
-    /// They go after it.
+    /// Dependents are deleted after the object.
     Background,
-    /// They go before it.
+    /// Dependents are deleted before the object.
     Foreground,
 }
 
 impl Dependents {
-    /// The object with the finalizer that says so; `None` where its finalizers are right already.
+    /// Returns the object with the matching finalizer; `None` if its finalizers need no change.
     pub(super) fn settled(self, resource: &GroupResource, object: &Value) -> Option<Value> {
         let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
         let had: Vec<&Value> = listed.into_iter().flatten().collect();
         let is_ours = |finalizer: &&&Value| **finalizer == ORPHAN || **finalizer == FOREGROUND;
         let wanted = match self {
-            // Nothing depends on events, and no finalizer of these is left on one.
+            // Events have no dependents, and keep none of these finalizers.
             _ if resource.group().is_empty() && resource.resource() == "events" => None,
             Self::Orphaned => Some(ORPHAN),
             Self::Foreground => Some(FOREGROUND),
@@ -51,7 +51,7 @@ impl Dependents {
     }
 }
 
-/// Kinds whose dependents stay where nobody says otherwise, as they did before there was a garbage collector.
+/// Returns whether the dependents of a kind are kept by default, as before garbage collection existed.
 fn orphans_by_default(resource: &GroupResource) -> bool {
     matches!((resource.group(), resource.resource()), ("batch", "jobs") | ("", "replicationcontrollers"))
 }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn who_deletes_an_object_says_what_becomes_of_its_dependents() {
+    fn deletion_sets_the_requested_finalizer() {
         let pods = |how, finalizers: &[&str]| after(how, "", "pods", finalizers);
         assert_eq!(pods(Foreground, &["x/y"]), Some(json!(["x/y", "foregroundDeletion"])));
         assert_eq!(pods(Orphaned, &["foregroundDeletion", "x/y"]), Some(json!(["x/y", "orphan"])));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_said_the_object_or_its_kind_decides() {
+    fn unspecified_policy_follows_object_or_kind() {
         assert_eq!(after(Unsaid, "", "pods", &[]), None);
         assert_eq!(after(Unsaid, "", "pods", &["orphan"]), None);
         assert_eq!(after(Unsaid, "batch", "jobs", &[]), Some(json!(["orphan"])));

@@ -1,7 +1,7 @@
-//! Disruption budgets: whether a pod may be evicted.
+//! Disruption budgets for evictions of pods.
 //!
-//! No controller counts healthy pods on this server. A budget whose status is up to date is taken at its word and spent;
-//! otherwise healthy pods are counted at each eviction.
+//! No controller counts healthy pods on this server. The status of a budget is used and decremented if it is up to
+//! date. Otherwise each eviction counts healthy pods.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,12 @@ use super::request::{Asked, Part, Update, WriteTarget};
 use crate::resources::GroupResource;
 use crate::status::Status;
 
-/// Message of the real server for an eviction that a budget forbids.
+/// Message of the real server for an eviction that violates a budget.
 const VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 impl State {
-    /// Checks that the eviction of a pod violates no budget. Returns the name of the budget that allows for it, if the
-    /// budget's status has to be spent.
+    /// Checks that the eviction of a pod violates no budget. Returns the name of the budget whose status must be
+    /// decremented, if any.
     pub(crate) fn disruption(&self, target: &WriteTarget) -> Result<Option<String>, Status> {
         let not_found = || Status::not_found(target.group_resource(), &target.name);
         let found = self.latest(target.store(), &target.key()).and_then(|change| change.object.as_ref());
@@ -55,7 +55,7 @@ impl State {
         Err(Status::new(429, "TooManyRequests", VIOLATED).with_details(causes))
     }
 
-    /// Healthy pods of a budget, how many it needs, and how many may be evicted.
+    /// Returns the number of healthy pods, of required healthy pods, and of allowed evictions.
     fn count(&self, target: &WriteTarget, budget: &Value) -> (i64, i64, i64) {
         let pods = self.live(target.store(), Some(&target.namespace)).filter_map(|(_, change)| change.object.as_ref());
         let pods: Vec<_> = pods.filter(|pod| selects(budget.pointer("/spec/selector"), pod)).collect();
@@ -100,7 +100,7 @@ fn is_ready(pod: &Value) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// A number, or a share of all that is rounded up.
+/// Returns a number, or a percentage of `all`, rounded up.
 fn part_of(value: &Value, all: i64) -> Option<i64> {
     if let Some(number) = value.as_i64() {
         return Some(number);
@@ -109,7 +109,7 @@ fn part_of(value: &Value, all: i64) -> Option<i64> {
     Some(all.saturating_mul(percent).saturating_add(99) / 100)
 }
 
-/// Whether a label selector selects an object; none selects nothing.
+/// Returns whether a label selector matches an object. An absent selector matches no object.
 fn selects(selector: Option<&Value>, object: &Value) -> bool {
     let Some(selector) = selector.filter(|selector| selector.is_object()) else { return false };
     let label = |name: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(name));

@@ -1,5 +1,5 @@
-//! What the schema of a custom resource, or the type of a built-in kind, makes of a write: what it does not know is
-//! dropped, what is missing is filled in, and what is wrong is refused.
+//! Fields of writes: pruning, defaults and validation by the schema of a custom resource or the type of a built-in
+//! kind.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::schema::Cause;
 use crate::status::Status;
 use crate::types;
 
-/// What in an object its kind cannot have, in few words: of a custom resource the metadata are looked at here.
+/// Returns the message for a field with a wrong type. For custom resources, only the metadata is checked here.
 fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
     if has_builtin_type(target) {
         return types::misfit(&target.resource.api_version(target.version()), &target.resource.kind, object);
@@ -19,7 +19,7 @@ fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
     object.get("metadata").filter(|_| is_checked).and_then(types::misfit_of_metadata)
 }
 
-/// Refuses an object that cannot be read as one of its kind; a patch is refused for what it makes.
+/// Rejects an object with fields of a wrong type. For a patch, the error names the patch.
 pub(super) fn check_types(target: &WriteTarget, object: &Value, patched: bool) -> Result<(), Status> {
     let Some(why) = malformed(target, object) else { return Ok(()) };
     Err(if patched {
@@ -29,19 +29,18 @@ pub(super) fn check_types(target: &WriteTarget, object: &Value, patched: bool) -
     })
 }
 
-/// Takes an object in: drops what is unknown, and fills in what is missing. Returns what is unknown, that of its metadata
-/// too.
+/// Prunes an object and sets its defaults. Returns the unknown fields, including those of the metadata.
 pub(super) fn take_in(target: &WriteTarget, object: &mut Value, of_metadata: Vec<String>) -> Vec<String> {
     let rest = take_in_fields(target, object);
     let mut unknown: Vec<String> = rest.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
-    // The metadata of a custom resource is read first; a built-in kind is read in the order of its fields.
+    // The metadata of a custom resource is parsed first; a built-in kind is parsed in the order of its fields.
     let before = |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
     let at = unknown.partition_point(before);
     unknown.splice(at..at, of_metadata);
     unknown
 }
 
-/// What is written past the API is kept as it is.
+/// Returns whether the target has a built-in type. Writes that bypass the API are stored unchanged.
 fn has_builtin_type(target: &WriteTarget) -> bool {
     !target.resource.custom && target.part != Part::Whole
 }
@@ -60,8 +59,9 @@ fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
     unknown
 }
 
-/// Refuses what an apply has made, or what was applied where nothing is known of its type, and no reader can read. Whoever
-/// reads by a definition has looked at the fields by then, and leaves metadata to whoever stores them.
+/// Rejects an applied object, or its merged result, with fields of a wrong type.
+///
+/// Custom resources were checked against their schema before. Their metadata is checked when they are stored.
 pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Value) -> Result<(), Status> {
     if target.definition().is_some() {
         return Ok(());
@@ -71,8 +71,7 @@ pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Valu
     Err(Status::new(500, "", format_args!("failed to convert new object ({what}) to proper version: {why}")))
 }
 
-/// Fills in what is missing in an object that an apply has made, and writes what it has as its type does: it has no unknown
-/// fields.
+/// Sets the defaults of an applied object, and normalizes its values. An applied object has no unknown fields.
 pub(super) fn take_in_applied(target: &WriteTarget, object: &mut Value) {
     if has_builtin_type(target) {
         take_in_fields(target, object);
@@ -82,14 +81,14 @@ pub(super) fn take_in_applied(target: &WriteTarget, object: &mut Value) {
     }
 }
 
-/// What is wrong with an object, or with its status alone; `before` is what it was before an update.
+/// Returns the violations of an object, or of its status alone. `before` is the object before an update.
 pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
     let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
         return Vec::new();
     };
     let schema = &version.schema;
     let mut causes = match target.part {
-        // What is written past the API is kept as it is.
+        // Writes that bypass the API are stored unchanged.
         Part::Whole => return Vec::new(),
         Part::Main => schema.validate("", object, before),
         Part::Status => match (schema.field("status"), object.get("status")) {
@@ -105,7 +104,7 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
     if target.part != Part::Status {
         causes.extend(schema.nameless(object));
     }
-    // A list that had duplicates may keep them.
+    // Existing duplicates in a list are not rejected.
     if before.is_none_or(|before| schema.duplicates(before).is_empty()) {
         causes.extend(schema.duplicates(object));
     }
@@ -120,13 +119,13 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
     causes
 }
 
-/// Whether a write counts as a change of what is wanted.
+/// Returns whether a write increments the generation.
 pub(super) fn counts_generation(target: &WriteTarget, before: &Value, object: &Value) -> bool {
     let resource = &target.resource;
     if !resource.counts_generation {
         return false;
     }
-    // Where the status is no part of its own, it is as much wanted as all else.
+    // A status that is not a subresource counts like any other field.
     let status_counts = resource.definition.is_some() && target.part == Part::Main;
     defaults::is_another_generation(&resource.name, before, object)
         || status_counts && before.get("status") != object.get("status")

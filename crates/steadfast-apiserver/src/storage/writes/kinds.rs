@@ -1,8 +1,8 @@
-//! The kinds for which other rules of writing hold than for all others.
+//! Kinds with special rules for writes.
 
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES};
 
-/// Of a few kinds, an update of what is not there creates it.
+/// Returns whether an update of an absent object of this kind creates it.
 pub(super) fn is_created_by_updates(resource: &GroupResource) -> bool {
     match resource.group() {
         "coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io" => true,
@@ -12,7 +12,8 @@ pub(super) fn is_created_by_updates(resource: &GroupResource) -> bool {
     }
 }
 
-/// Namespaces and definitions stay, terminating, while they hold something.
+/// Returns whether objects of this kind have contents, like namespaces and definitions. They stay terminating until the
+/// contents are removed.
 pub(super) fn holds_contents(resource: &GroupResource) -> bool {
     is_namespace(resource) || is_definition(resource)
 }
@@ -21,7 +22,7 @@ pub(super) fn is_namespace(resource: &GroupResource) -> bool {
     *resource == *NAMESPACES
 }
 
-/// The namespaces that no cluster is without.
+/// Returns whether the object is a namespace that cannot be deleted.
 pub(super) fn is_immortal(resource: &GroupResource, name: &str) -> bool {
     is_namespace(resource) && matches!(name, "default" | "kube-system" | "kube-public")
 }

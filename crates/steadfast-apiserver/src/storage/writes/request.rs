@@ -1,4 +1,4 @@
-//! What a write asks for: where, of what, by whom, how strictly; and what came of it.
+//! Parameters and results of writes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,18 +8,18 @@ use super::super::{ObjectKey, Patch};
 use super::verdicts::Verdicts;
 use crate::resources::{Definition, GroupResource, ServedResource};
 
-/// What a write is aimed at.
+/// Target of a write.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteTarget {
     pub(crate) resource: Arc<ServedResource>,
-    /// Empty for what is cluster-scoped.
+    /// Namespace; empty for cluster-scoped resources.
     pub(crate) namespace: String,
-    /// Empty where the object names itself, or is to be named by the server.
+    /// Name; empty if the object contains its name, or if the server generates it.
     pub(crate) name: String,
     pub(crate) part: Part,
-    /// Everything is checked and answered, nothing is kept.
+    /// True if the write is checked but not stored.
     pub(crate) dry_run: bool,
-    /// The version and the strictness of the request.
+    /// Version and strictness of the request.
     pub(crate) asked: Asked,
 }
 
@@ -32,50 +32,50 @@ impl WriteTarget {
         &self.resource.name
     }
 
-    /// Where the object is.
+    /// Returns the collection of the object.
     pub(super) fn store(&self) -> &GroupResource {
         self.resource.store()
     }
 
-    /// The version that the write is in.
+    /// Returns the version of the write.
     pub(crate) fn version(&self) -> &str {
         if self.asked.version.is_empty() { self.resource.storage_version() } else { &self.asked.version }
     }
 
-    /// The definition of a custom resource.
+    /// Returns the definition of a custom resource.
     pub(super) fn definition(&self) -> Option<&Definition> {
         self.resource.definition.as_deref()
     }
 }
 
-/// Which part of an object a write may touch.
+/// Part of an object that a write can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of it: writes made past the API.
+    /// The whole object, for writes that bypass the API.
     Whole,
-    /// All but the status, where that is a subresource.
+    /// The object without its status, if the status is a subresource.
     Main,
     /// Only the status.
     Status,
 }
 
-/// How a write was requested; by default it is one past the API, which is not checked.
+/// Properties of a request. The default is a write that bypasses the API and is not checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
-    /// The version of the path; empty for that in which objects are stored.
+    /// Version in the path; empty for the stored version.
     pub(crate) version: String,
     pub(crate) strictness: Strictness,
-    /// What is wrong with the text that was sent and not seen in what was read: fields that are there twice.
+    /// Flaws of the body that the decoded object does not show: duplicate fields.
     pub(crate) flaws: Vec<String>,
-    /// What whoever asked is to be warned of.
+    /// Warnings for the client.
     pub(crate) warnings: Warnings,
     /// Verdict of the rules in CEL about the write.
     pub(crate) verdicts: Verdicts,
-    /// Who is to manage what is written; `None` for writes made past the API, which nobody manages.
+    /// Manager of the written fields; `None` for writes that bypass the API, which have no manager.
     pub(crate) manager: Option<FieldManager>,
 }
 
-/// Warnings, as they come up.
+/// Collected warnings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -89,45 +89,45 @@ impl Warnings {
     }
 }
 
-/// What becomes of fields that nobody knows, or that are there twice.
+/// Treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Strictness {
-    /// They are dropped.
+    /// The fields are dropped.
     #[default]
     Ignore,
-    /// They are dropped, and whoever wrote them is warned.
+    /// The fields are dropped with a warning.
     Warn,
-    /// They are refused.
+    /// The write is rejected.
     Strict,
 }
 
-/// Who writes.
+/// Manager of a write.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldManager {
     pub(crate) name: String,
-    /// The subresource that is written through, where the part of the object does not tell.
+    /// Subresource of the write, if the part of the object does not determine it.
     pub(crate) subresource: &'static str,
-    /// Takes fields from others instead of being refused.
+    /// True if conflicts transfer the fields instead of rejecting the apply.
     pub(crate) force: bool,
 }
 
-/// How an object is to be changed.
+/// Change of an object.
 #[derive(Clone, Debug)]
 pub(crate) enum Update {
-    /// By another one.
+    /// Replacement.
     Replace(Value),
-    /// By a patch of what is there.
+    /// Patch of the existing object.
     Patch(Patch),
-    /// By what an apply has made of it, its managers included.
+    /// Result of an apply, with its managers.
     Applied(Value),
 }
 
-/// What came of a write.
+/// Result of a write.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// The object as it is now.
+    /// The stored object.
     Stored(Arc<Value>),
-    /// The object is gone; this is how it was.
+    /// Last state of the deleted object.
     Deleted(Arc<Value>),
 }
 

@@ -1,4 +1,4 @@
-//! The rules of metadata: which names, labels, annotations, owners and finalizers an object may have.
+//! Validation of metadata: names, labels, annotations, owners and finalizers.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use super::request::WriteTarget;
 use crate::naming;
 use crate::schema::Cause;
 
-/// The most bytes that all annotations of an object have together.
-const ANNOTATIONS_BYTES: usize = 256 * 1024;
+/// Maximum total size of an object's annotations in bytes.
+const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 type Complaints = Vec<Cause>;
 
-/// What is wrong with the metadata of a new object.
+/// Returns the violations in the metadata of a new object.
 pub(super) fn wrong_new(target: &WriteTarget, object: &Value) -> Vec<Cause> {
     let mut complaints = Complaints::new();
     let prefix = metadata::text(object, "generateName");
@@ -29,14 +29,14 @@ pub(super) fn wrong_new(target: &WriteTarget, object: &Value) -> Vec<Cause> {
     complaints
 }
 
-/// What is wrong with the metadata of a changed object.
+/// Returns the violations in the metadata of a changed object.
 pub(super) fn wrong_changed(target: &WriteTarget, object: &Value) -> Vec<Cause> {
     let mut complaints = Complaints::new();
     check_common(&mut complaints, target, object);
     complaints
 }
 
-/// What is wrong with the prefix of a generated name, which an update may change: it could stand in no path.
+/// Returns the violations of a generated name's prefix, which must be valid in a path. An update can change it.
 pub(super) fn wrong_prefix(object: &Value) -> Vec<Cause> {
     let mut complaints = Complaints::new();
     let prefix = metadata::text(object, "generateName");
@@ -56,8 +56,8 @@ fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Valu
         complain(complaints, "metadata.annotations", annotation, naming::key(&annotation.to_lowercase()));
     }
     let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
-    if annotations.into_iter().flatten().map(bytes).sum::<usize>() > ANNOTATIONS_BYTES {
-        let message = format!("Too long: may not be more than {ANNOTATIONS_BYTES} bytes");
+    if annotations.into_iter().flatten().map(bytes).sum::<usize>() > MAX_ANNOTATIONS_BYTES {
+        let message = format!("Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes");
         let field = "metadata.annotations".to_owned();
         complaints.push(Cause { reason: "FieldValueTooLong", field, message });
     }
@@ -66,7 +66,7 @@ fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Valu
     for finalizer in finalizers.iter().filter_map(Value::as_str) {
         complain(complaints, "metadata.finalizers", finalizer, naming::key(finalizer));
     }
-    // Leases are validated by the rules that all objects have, not by those of the core.
+    // Leases are validated by the general rules of objects, not by those of the core group.
     let core = !target.resource.custom && target.resource.name.group() != "coordination.k8s.io";
     for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
         if core && !is_standard(finalizer) && !finalizer.contains('/') {
@@ -82,7 +82,7 @@ fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Valu
     }
 }
 
-/// Warns of new finalizers of a custom resource that others could take for their own.
+/// Warns of new finalizers of a custom resource that could conflict with those of other components.
 pub(super) fn warn_of_finalizers(target: &WriteTarget, before: Option<&Value>, object: &Value) {
     if !target.resource.custom {
         return;
@@ -142,7 +142,7 @@ fn check_owners(complaints: &mut Complaints, owners: &[Value]) {
     }
 }
 
-/// An owner as JSON, its fields where a real server has them.
+/// Formats an owner as JSON, with the field order of a real server.
 fn in_the_order_of_its_type(owner: &Value) -> String {
     let keys = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let required = |key: &str| !matches!(key, "controller" | "blockOwnerDeletion");
@@ -154,7 +154,7 @@ fn in_the_order_of_its_type(owner: &Value) -> String {
     format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
-/// A complaint about a value that it names itself.
+/// Creates a cause whose message contains the value.
 fn plain(field: String, message: String) -> Cause {
     Cause { reason: "FieldValueInvalid", field, message }
 }
@@ -163,14 +163,14 @@ fn complain(complaints: &mut Complaints, field: &str, value: &str, reasons: Vec<
     complaints.extend(reasons.into_iter().map(|why| Cause::invalid(field, &value.into(), &why)));
 }
 
-/// What is wrong with what is to be part of a path.
+/// Returns the violations of a text that becomes part of a path.
 fn part_of_a_path(text: &str) -> Vec<String> {
     let wrong = ['/', '%'].into_iter().filter(|letter| text.contains(*letter));
     wrong.map(|letter| format!("may not contain '{letter}'")).collect()
 }
 
-/// What is wrong with a name: most are DNS subdomains, those of namespaces and services are labels, and RBAC takes
-/// whatever can stand in a path.
+/// Returns the violations of a name. Most names are DNS subdomains, those of namespaces and services are DNS labels.
+/// Names in RBAC only need to be valid in a path.
 fn name(target: &WriteTarget, name: &str) -> Vec<String> {
     let resource = &target.resource.name;
     if resource.group() == "rbac.authorization.k8s.io" {

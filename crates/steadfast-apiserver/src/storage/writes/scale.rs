@@ -1,4 +1,4 @@
-//! The `scale` subresource: how many replicas there are to be, whatever kind it is that has them.
+//! The `scale` subresource: the number of replicas, independent of the kind.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::status::Status;
 use crate::types;
 
 const API_VERSION: &str = "autoscaling/v1";
-/// What represents a number of replicas that is not there, so that a patch which gives none can be distinguished from others.
+/// Representation of an absent number of replicas, so that a patch without a number can be detected.
 const NO_REPLICAS: i64 = i32::MIN as i64;
 
 impl State {
-    /// Scales an object; returns its new scale.
+    /// Scales an object. Returns its new scale.
     pub(crate) fn rescale(&mut self, target: &WriteTarget, update: &Update) -> Result<Value, Status> {
         let resource = Arc::clone(&target.resource);
         let not_found = || Status::not_found(&resource.name, &target.name);
@@ -76,7 +76,7 @@ impl State {
     }
 }
 
-/// The scale of an object, as it is shown.
+/// Returns the scale of an object.
 pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value) -> Result<Value, Status> {
     let paths = resource.scale(version).unwrap_or_default();
     if resource.custom && at(object, &paths.spec_replicas) == Ok(None) {
@@ -93,7 +93,7 @@ fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: 
         Ok(count) => Ok(count.unwrap_or(absent)),
         Err(why) => Err(Status::new(500, "", why)),
     };
-    // Built-in kinds have one replica where nothing else is said.
+    // Built-in kinds default to one replica.
     let replicas = count(&paths.spec_replicas, if resource.custom { absent } else { 1 })?;
     let mut kept = Map::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -119,7 +119,7 @@ fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: 
     Ok(scale)
 }
 
-/// Checks that what was sent is a scale, and that of this object.
+/// Checks that the sent object is the scale of this object.
 fn checked(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
     let text = |key: &str| scale.get(key).and_then(Value::as_str).unwrap_or_default();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
@@ -150,7 +150,7 @@ fn checked(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
     Ok(scale)
 }
 
-/// What is wrong with the fields that `scale` shows, in the order in which they are looked at.
+/// Returns the violations of the fields that `scale` shows, in the order of the real server.
 pub(super) fn wrong(paths: &ScalePaths, object: &Value, status_alone: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut count = |path: &str| match whole(object, path) {
@@ -183,7 +183,7 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.trim_start_matches('.').split('.')
 }
 
-/// What is at a path; that something on the way is no object is an error.
+/// Returns the value at a path. Returns an error if a parent is not an object.
 fn at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let mut value = object;
     let mut walked = String::new();
@@ -202,7 +202,7 @@ fn at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     Ok(Some(value))
 }
 
-/// The whole number at a path, where there is something.
+/// Returns the integer at a path, if present.
 fn whole(object: &Value, path: &str) -> Result<Option<i64>, String> {
     match at(object, path)? {
         None => Ok(None),

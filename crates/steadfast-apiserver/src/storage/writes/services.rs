@@ -1,4 +1,4 @@
-//! Addresses of Services: the cluster IP and the node ports that a real server assigns.
+//! Addresses of Services: cluster IPs and node ports, assigned as on a real server.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,17 +9,17 @@ use super::super::State;
 use crate::resources::GroupResource;
 use crate::status::Status;
 
-/// First and last address of Services, those of a cluster made by kubeadm without the network's own and the broadcast
-/// address.
+/// First and last address of Services. The range is that of a kubeadm cluster, without its network and broadcast
+/// addresses.
 const ADDRESSES: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 96, 0, 1), Ipv4Addr::new(10, 111, 255, 254));
-/// Node ports that a real server assigns.
+/// Range of node ports on a real server.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
 fn text<'a>(object: &'a Value, place: &str) -> &'a str {
     object.pointer(place).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Ports of a Service.
+/// Returns the ports of a Service.
 fn ports(service: &Value) -> impl Iterator<Item = &Value> {
     service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten()
 }
@@ -29,7 +29,7 @@ fn node_port(port: &Value) -> Option<i64> {
 }
 
 impl State {
-    /// Assigns the addresses that a Service needs and does not have; those of its state before an update stay.
+    /// Assigns the missing addresses of a Service. An update keeps the previous addresses.
     pub(super) fn assign_addresses(
         &self,
         resource: &GroupResource,

@@ -1,4 +1,4 @@
-//! The metadata as a typed object has it: no other fields, no other types, nothing that is empty.
+//! Normalization of metadata to its typed form: known fields of the right type, without empty values.
 
 use serde_json::{Map, Value};
 
@@ -7,12 +7,12 @@ use super::request::WriteTarget;
 use super::validation;
 use crate::status::Status;
 
-/// What a field of the metadata is.
+/// Type of a metadata field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
     Text,
     Number,
-    /// A number of which zero is one, too.
+    /// A number that may be zero.
     AnyNumber,
     Texts,
     Map,
@@ -36,7 +36,7 @@ const FIELDS: &[(&str, Type)] = &[
     ("managedFields", Type::Objects),
 ];
 
-/// Leaves of the metadata what a typed object has, and tells what it has not; refuses what is of another type.
+/// Removes all fields that a typed object does not have, and returns them. Rejects fields of a wrong type.
 pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<String>, Status> {
     let given = match object.get_mut("metadata").map(Value::take) {
         None | Some(Value::Null) => Map::new(),
@@ -59,7 +59,7 @@ pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<S
     Ok(unknown)
 }
 
-/// The value, `None` where it says nothing; an error is what is of another type.
+/// Returns the value; `None` for an empty one. The error is a value of a wrong type.
 fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
     Ok(match (wanted, value) {
         (_, Value::Null) => None,

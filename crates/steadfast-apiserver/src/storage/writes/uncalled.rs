@@ -1,4 +1,4 @@
-//! What is stored and, unlike on a real server, has no effect: whoever relies on it is warned.
+//! Warnings for objects that have no effect on this server, unlike on a real one.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::request::WriteTarget;
 use crate::jsonpath::JsonPath;
 use crate::schema;
 
-/// Warns of a new object that a real server would ask, or judge by, at each request.
+/// Warns of a new object that a real server would call or evaluate at each request.
 pub(super) fn warn(target: &WriteTarget, object: &Value) {
     let (group, kind) = (target.resource.name.group(), target.resource.kind.as_str());
     let warning = match (group, kind) {
@@ -26,8 +26,8 @@ pub(super) fn warn(target: &WriteTarget, object: &Value) {
     warn_of_schemas(target, object);
 }
 
-/// Warns of a column whose path cannot be parsed, for a real server accepts the definition as well, and its tables end before
-/// the column; and of rules that are not evaluated.
+/// Warns of a column with an invalid path: a real server accepts the definition too, and its tables end before the
+/// column. Also warns of rules that are not evaluated.
 fn warn_of_schemas(target: &WriteTarget, definition: &Value) {
     if !is_definition(&target.resource.name) {
         return;

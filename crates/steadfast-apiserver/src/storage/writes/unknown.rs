@@ -1,4 +1,4 @@
-//! What becomes of the fields of a write that nobody knows, or that are there twice: nothing, a warning, or a refusal.
+//! Unknown and duplicate fields of a write: ignored, reported by a warning, or rejected.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::request::{Strictness, WriteTarget};
 use super::validation;
 use crate::status::Status;
 
-/// Warns of, or refuses, what is unknown in an object that was sent, and what is there twice.
+/// Warns of, or rejects, unknown and duplicate fields of a sent object.
 pub(super) fn judge(target: &WriteTarget, unknown: &[String]) -> Result<(), Status> {
-    // What is in an unknown field of a built-in kind is not read, and what is there twice is not noticed.
-    let places: Vec<&str> = unknown.iter().filter_map(|told| told.split('"').nth(1)).collect();
+    // The content of an unknown field of a built-in kind is not decoded, so its duplicates are not reported.
+    let places: Vec<&str> = unknown.iter().filter_map(|flaw| flaw.split('"').nth(1)).collect();
     let is_read = |flaw: &&String| {
         let place = flaw.split('"').nth(1).unwrap_or_default();
         let is_below = |unknown: &str| place.strip_prefix(unknown).is_some_and(|rest| rest.starts_with(['.', '[']));
@@ -19,19 +19,19 @@ pub(super) fn judge(target: &WriteTarget, unknown: &[String]) -> Result<(), Stat
     conclude(target, found, |why| validation::unreadable(&target.resource.kind, target.version(), strictly(&why)))
 }
 
-/// The same for what a patch made: there it is the patch that is refused.
+/// Warns of, or rejects, unknown and duplicate fields of a patched object. The error names the patch.
 pub(super) fn judge_patched(target: &WriteTarget, patched: &Value, unknown: Vec<String>) -> Result<(), Status> {
     let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
     conclude(target, found, |why| validation::unreadable_patch(patched, &strictly(&why)))
 }
 
-/// The same for a scale that was sent in place of the object it is of.
+/// Warns of, or rejects, unknown and duplicate fields of a scale.
 pub(super) fn judge_scale(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
     let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
     conclude(target, found, |why| validation::unreadable("Scale", "v1", strictly(&why)))
 }
 
-/// The same for what was applied, of which only the text can be wrong: its fields were looked at before.
+/// Warns of, or rejects, duplicate fields of an applied document. Its unknown fields were checked before.
 pub(super) fn judge_applied(target: &WriteTarget) -> Result<(), Status> {
     conclude(target, target.asked.flaws.clone(), |why| {
         Status::bad_request(format_args!("error strict decoding patch: {why}"))

@@ -1,4 +1,4 @@
-//! What a write is refused for.
+//! Validation of writes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,11 +10,11 @@ use super::request::{Part, WriteTarget};
 use crate::schema::{Cause, go};
 use crate::status::Status;
 
-/// Checks that an object is of the kind, namespace and name it was sent to, and fills in what it left out.
+/// Checks the kind, the namespace and the name of an object against its request, and sets absent ones.
 pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), Status> {
     let resource = &target.resource;
     let Value::Object(fields) = &mut *object else {
-        let words = "couldn't get version/kind; json parse error: it is no object";
+        let words = "couldn't get version/kind; json parse error: the value is not an object";
         return Err(Status::bad_request(format_args!(
             "the object provided is unrecognized (must be of type {}): {words}",
             resource.kind
@@ -58,7 +58,7 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     let namespace = given.and_then(|metadata| metadata.get("namespace")).filter(|namespace| !namespace.is_null());
     if given.is_some_and(|metadata| !metadata.is_object()) || namespace.is_some_and(|namespace| !namespace.is_string())
     {
-        // Whoever looks at the types refuses that.
+        // The check of types rejects this value.
         return Ok(());
     }
     let namespace = metadata::text(object, "namespace");
@@ -79,20 +79,20 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     Ok(())
 }
 
-/// Refuses what cannot be read as an object of a kind.
+/// Creates the status for an object that cannot be decoded.
 pub(super) fn unreadable(kind: &str, version: &str, why: impl fmt::Display) -> Status {
     Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }
 
-/// Refuses a patch for what it made.
+/// Creates the status for a patch with an invalid result.
 pub(super) fn unreadable_patch(made: &Value, why: &str) -> Status {
     Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(made).into(), why)])
 }
 
-/// Refuses a write for what is wrong with it.
+/// Rejects a write with its violations, if any.
 pub(super) fn refuse(target: &WriteTarget, name: &str, causes: &[Cause]) -> Result<(), Status> {
     if target.asked.verdicts.is_pending() {
-        // Replaced by the outcome of the next attempt.
+        // The next attempt replaces this status.
         return Err(Status::of_code(500).with_message("the rules of the object have not been evaluated"));
     }
     if causes.is_empty() {
@@ -102,7 +102,7 @@ pub(super) fn refuse(target: &WriteTarget, name: &str, causes: &[Cause]) -> Resu
     Err(Status::invalid_causes(resource.name.group(), &resource.kind, name, causes))
 }
 
-/// Whether a real server takes updates of a built-in kind only with the version that they are made for.
+/// Returns whether updates of a built-in kind must contain a version, as on a real server.
 fn updates_name_a_version(group: &str, kind: &str) -> bool {
     match group {
         "admissionregistration.k8s.io" | "coordination.k8s.io" | "node.k8s.io" | "policy" => true,
@@ -111,7 +111,7 @@ fn updates_name_a_version(group: &str, kind: &str) -> bool {
     }
 }
 
-/// Checks the version that an update was made for.
+/// Checks the version in the update against the existing object.
 pub(super) fn check_version(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
     let resource = &target.resource;
     let version = metadata::text(wanted, "resourceVersion");
@@ -122,7 +122,7 @@ pub(super) fn check_version(target: &WriteTarget, existing: &Value, wanted: &Val
     Ok(())
 }
 
-/// What is wrong with the UID that a patch leaves.
+/// Returns the violations of the UID in a patched object.
 pub(super) fn wrong_uid(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
     let uid = metadata::text(wanted, "uid");
     if uid.is_empty() || uid == metadata::text(existing, "uid") {
@@ -131,7 +131,7 @@ pub(super) fn wrong_uid(target: &WriteTarget, existing: &Value, wanted: &Value) 
     twice_where_custom(target, || Cause::invalid("metadata.uid", &uid.into(), "field is immutable"))
 }
 
-/// Checks that a version was given where an update has to be made for one.
+/// Checks that an update contains a version if its kind requires one.
 pub(super) fn check_version_given(target: &WriteTarget, wanted: &Value) -> Result<(), Status> {
     let resource = &target.resource;
     let version = metadata::text(wanted, "resourceVersion");
@@ -144,7 +144,7 @@ pub(super) fn check_version_given(target: &WriteTarget, wanted: &Value) -> Resul
     Ok(())
 }
 
-/// Checks the UID that an update was made for.
+/// Checks the UID in the update against the existing object.
 pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
     let resource = &target.resource;
     let uid = metadata::text(wanted, "uid");
@@ -160,7 +160,7 @@ pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) 
     Ok(())
 }
 
-/// Where etcd would have it.
+/// Returns the key of the object in etcd.
 fn etcd_key(target: &WriteTarget) -> String {
     let name = &target.resource.name;
     let group = if target.resource.custom { name.group() } else { "" };
@@ -177,7 +177,7 @@ fn etcd_key(target: &WriteTarget) -> String {
     format!("/registry/{}", steps.join("/"))
 }
 
-/// What is wrong with finalizers: what is being deleted gets no new ones.
+/// Returns the violations of finalizers. A terminating object must not receive new ones.
 pub(super) fn wrong_finalizers(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
     let finalizers = |object: &Value| -> Vec<String> {
         let items = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
@@ -197,7 +197,7 @@ pub(super) fn wrong_finalizers(target: &WriteTarget, existing: &Value, wanted: &
     twice_where_custom(target, || Cause::forbidden("metadata.finalizers", &why))
 }
 
-/// What is wrong with the times of a deletion: only a deletion begins one, and nothing changes how long it takes.
+/// Returns the violations of the deletion's times. Only a deletion sets them, and no update changes them.
 pub(super) fn wrong_deletion(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
     let change = |field: &str| {
         let of = |object: &Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();
@@ -218,7 +218,7 @@ pub(super) fn wrong_deletion(target: &WriteTarget, existing: &Value, wanted: &Va
     causes
 }
 
-/// A complaint about metadata: a real server looks at those of custom resources twice.
+/// Returns a cause about metadata, twice for custom resources: a real server validates their metadata twice.
 fn twice_where_custom(target: &WriteTarget, cause: impl Fn() -> Cause) -> Vec<Cause> {
     let times = if target.resource.custom { 2 } else { 1 };
     (0..times).map(|_| cause()).collect()

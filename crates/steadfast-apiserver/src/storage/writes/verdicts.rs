@@ -1,7 +1,8 @@
 //! Verdicts of rules in CEL, which are evaluated without the lock of the store.
 //!
-//! A write that needs a verdict ends without a change, and leaves the question here. Its caller has the rules evaluated
-//! and repeats the write, which finds the verdict if neither the object nor its state before has changed.
+//! A write that needs a verdict ends without a change and stores its request for a verdict here. Its caller evaluates
+//! the rules and repeats the write. The repeated write finds the verdict if neither the object nor its previous state
+//! has changed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,7 +45,7 @@ impl Question {
 }
 
 impl Verdicts {
-    /// Verdict about an object and its state before an update; none until [`decide`](Self::decide) was called.
+    /// Returns the verdict about an object and its state before an update; `None` before [`decide`](Self::decide).
     pub(super) fn about(
         &self,
         definition: &Arc<Definition>,
@@ -59,6 +60,7 @@ impl Verdicts {
             before: before.map(readable),
         };
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A verdict about another state of the object is outdated: the caller must evaluate the rules again.
         if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&question)) {
             return Some(verdict.clone());
         }
@@ -66,14 +68,15 @@ impl Verdicts {
         None
     }
 
-    /// Whether a write ended for want of a verdict.
+    /// Returns whether a write ended because its verdict was missing.
     pub(super) fn is_pending(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pending.is_some()
     }
 
-    /// Evaluates the rules that a write needs. Returns false if no verdict is pending, and the write has ended for good.
+    /// Evaluates the rules that a write needs. Returns false if no verdict is pending, so that the write has finished.
     /// The caller must not hold the lock of the store.
     pub(crate) fn decide(&self) -> bool {
+        // The lock is released before the evaluation, which can take long.
         let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).pending.take();
         let Some(question) = pending else { return false };
         let verdict = question.decide();
@@ -82,7 +85,7 @@ impl Verdicts {
     }
 }
 
-/// The object as rules can see it: of its metadata, only names.
+/// Returns the part of an object that rules can read. The metadata contains only names.
 fn readable(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
     let fields = fields.map(|(name, value)| match name.as_str() {
@@ -96,7 +99,7 @@ fn readable(object: &Value) -> Value {
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-/// The object without a name that another attempt would generate differently.
+/// Returns the object without a generated name, which differs between attempts.
 fn without_generated_name(object: &Value) -> Value {
     let mut object = object.clone();
     if !metadata::text(&object, "generateName").is_empty() {
