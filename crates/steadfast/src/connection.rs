@@ -7,17 +7,23 @@ mod builder;
 mod client;
 mod discreet;
 mod error;
+mod header;
 mod heading;
+mod identity;
 mod inquiry;
 mod keeper;
+mod kubeconfig;
 mod manners;
+mod normal;
 #[cfg(feature = "metrics")]
 mod observing;
 mod patience;
 mod places;
+mod plugin;
 mod proxies;
 mod reach;
 mod remembered;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +43,7 @@ pub use discreet::WithheldAnswer;
 pub use error::{ConnectError, SendError};
 use heading::Heading;
 use keeper::Keeper;
+pub use kubeconfig::{KubeconfigFiles, MergedKubeconfig};
 use manners::Manners;
 #[cfg(feature = "metrics")]
 pub(crate) use observing::WeakConnection;
@@ -210,6 +217,8 @@ impl Connection {
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.
     ///
+    /// A request with an `Authorization` of its own keeps it, as in client-go, and is not sent again if the server rejects it.
+    ///
     /// Its extensions may hold [`Deadlines`](crate::transport::Deadlines) and a
     /// [`Placement`](crate::transport::Placement). Credentials that the server refuses (401) are renewed
     /// once where the configuration has a source for others, and the request is sent again; not below a subresource
@@ -222,7 +231,8 @@ impl Connection {
         let inner = &*self.inner;
         let authorizer = &inner.heading.authorizer;
         let known = inner.keeper.generation();
-        let passed_on = is_passed_on(request.uri().path());
+        // The caller's own credentials cannot be renewed here.
+        let fixed = is_passed_on(request.uri().path()) || auth::is_authorized(request.headers());
         let spare = transport::copy(&request);
         let (answer, generation) = self.send_once(request).await?;
         let answer = match answer {
@@ -236,7 +246,7 @@ impl Connection {
             }
             answer => answer?,
         };
-        let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED && !passed_on) else {
+        let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED && !fixed) else {
             return Ok(answer);
         };
         let renewed = authorizer.renew(generation).await;
