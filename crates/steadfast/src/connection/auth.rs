@@ -272,7 +272,8 @@ impl Authorizer {
     }
 
     async fn renew_now(&self) -> Result<(), String> {
-        let (config, plugin) = (self.current().config.clone(), self.plugin());
+        let config = self.current().config.clone();
+        let plugin = self.plugin();
         tracing::info!(server = %self.server, "the credentials are refused, or of another kind now; they are requested anew");
         if let Some(plugin) = plugin {
             // It counts its own generations.
