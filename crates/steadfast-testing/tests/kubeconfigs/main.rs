@@ -4,5 +4,7 @@ mod forms;
 mod malformed;
 mod refused;
 mod rotation;
+#[cfg(unix)]
+mod shapes;
 mod tunnel;
 mod world;
