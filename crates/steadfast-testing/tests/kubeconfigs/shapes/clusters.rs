@@ -86,9 +86,44 @@ pub(super) fn forms(given: &Given) -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Forms of a server without TLS, to which kubectl sends no credentials.
+fn plain(given: &Given) -> Vec<Shape> {
+    let url = given.plain.url(0);
+    let host = url.trim_start_matches("http://").to_owned();
+    let port = host.rsplit(':').next().unwrap_or_default();
+    let none = json!({});
+    let token = json!({"token": SECRET});
+    let missing = json!({"tokenFile": "missing"});
+    let plugin = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "./missing.sh", "interactiveMode": "Never",
+    }});
+    let with_authority = json!({"server": host});
+    let bare = |server: &str| json!({"server": server, "certificate-authority-data": null});
+    let forms = [
+        ("http", bare(&url), &none),
+        ("http, token", bare(&url), &token),
+        ("http, authority", json!({"server": url}), &token),
+        ("http with a slash", bare(&format!("{url}/")), &none),
+        ("no scheme", bare(&host), &none),
+        ("no scheme, by name", bare(&format!("localhost:{port}")), &none),
+        ("no scheme, token", bare(&host), &token),
+        ("no scheme, token file is missing", bare(&host), &missing),
+        ("no scheme, plugin is missing", bare(&host), &plugin),
+        ("no scheme, authority", with_authority.clone(), &none),
+        ("no scheme, authority, token", with_authority, &token),
+        ("no scheme, insecure", json!({
+            "server": host, "certificate-authority-data": null, "insecure-skip-tls-verify": true,
+        }), &none),
+        ("unreadable token file", bare(&url), &missing),
+        ("unreadable plugin", bare(&url), &plugin),
+    ];
+    let shape = |(form, cluster, user): (&str, Value, &Value)| Shape::of(format!("plain: {form}"), &given.whole(&cluster, user));
+    forms.into_iter().map(shape).collect()
+}
+
 /// Each form, with a user who has a token; and the forms that matter with each of a few other users.
 pub(super) fn shapes(given: &Given) -> Vec<Shape> {
-    let mut shapes = Vec::new();
+    let mut shapes = plain(given);
     let token = json!({"token": SECRET});
     let crossed = [
         "plain",
@@ -98,8 +133,8 @@ pub(super) fn shapes(given: &Given) -> Vec<Shape> {
         "authority after another one",
         "insecure",
         "name is empty",
-        "server without scheme",
         "server with a slash",
+        "unknown fields",
     ];
     let users = [
         ("basic", json!({"username": "basil", "password": SECRET})),

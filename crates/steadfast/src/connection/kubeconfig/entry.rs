@@ -111,9 +111,10 @@ pub(super) fn config(cluster: &Entry, user: Option<&Entry>) -> Result<kube::Conf
     let server = cluster.text("server")?.ok_or("the cluster has no server")?;
     let insecure = cluster.flag("insecure-skip-tls-verify")?;
     let authority = authority(cluster)?;
+    let (url, has_scheme) = url(&server)?;
+    // Without a scheme kubectl speaks plain HTTP, and keeps its credentials to itself.
+    let user = user.filter(|_| has_scheme);
     let mut auth_info = user.map(auth_info).transpose()?.unwrap_or_default();
-    let certified = auth_info.client_certificate.is_some() || auth_info.client_certificate_data.is_some();
-    let url = url(&server, authority.is_some() || insecure || certified)?;
     let mut config = kube::Config::new(url);
     config.root_cert = authority.as_deref().map(certificates).transpose()?;
     config.accept_invalid_certs = insecure;
@@ -165,17 +166,18 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(trusted)
 }
 
-/// The URL of the server. One without a scheme gets that of client-go: HTTPS if anything configures TLS.
-fn url(server: &str, tls: bool) -> Result<Uri, String> {
-    let whole = match server.split_once("://") {
+/// The URL of the server, and if it has a scheme of its own; as with kubectl, one without is reached by HTTP.
+fn url(server: &str) -> Result<(Uri, bool), String> {
+    let scheme = server.split_once("://");
+    let whole = match scheme {
         Some((scheme, rest)) => format!("{}://{rest}", scheme.to_ascii_lowercase()),
         None if server.trim_end_matches('/').contains('/') => {
             return Err("the cluster's server has a path, and neither https:// nor http:// before it".to_owned());
         }
-        None if tls => format!("https://{server}"),
         None => format!("http://{server}"),
     };
-    whole.parse().map_err(|error| format!("the cluster's server is no URL: {error}"))
+    let url = whole.parse().map_err(|error| format!("the cluster's server is no URL: {error}"))?;
+    Ok((url, scheme.is_some()))
 }
 
 /// The user's credentials, as `kube` has them.

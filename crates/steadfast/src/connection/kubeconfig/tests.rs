@@ -116,12 +116,13 @@ fn servers_get_the_scheme_of_kubectl() {
     for (cluster, url) in [
         ("server: 'localhost:8080'", "http://localhost:8080/"),
         ("server: one.example", "http://one.example/"),
-        ("server: 'localhost:8080', insecure-skip-tls-verify: true", "https://localhost:8080/"),
-        ("server: 'localhost:8080', insecure-skip-tls-verify: yes", "https://localhost:8080/"),
+        ("server: 'localhost:8080', insecure-skip-tls-verify: true", "http://localhost:8080/"),
         ("server: 'HTTPS://one.example/base'", "https://one.example/base"),
     ] {
         let text = WHOLE.replace("server: 'https://one.example:6443'", cluster);
-        assert_eq!(config(&text).expect(cluster).cluster_url, url, "{cluster}");
+        let config = config(&text).expect(cluster);
+        assert_eq!(config.cluster_url, url, "{cluster}");
+        assert_eq!(token(&config).is_some(), cluster.contains("://"), "no credentials without a scheme: {cluster}");
     }
 }
 
