@@ -24,6 +24,7 @@ mod proxies;
 mod reach;
 mod remembered;
 mod tls;
+mod warnings;
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub(crate) use observing::WeakConnection;
 pub(crate) use places::Place;
 use places::Places;
 use remembered::Remembered;
+pub use warnings::ServerWarning;
+use warnings::Warnings;
 
 /// Everything between this program and one API server; cheap to clone.
 ///
@@ -68,6 +71,7 @@ struct Inner {
     default_namespace: String,
     takes_gzip: bool,
     places: Places,
+    warnings: Arc<Warnings>,
     manners: Manners,
     probes: Board,
     /// What the server does not stream as lists.
@@ -121,6 +125,7 @@ impl Connection {
             default_namespace: default_namespace.clone(),
             takes_gzip: *takes_gzip,
             places: self.inner.places.clone(),
+            warnings: self.inner.warnings.clone(),
             manners: *manners,
             probes: Board::default(),
             paged: Remembered::default(),
@@ -272,7 +277,11 @@ impl Connection {
         let inner = &*self.inner;
         let mut request = inner.heading.address(request);
         let generation = inner.heading.authorize(request.headers_mut()).await?;
-        Ok((inner.pool.send(request).await, generation))
+        let response = inner.pool.send(request).await;
+        if let Ok(response) = &response {
+            inner.warnings.report(response.headers(), self.environment());
+        }
+        Ok((response, generation))
     }
 }
 

@@ -274,6 +274,35 @@ async fn another_server_is_not_followed() -> Outcome {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn plugin_runs_once_for_token_and_certificate() -> Outcome {
+    let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
+    let folder = Folder::new();
+    let calls = folder.path().join("calls");
+    let carol = server.issue_client_certificate("carol")?.ok_or("no TLS")?;
+    for status in [
+        json!({"token": SECRET}),
+        json!({"token": SECRET, "clientCertificateData": carol.certificate_pem, "clientKeyData": carol.key_pem}),
+    ] {
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+        });
+        let answer = folder.write("credential.json", &credential.to_string());
+        fs::write(&calls, "")?;
+        let plugin = json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
+            "args": ["-c", "echo >> \"$0\"; cat \"$1\"", calls, answer],
+        }});
+        let whole = kubeconfig(&server, &json!({}), &plugin);
+        let one = crate::world::connection(&folder, &whole).await?;
+        let other = crate::world::connection(&folder, &whole).await?;
+        assert_eq!((ask(&one).await?, ask(&other).await?), (200, 200));
+        assert_eq!(fs::read_to_string(&calls)?.len(), 1, "connections of one configuration share its credentials");
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_plugin_is_asked_again_when_its_token_expires() -> Outcome {
     let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
     let folder = Folder::new();

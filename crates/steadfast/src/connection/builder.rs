@@ -14,6 +14,7 @@ use super::manners::{self, Manners};
 use super::normal::normalize;
 use super::places::Places;
 use super::remembered::Remembered;
+use super::warnings::{OnWarning, ServerWarning, Warnings};
 use super::{ConnectError, Connection, Inner, inquiry, plugin, reach};
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
@@ -117,6 +118,7 @@ pub struct ConnectionBuilder {
     agent: Option<String>,
     loader: Option<Loader>,
     plugin_timeout: Duration,
+    on_warning: Option<OnWarning>,
 }
 
 impl ConnectionBuilder {
@@ -128,6 +130,7 @@ impl ConnectionBuilder {
             agent: None,
             loader: None,
             plugin_timeout: plugin::DEFAULT_TIMEOUT,
+            on_warning: None,
         }
     }
 
@@ -161,6 +164,16 @@ impl ConnectionBuilder {
         self
     }
 
+    /// Passes each warning of the API server to `receive`: deprecated versions, fields without effect, unsafe settings.
+    ///
+    /// Without it each warning is logged once, and with it as well. `receive` runs on a thread for the program's code, where
+    /// it may block.
+    #[must_use]
+    pub fn on_warning(mut self, receive: impl Fn(&ServerWarning) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(Arc::new(receive));
+        self
+    }
+
     /// Asks `load` for the configuration anew: every 5 minutes, and when the server refuses credentials or TLS fails.
     ///
     /// What has changed is used by new connections and requests; connections there are drain. A
@@ -188,7 +201,7 @@ impl ConnectionBuilder {
     ///
     /// The configuration cannot be used: its URL, certificates or credentials.
     pub fn build(self) -> Result<Connection, ConnectError> {
-        let Self { config, environment, settings, agent, loader, plugin_timeout } = self;
+        let Self { config, environment, settings, agent, loader, plugin_timeout, on_warning } = self;
         let environment = match environment {
             Some(environment) => environment,
             None => Arc::new(Threads::new().map_err(ConnectError::Threads)?),
@@ -212,6 +225,7 @@ impl ConnectionBuilder {
         let heading = Arc::new(Heading::new(&config, agent, Arc::new(authorizer))?);
         let (places, manners) =
             (Places::new(environment.clone(), settings.transfers), Manners::new(&config, &settings));
+        let warnings = Arc::new(Warnings::new(server.clone(), on_warning));
         let pool = Pool::new(Connector::new(environment.clone(), target.clone(), route), settings.clone());
         let keeper = Keeper::new(followed, loader, target, &settings, pool.clone(), heading.clone());
         inquiry::begin(&pool, &heading, &environment);
@@ -223,6 +237,7 @@ impl ConnectionBuilder {
             default_namespace: config.default_namespace.clone(),
             takes_gzip,
             places,
+            warnings,
             manners,
             probes: crate::probes::Board::default(),
             paged: Remembered::default(),
