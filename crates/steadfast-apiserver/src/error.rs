@@ -5,7 +5,7 @@ use std::io;
 use crate::status::Status;
 
 /// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// A port could not be had.
@@ -24,3 +24,5 @@ pub enum StartError {
     #[error("there is no tokio runtime here")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
 }
+
+debug_as_message!(StartError);

@@ -11,7 +11,7 @@ use crate::schema::Cause;
 /// A failure as the Kubernetes API reports it.
 ///
 /// It is both the error type of direct writes and the body of a failed HTTP answer.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
     /// The HTTP status code.
@@ -233,3 +233,5 @@ fn cause_reason(complaint: &str) -> &'static str {
     ];
     reasons.iter().find(|(start, _)| complaint.starts_with(start)).map_or("FieldValueInvalid", |(_, reason)| reason)
 }
+
+debug_as_message!(Status);
