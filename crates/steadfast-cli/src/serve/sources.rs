@@ -73,7 +73,10 @@ fn is_kustomization(file: &Path) -> bool {
 fn kustomized(file: &Path) -> Failure {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = folder.display();
-    Failure::usage(format!("{} makes {folder} a kustomization, which -f does not build; use -k {folder}", file.display()))
+    Failure::usage(format!(
+        "{} makes {folder} a kustomization, which -f does not build; use -k {folder}",
+        file.display()
+    ))
 }
 
 fn read_file(file: &Path) -> Result<Text, Failure> {

@@ -154,6 +154,20 @@ fn manifests_that_are_nowhere() {
 }
 
 #[test]
+fn kustomization_given_as_folder_is_named() {
+    let folder = std::path::PathBuf::from(place("kustomized"));
+    std::fs::create_dir_all(folder.join("overlay")).expect("there is room");
+    std::fs::write(folder.join("overlay/kustomization.yml"), "resources: [a.yaml]\n").expect("there is room");
+    let shown = |path: &std::path::Path| path.display().to_string();
+    let (all, overlay) = (shown(&folder), shown(&folder.join("overlay")));
+    let file = shown(&folder.join("overlay/kustomization.yml"));
+    let advice = format!("use -k {overlay}");
+    for arguments in [&["-f", &overlay][..], &["-f", &file], &["-R", "-f", &all]] {
+        fails(&steadfast(&[&["serve"], arguments].concat()), 2, &["kustomization.yml", &advice]);
+    }
+}
+
+#[test]
 fn a_server_that_speaks_something_else() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let address = listener.local_addr().expect("it has one");

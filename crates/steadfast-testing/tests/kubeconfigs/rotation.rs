@@ -328,7 +328,8 @@ async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
         let waited = outcome.is_err_and(|error| error.to_string().contains("no credentials"));
         assert!(waited, "the plugin hangs");
     }
-    let hanging = || fs::read_to_string(&calls).map(|calls| calls.lines().skip(1).map(str::to_owned).collect::<Vec<_>>());
+    let hanging =
+        || fs::read_to_string(&calls).map(|calls| calls.lines().skip(1).map(str::to_owned).collect::<Vec<_>>());
     while hanging()?.is_empty() {
         tokio::task::yield_now().await;
     }

@@ -39,7 +39,10 @@ const MIN_CONNECTED: usize = 220;
 /// Where the library differs from kubectl on purpose, by the beginning of the shape's name.
 const DEVIATIONS: &[(&str, &str)] = &[
     ("key: P-521", "`ring` cannot sign with this curve; the error names it, and the feature `aws-lc-rs` can"),
-    ("plain: unreadable", "kubectl sends no credentials without TLS, and so reads none; the library sends them, as `kube` does"),
+    (
+        "plain: unreadable",
+        "kubectl sends no credentials without TLS, and so reads none; the library sends them, as `kube` does",
+    ),
 ];
 
 /// One kubeconfig, of one or more files.
@@ -120,7 +123,9 @@ impl Given {
 async fn given() -> Result<Given, Box<dyn std::error::Error + Send + Sync>> {
     let server = ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?;
     let plain = ApiServer::start().await?;
-    plain.create(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain", "namespace": "default"}}))?;
+    plain.create(
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain", "namespace": "default"}}),
+    )?;
     for object in [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-default", "namespace": "default"}}),

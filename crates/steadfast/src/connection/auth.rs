@@ -434,9 +434,8 @@ impl Credentials {
         }
         let mut config = config.clone();
         config.auth_info.exec = None;
-        let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer())).map_err(|_| {
-            format!("the token of the auth provider {name:?} has a character that no header can hold")
-        })?;
+        let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer()))
+            .map_err(|_| format!("the token of the auth provider {name:?} has a character that no header can hold"))?;
         let Some(layer) = layer.map_err(|error| describe(&error))? else { return Ok(Self::None) };
         Ok(match layer.layer(Revealed) {
             Either::Left(mut fixed) => match fixed.call(Request::new(Body::empty())).into_inner() {

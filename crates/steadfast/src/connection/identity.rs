@@ -55,9 +55,9 @@ pub(super) fn of_user(info: &AuthInfo, provider: &CryptoProvider) -> Result<Opti
 fn read(field: &str, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
     match (data, file) {
         (Some(data), _) => decode_base64(data).map(Some).ok_or_else(|| format!("{field}-data is no base64")),
-        (None, Some(file)) => {
-            std::fs::read(file).map(Some).map_err(|error| format!("the file of {field}, {file}, cannot be read: {error}"))
-        }
+        (None, Some(file)) => std::fs::read(file)
+            .map(Some)
+            .map_err(|error| format!("the file of {field}, {file}, cannot be read: {error}")),
         (None, None) => Ok(None),
     }
 }
@@ -77,9 +77,11 @@ pub(super) fn certified(
         return Err("client-certificate holds no certificate in PEM".to_owned());
     }
     if is_encrypted(key) {
-        return Err("client-key is encrypted with a passphrase; decrypt it with `openssl pkey`, or name a plugin (exec) \
+        return Err(
+            "client-key is encrypted with a passphrase; decrypt it with `openssl pkey`, or name a plugin (exec) \
                     that returns the certificate and the decrypted key"
-            .to_owned());
+                .to_owned(),
+        );
     }
     let keys = sections(key).into_iter().find_map(|(kind, der)| match kind {
         SectionKind::PrivateKey => Some(PrivateKeyDer::Pkcs8(der.into())),

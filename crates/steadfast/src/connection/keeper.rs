@@ -270,7 +270,12 @@ async fn look_around(environment: SharedEnvironment, keeper: Weak<Keeper>) {
 /// What follows from `config`, the files that it names and its plugin, if that is not what was there `before`. It may block.
 ///
 /// An `other` configuration is always a change; with `renew`, the plugin returns credentials newer than those before.
-fn change(config: Arc<kube::Config>, before: &Before, other: bool, renew: bool) -> Result<Option<Change>, ConnectError> {
+fn change(
+    config: Arc<kube::Config>,
+    before: &Before,
+    other: bool,
+    renew: bool,
+) -> Result<Option<Change>, ConnectError> {
     let files = contents(&config);
     let plugin = config.auth_info.exec.as_ref().filter(|_| uses_plugin(&config.auth_info));
     let plugin = plugin.map(|exec| Plugin::of(exec, before.plugin_timeout));
@@ -284,7 +289,8 @@ fn change(config: Arc<kube::Config>, before: &Before, other: bool, renew: bool) 
     };
     let given = given.transpose().map_err(|detail| ConnectError::Credentials { detail })?;
     // A token alone is no reason to drain connections: each request has it.
-    let certificate = |given: &Option<Arc<plugin::Credentials>>| given.as_ref().and_then(|given| given.certificate.clone());
+    let certificate =
+        |given: &Option<Arc<plugin::Credentials>>| given.as_ref().and_then(|given| given.certificate.clone());
     let certified = match (certificate(&given), certificate(&before.given)) {
         (Some(one), Some(another)) => !Arc::ptr_eq(&one, &another),
         (one, another) => one.is_some() || another.is_some(),

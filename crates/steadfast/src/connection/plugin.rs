@@ -99,8 +99,7 @@ impl Plugin {
         if let Some(plugin) = all.get(&key).and_then(Weak::upgrade) {
             return plugin;
         }
-        let core =
-            Core { exec: exec.clone(), timeout, running: Mutex::new(()), latest: Mutex::new(Latest::default()) };
+        let core = Core { exec: exec.clone(), timeout, running: Mutex::new(()), latest: Mutex::new(Latest::default()) };
         let plugin = Arc::new(Self { core: Arc::new(core), attempts: Attempts::new() });
         all.insert(key, Arc::downgrade(&plugin));
         plugin
@@ -240,7 +239,9 @@ impl Core {
                 complaint()
             )),
             Ended::Abandoned => Err(ABANDONED.to_owned()),
-            Ended::TooLong => Err(format!("{name} printed more than {} KiB, and was killed", process::MAX_OUTPUT >> 10)),
+            Ended::TooLong => {
+                Err(format!("{name} printed more than {} KiB, and was killed", process::MAX_OUTPUT >> 10))
+            }
         }
     }
 
@@ -307,7 +308,8 @@ impl Core {
             return Err(format!("{name} returned neither a token nor a client certificate; run it by hand to see why"));
         }
         let expiry = present(status.expiration_timestamp).map(|text| text.parse::<Timestamp>());
-        let expiry = expiry.transpose().map_err(|_| format!("the expirationTimestamp of {name} is no RFC 3339 time"))?;
+        let expiry =
+            expiry.transpose().map_err(|_| format!("the expirationTimestamp of {name} is no RFC 3339 time"))?;
         Ok(Credentials { token, certificate, generation: 0, renew_at: expiry.map(renew_at) })
     }
 }

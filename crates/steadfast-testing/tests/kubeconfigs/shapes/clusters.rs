@@ -32,22 +32,29 @@ pub(super) fn forms(given: &Given) -> Vec<(&'static str, Value)> {
     vec![
         ("plain", json!({})),
         ("authority in a file", and(json!({"certificate-authority": "ca.crt"}))),
-        ("authority in a file, empty data", json!({"certificate-authority-data": "", "certificate-authority": "ca.crt"})),
+        (
+            "authority in a file, empty data",
+            json!({"certificate-authority-data": "", "certificate-authority": "ca.crt"}),
+        ),
         ("authority in a file that is missing", and(json!({"certificate-authority": "missing.crt"}))),
         ("authority as data and as a file", json!({"certificate-authority": "ca.crt"})),
         ("authority wrapped by LF", json!({"certificate-authority-data": wrapped(&data, 76, "\n")})),
         ("authority wrapped by CR LF", json!({"certificate-authority-data": wrapped(&data, 64, "\r\n")})),
         ("authority wrapped by blanks", json!({"certificate-authority-data": wrapped(&data, 64, " ")})),
         ("authority with an end of line", json!({"certificate-authority-data": format!("{data}\n")})),
-        ("authority without padding", json!({"certificate-authority-data": base64(&format!("{authority}\n")).trim_end_matches('=')})),
+        (
+            "authority without padding",
+            json!({"certificate-authority-data": base64(&format!("{authority}\n")).trim_end_matches('=')}),
+        ),
         ("authority with text around it", with_data(&format!("the authority\n{authority}\nand more\n"))),
         ("authority with CR LF", with_data(&authority.replace('\n', "\r\n"))),
         ("authority without the last end of line", with_data(authority.trim_end())),
         ("authority twice", with_data(&format!("{authority}{authority}"))),
         ("authority after another one", with_data(&format!("{other}{authority}"))),
-        ("authority beside a broken one", with_data(&format!(
-            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{authority}"
-        ))),
+        (
+            "authority beside a broken one",
+            with_data(&format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{authority}")),
+        ),
         ("authority beside a key", with_data(&format!("{}{authority}", given.carol.key_pem))),
         ("authority of another server", with_data(other)),
         ("authority that is no PEM", with_data("nothing")),
@@ -111,13 +118,19 @@ fn plain(given: &Given) -> Vec<Shape> {
         ("no scheme, plugin is missing", bare(&host), &plugin),
         ("no scheme, authority", with_authority.clone(), &none),
         ("no scheme, authority, token", with_authority, &token),
-        ("no scheme, insecure", json!({
-            "server": host, "certificate-authority-data": null, "insecure-skip-tls-verify": true,
-        }), &none),
+        (
+            "no scheme, insecure",
+            json!({
+                "server": host, "certificate-authority-data": null, "insecure-skip-tls-verify": true,
+            }),
+            &none,
+        ),
         ("unreadable token file", bare(&url), &missing),
         ("unreadable plugin", bare(&url), &plugin),
     ];
-    let shape = |(form, cluster, user): (&str, Value, &Value)| Shape::of(format!("plain: {form}"), &given.whole(&cluster, user));
+    let shape = |(form, cluster, user): (&str, Value, &Value)| {
+        Shape::of(format!("plain: {form}"), &given.whole(&cluster, user))
+    };
     forms.into_iter().map(shape).collect()
 }
 
@@ -140,14 +153,23 @@ pub(super) fn shapes(given: &Given) -> Vec<Shape> {
         ("basic", json!({"username": "basil", "password": SECRET})),
         ("token file", json!({"tokenFile": "token"})),
         ("token and file", json!({"token": "wrong", "tokenFile": "token"})),
-        ("certificate", json!({
-            "client-certificate-data": base64(&given.carol.certificate_pem), "client-key-data": base64(&given.carol.key_pem),
-        })),
+        (
+            "certificate",
+            json!({
+                "client-certificate-data": base64(&given.carol.certificate_pem), "client-key-data": base64(&given.carol.key_pem),
+            }),
+        ),
         ("certificate files", json!({"client-certificate": "carol.crt", "client-key": "carol.key"})),
-        ("plugin", json!({"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1", "command": "./login.sh", "interactiveMode": "Never",
-        }})),
-        ("token, and empty fields", json!({"token": SECRET, "tokenFile": "", "username": "", "as": "", "client-key": ""})),
+        (
+            "plugin",
+            json!({"exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "./login.sh", "interactiveMode": "Never",
+            }}),
+        ),
+        (
+            "token, and empty fields",
+            json!({"token": SECRET, "tokenFile": "", "username": "", "as": "", "client-key": ""}),
+        ),
         ("wrong token", json!({"token": "wrong"})),
     ];
     for (form, cluster) in forms(given) {

@@ -70,9 +70,7 @@ fn contexts(given: &Given) -> Vec<Shape> {
             whole["current-context"] = name.into();
         })
     };
-    let without = |name: &str| {
-        changed(given, |whole| drop(whole.as_object_mut().expect("an object").remove(name)))
-    };
+    let without = |name: &str| changed(given, |whole| drop(whole.as_object_mut().expect("an object").remove(name)));
     let forms = [
         ("namespace is empty", context(json!({"namespace": ""}))),
         ("namespace is null", context(json!({"namespace": null}))),
@@ -106,17 +104,38 @@ fn contexts(given: &Given) -> Vec<Shape> {
         ("another context is null", add("contexts", json!({"name": "half", "context": null}))),
         ("another cluster without a server", add("clusters", json!({"name": "half", "cluster": {}}))),
         ("another cluster is null", add("clusters", json!({"name": "half", "cluster": null}))),
-        ("another cluster with a missing file", add("clusters", json!({"name": "half", "cluster": {
-            "server": "https://else.example", "certificate-authority": "missing.crt",
-        }}))),
-        ("another cluster with broken data", add("clusters", json!({"name": "half", "cluster": {
-            "server": "https://else.example", "certificate-authority-data": "!!",
-        }}))),
+        (
+            "another cluster with a missing file",
+            add(
+                "clusters",
+                json!({"name": "half", "cluster": {
+                    "server": "https://else.example", "certificate-authority": "missing.crt",
+                }}),
+            ),
+        ),
+        (
+            "another cluster with broken data",
+            add(
+                "clusters",
+                json!({"name": "half", "cluster": {
+                    "server": "https://else.example", "certificate-authority-data": "!!",
+                }}),
+            ),
+        ),
         ("another user is null", add("users", json!({"name": "half", "user": null}))),
         ("another user without anything", add("users", json!({"name": "half"}))),
-        ("another user with two methods", add("users", json!({"name": "half", "user": {"token": "a", "username": "b"}}))),
-        ("another user with a missing plugin", add("users", json!({"name": "half", "user": {"exec": {"command": "no"}}}))),
-        ("another user with a removed provider", add("users", json!({"name": "half", "user": {"auth-provider": {"name": "gcp"}}}))),
+        (
+            "another user with two methods",
+            add("users", json!({"name": "half", "user": {"token": "a", "username": "b"}})),
+        ),
+        (
+            "another user with a missing plugin",
+            add("users", json!({"name": "half", "user": {"exec": {"command": "no"}}})),
+        ),
+        (
+            "another user with a removed provider",
+            add("users", json!({"name": "half", "user": {"auth-provider": {"name": "gcp"}}})),
+        ),
         ("two contexts of a name", add("contexts", json!({"name": "here", "context": {"cluster": "c", "user": "u"}}))),
         ("two users of a name", add("users", json!({"name": "u", "user": {"token": SECRET}}))),
         ("names with signs", renamed("arn:aws:eks:eu-west-1:123456789012:cluster/prod@x")),
@@ -247,13 +266,25 @@ fn lists(given: &Given) -> Vec<Shape> {
         shape("an empty file at last", &[("empty", String::new()), one.clone()], &["one", "empty"]),
         shape("no entries first", &[("nothing", nothing.to_string()), one.clone()], &["nothing", "one"]),
         shape("no entries at last", &[("nothing", nothing.to_string()), one.clone()], &["one", "nothing"]),
-        shape("null lists first", &[("nothing", "clusters:\nusers:\ncontexts:\n".to_owned()), one.clone()], &["nothing", "one"]),
+        shape(
+            "null lists first",
+            &[("nothing", "clusters:\nusers:\ncontexts:\n".to_owned()), one.clone()],
+            &["nothing", "one"],
+        ),
         shape("a broken file first", &[("broken", "users: [".to_owned()), one.clone()], &["broken", "one"]),
         shape("a broken file at last", &[("broken", "users: [".to_owned()), one.clone()], &["one", "broken"]),
         shape("another user first", &[("other", other.to_string()), one.clone()], &["other", "one"]),
         shape("another user at last", &[("other", other.to_string()), one.clone()], &["one", "other"]),
-        shape("another current context first", &[("elsewhere", elsewhere.to_string()), one.clone()], &["elsewhere", "one"]),
-        shape("another current context at last", &[("elsewhere", elsewhere.to_string()), one.clone()], &["one", "elsewhere"]),
+        shape(
+            "another current context first",
+            &[("elsewhere", elsewhere.to_string()), one.clone()],
+            &["elsewhere", "one"],
+        ),
+        shape(
+            "another current context at last",
+            &[("elsewhere", elsewhere.to_string()), one.clone()],
+            &["one", "elsewhere"],
+        ),
         shape(
             "each list in a file",
             &[
@@ -266,13 +297,21 @@ fn lists(given: &Given) -> Vec<Shape> {
         ),
         shape(
             "each list in a file, reversed",
-            &[("clusters", part(&["clusters"])), ("users", part(&["users"])), ("contexts", part(&["contexts", "current-context"]))],
+            &[
+                ("clusters", part(&["clusters"])),
+                ("users", part(&["users"])),
+                ("contexts", part(&["contexts", "current-context"])),
+            ],
             &["contexts", "users", "clusters"],
         ),
         shape("users are nowhere", &[("most", part(&["clusters", "contexts", "current-context"]))], &["most"]),
         shape(
             "relative paths of a file in a folder",
-            &[("folder/one", with_file.to_string()), ("folder/ca.crt", given.authority.clone()), ("token", SECRET.to_owned())],
+            &[
+                ("folder/one", with_file.to_string()),
+                ("folder/ca.crt", given.authority.clone()),
+                ("token", SECRET.to_owned()),
+            ],
             &["missing", "folder/one"],
         ),
         shape(

@@ -54,52 +54,68 @@ fn tokens() -> Vec<(&'static str, Value)> {
         ("basic and token file", json!({"username": "basil", "password": SECRET, "tokenFile": "token"})),
         ("as", json!({"token": SECRET, "as": "jane"})),
         ("as is empty", json!({"token": SECRET, "as": "", "as-uid": "", "as-groups": [], "as-user-extra": {}})),
-        ("as with all", json!({
-            "token": SECRET, "as": "jane", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"x": ["y"]},
-        })),
+        (
+            "as with all",
+            json!({
+                "token": SECRET, "as": "jane", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"x": ["y"]},
+            }),
+        ),
         ("as groups alone", json!({"token": SECRET, "as-groups": ["a"]})),
         ("as groups is null", json!({"token": SECRET, "as-groups": null, "as-user-extra": null})),
         ("unknown fields", json!({"token": SECRET, "x": 1, "y": {"z": [true]}})),
         ("extensions", json!({"token": SECRET, "extensions": [{"name": "x", "extension": {"a": 1}}]})),
         ("exec is null", json!({"token": SECRET, "exec": null, "auth-provider": null})),
         ("provider is removed", json!({"auth-provider": {"name": "gcp"}})),
-        ("provider is removed, and a token", json!({"token": SECRET, "auth-provider": {"name": "gcp", "config": {
-            "cmd-path": "/bin/echo", "cmd-args": "{}", "token-key": "{.a}", "expiry-key": "{.b}",
-        }}})),
+        (
+            "provider is removed, and a token",
+            json!({"token": SECRET, "auth-provider": {"name": "gcp", "config": {
+                "cmd-path": "/bin/echo", "cmd-args": "{}", "token-key": "{.a}", "expiry-key": "{.b}",
+            }}}),
+        ),
         ("provider is unknown", json!({"auth-provider": {"name": "else"}})),
     ]
 }
 
 fn certificates(given: &Given) -> Vec<(&'static str, Value)> {
     let (certificate, key) = (given.carol.certificate_pem.as_str(), given.carol.key_pem.as_str());
-    let data = |certificate: &str, key: &str| {
-        json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)})
-    };
+    let data = |certificate: &str, key: &str| json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)});
     let wrapped = |pem: &str| {
         let text = base64(pem);
         text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect::<Vec<_>>().join("\n")
     };
     vec![
         ("certificate", data(certificate, key)),
-        ("certificate wrapped", json!({"client-certificate-data": wrapped(certificate), "client-key-data": wrapped(key)})),
+        (
+            "certificate wrapped",
+            json!({"client-certificate-data": wrapped(certificate), "client-key-data": wrapped(key)}),
+        ),
         ("certificate files", json!({"client-certificate": "carol.crt", "client-key": "carol.key"})),
         ("certificate and key in one file", json!({"client-certificate": "both.pem", "client-key": "both.pem"})),
         ("certificate file, key data", json!({"client-certificate": "carol.crt", "client-key-data": base64(key)})),
-        ("certificate data and file", json!({
-            "client-certificate-data": base64(certificate), "client-certificate": "carol.crt", "client-key": "carol.key",
-        })),
+        (
+            "certificate data and file",
+            json!({
+                "client-certificate-data": base64(certificate), "client-certificate": "carol.crt", "client-key": "carol.key",
+            }),
+        ),
         ("certificate with text around it", data(&format!("mine\n{certificate}\n"), &format!("mine\n{key}\n"))),
         ("certificate with CR LF", data(&certificate.replace('\n', "\r\n"), &key.replace('\n', "\r\n"))),
         ("certificate with a chain", data(&format!("{certificate}{}", given.authority), key)),
         ("certificate behind its key", data(&format!("{key}{certificate}"), key)),
         ("certificate without key", json!({"client-certificate-data": base64(certificate)})),
         ("key without certificate, and a token", json!({"client-key-data": base64(key), "token": SECRET})),
-        ("certificate and token", json!({
-            "client-certificate-data": base64(certificate), "client-key-data": base64(key), "token": SECRET,
-        })),
-        ("certificate is empty, and a token", json!({
-            "client-certificate": "", "client-key": "", "client-certificate-data": "", "client-key-data": "", "token": SECRET,
-        })),
+        (
+            "certificate and token",
+            json!({
+                "client-certificate-data": base64(certificate), "client-key-data": base64(key), "token": SECRET,
+            }),
+        ),
+        (
+            "certificate is empty, and a token",
+            json!({
+                "client-certificate": "", "client-key": "", "client-certificate-data": "", "client-key-data": "", "token": SECRET,
+            }),
+        ),
         ("key of another", data(certificate, include_str!("../keys/p384.key"))),
         ("key is encrypted", data(include_str!("../keys/rsa.crt"), include_str!("../keys/enc8.key"))),
         ("key is encrypted, as before", data(include_str!("../keys/rsa.crt"), include_str!("../keys/enc1.key"))),
@@ -127,8 +143,7 @@ fn keys() -> Vec<(&'static str, String, String)> {
 fn plugins(given: &Given) -> Vec<(&'static str, Value, String)> {
     let good = login(&json!({"token": SECRET}));
     let printing = |text: &str| format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n");
-    let certified =
-        json!({"clientCertificateData": given.carol.certificate_pem, "clientKeyData": given.carol.key_pem});
+    let certified = json!({"clientCertificateData": given.carol.certificate_pem, "clientKeyData": given.carol.key_pem});
     let file = |status: &Value| {
         let credential = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
@@ -144,19 +159,29 @@ fn plugins(given: &Given) -> Vec<(&'static str, Value, String)> {
         ("plugin, empty fields", exec(&json!({"args": [], "env": [], "installHint": ""})), good.clone()),
         ("plugin with arguments", exec(&json!({"args": ["one", "two"]})), checks("[ \"$1$2\" = onetwo ]")),
         ("plugin with variables", exec(&json!({"env": [{"name": "ONE", "value": "1"}]})), checks("[ \"$ONE\" = 1 ]")),
-        ("plugin with an empty variable", exec(&json!({"env": [{"name": "ONE", "value": ""}]})), checks("[ -z \"$ONE\" ]")),
+        (
+            "plugin with an empty variable",
+            exec(&json!({"env": [{"name": "ONE", "value": ""}]})),
+            checks("[ -z \"$ONE\" ]"),
+        ),
         ("plugin with its input", exec(&json!({})), checks("[ -n \"$KUBERNETES_EXEC_INFO\" ]")),
-        ("plugin with the cluster", exec(&json!({"provideClusterInfo": true})), checks(
-            "case \"$KUBERNETES_EXEC_INFO\" in *https://127.0.0.1*) true;; *) false;; esac",
-        )),
+        (
+            "plugin with the cluster",
+            exec(&json!({"provideClusterInfo": true})),
+            checks("case \"$KUBERNETES_EXEC_INFO\" in *https://127.0.0.1*) true;; *) false;; esac"),
+        ),
         ("plugin with a hint", exec(&json!({"installHint": "install it\nwith care"})), good.clone()),
         ("plugin if available", exec(&json!({"interactiveMode": "IfAvailable"})), good.clone()),
         ("plugin always interactive", exec(&json!({"interactiveMode": "Always"})), good.clone()),
         ("plugin of an unknown mode", exec(&json!({"interactiveMode": "Sometimes"})), good.clone()),
         ("plugin without mode", exec(&json!({"interactiveMode": null})), good.clone()),
-        ("plugin of v1beta1 without mode", exec(&json!({
-            "apiVersion": "client.authentication.k8s.io/v1beta1", "interactiveMode": null,
-        })), good.replace("k8s.io/v1", "k8s.io/v1beta1")),
+        (
+            "plugin of v1beta1 without mode",
+            exec(&json!({
+                "apiVersion": "client.authentication.k8s.io/v1beta1", "interactiveMode": null,
+            })),
+            good.replace("k8s.io/v1", "k8s.io/v1beta1"),
+        ),
         ("plugin of v1alpha1", exec(&json!({"apiVersion": "client.authentication.k8s.io/v1alpha1"})), good.clone()),
         ("plugin without version", exec(&json!({"apiVersion": null})), good.clone()),
         ("plugin without command", exec(&json!({"command": null})), good.clone()),
@@ -173,13 +198,25 @@ fn plugins(given: &Given) -> Vec<(&'static str, Value, String)> {
             both["token"] = SECRET.into();
             file(&both)
         }),
-        ("plugin with an expiry", exec(&json!({})), login(&json!({"token": SECRET, "expirationTimestamp": "2100-01-01T00:00:00Z"}))),
-        ("plugin with a past expiry", exec(&json!({})), login(&json!({"token": SECRET, "expirationTimestamp": "2020-01-01T00:00:00Z"}))),
+        (
+            "plugin with an expiry",
+            exec(&json!({})),
+            login(&json!({"token": SECRET, "expirationTimestamp": "2100-01-01T00:00:00Z"})),
+        ),
+        (
+            "plugin with a past expiry",
+            exec(&json!({})),
+            login(&json!({"token": SECRET, "expirationTimestamp": "2020-01-01T00:00:00Z"})),
+        ),
         ("plugin with a null expiry", exec(&json!({})), login(&json!({"token": SECRET, "expirationTimestamp": null}))),
         ("plugin with unknown fields", exec(&json!({"x": 1})), login(&json!({"token": SECRET, "x": 1}))),
-        ("plugin that prints YAML", exec(&json!({})), printing(&format!(
-            "apiVersion: client.authentication.k8s.io/v1\nkind: ExecCredential\nstatus:\n  token: {SECRET}"
-        ))),
+        (
+            "plugin that prints YAML",
+            exec(&json!({})),
+            printing(&format!(
+                "apiVersion: client.authentication.k8s.io/v1\nkind: ExecCredential\nstatus:\n  token: {SECRET}"
+            )),
+        ),
         ("plugin that prints errors too", exec(&json!({})), good.replace("echo", "echo well >&2; echo")),
         ("plugin on the path", exec(&json!({"command": "sh", "args": ["-c", good.lines().nth(1)]})), String::new()),
     ]

@@ -158,8 +158,7 @@ fn authority(cluster: &Entry) -> Result<Option<Vec<u8>>, String> {
 /// The certificates in `pem` that can be trusted; like Go, skips those that cannot be parsed.
 fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let all = sections(pem).into_iter().filter(|(kind, _)| *kind == SectionKind::Certificate).map(|(_, der)| der);
-    let trusted: Vec<Vec<u8>> =
-        all.filter(|der| RootCertStore::empty().add(der.as_slice().into()).is_ok()).collect();
+    let trusted: Vec<Vec<u8>> = all.filter(|der| RootCertStore::empty().add(der.as_slice().into()).is_ok()).collect();
     if trusted.is_empty() {
         return Err("its certificate-authority holds no certificate in PEM".to_owned());
     }

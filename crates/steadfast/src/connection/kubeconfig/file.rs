@@ -68,7 +68,8 @@ pub(super) fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<File, String>
 
 impl File {
     fn add(&mut self, document: &Map<String, Value>, folder: Option<&Path>) -> Result<(), String> {
-        if let Some(kind) = document.get("kind").and_then(Value::as_str).filter(|kind| !matches!(*kind, "" | "Config")) {
+        if let Some(kind) = document.get("kind").and_then(Value::as_str).filter(|kind| !matches!(*kind, "" | "Config"))
+        {
             return Err(format!("it is no kubeconfig, but of the kind {kind:?}"));
         }
         for (field, content, entries) in [

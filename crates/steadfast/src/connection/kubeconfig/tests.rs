@@ -131,7 +131,11 @@ fn errors_name_the_field_and_quote_no_secret() {
     for (from, to, expected) in [
         ("token: hunter2", "token: 1234567", "user \"u\" has a field of another type"),
         ("kind: Config", "kind: Secret", "of the kind \"Secret\""),
-        ("{token: hunter2}", "{client-certificate-data: hunter2-, client-key-data: aGk=}", "client-certificate-data is no base64"),
+        (
+            "{token: hunter2}",
+            "{client-certificate-data: hunter2-, client-key-data: aGk=}",
+            "client-certificate-data is no base64",
+        ),
         ("current-context: c", "x: [hunter2", "line"),
         ("current-context: c", "current-context:", "no context is current; it has c, half"),
         ("server: 'https://one.example:6443'", "certificate-authority: a", "no server"),

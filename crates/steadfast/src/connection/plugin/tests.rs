@@ -112,7 +112,10 @@ fn missing_plugin_is_named_with_its_hint() {
     });
     let exec = serde_json::from_value(exec).expect("an exec configuration");
     let error = Plugin::of(&exec, LONG).obtain(None).map(drop).expect_err("it does not exist");
-    assert!(error.contains("the credential plugin \"steadfast-no-such-login\" cannot be started: No such file"), "{error}");
+    assert!(
+        error.contains("the credential plugin \"steadfast-no-such-login\" cannot be started: No such file"),
+        "{error}"
+    );
     assert!(error.ends_with("; get it from [1mhttps://login.example.test"), "{error}");
 }
 
