@@ -417,7 +417,7 @@ impl Credentials {
         basic(&login.user, &login.password)
     }
 
-    /// Credentials of an auth provider, of which `kube` implements that of OpenID Connect.
+    /// Credentials of an auth provider, of which `kube` implements `oidc`.
     fn of_provider(config: &kube::Config, name: &str) -> Result<Self, String> {
         match name {
             "oidc" => {}

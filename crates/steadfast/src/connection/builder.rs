@@ -95,16 +95,13 @@ fn inferred(context: Option<&str>) -> Result<(kube::Config, Option<String>), Con
         Ok(found) => found,
         // A program that uses a kubeconfig keeps to it.
         Err(error) if context.is_some() => return Err(error),
-        Err(error) => match kube::Config::incluster() {
-            Ok(config) => (config, None),
-            Err(_) => {
-                let detail = match error {
-                    ConnectError::Kubeconfig { detail } => detail,
-                    other => other.to_string(),
-                };
-                return Err(ConnectError::Infer { detail });
-            }
-        },
+        Err(error) => {
+            let config = kube::Config::incluster().map_err(|_| match error {
+                ConnectError::Kubeconfig { detail } => ConnectError::Infer { detail },
+                other => other,
+            })?;
+            (config, None)
+        }
     };
     config.apply_debug_overrides();
     Ok((config, context))

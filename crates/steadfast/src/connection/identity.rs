@@ -42,7 +42,7 @@ pub(super) fn sections(pem: &[u8]) -> Vec<(SectionKind, Vec<u8>)> {
 pub(super) fn of_user(info: &AuthInfo, provider: &CryptoProvider) -> Result<Option<Arc<CertifiedKey>>, String> {
     let certificate =
         read("client-certificate", info.client_certificate_data.as_deref(), info.client_certificate.as_deref())?;
-    let key_data = info.client_key_data.as_ref().map(|data| data.expose_secret());
+    let key_data = info.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let key = read("client-key", key_data, info.client_key.as_deref())?;
     match (certificate, key) {
         // A key without a certificate identifies no client, and kubectl ignores it as well.

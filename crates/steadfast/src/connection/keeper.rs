@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use rustls::sign::CertifiedKey;
 use tokio::sync::oneshot;
 
 use super::attempts::Attempts;
@@ -288,19 +289,21 @@ fn change(
         None => None,
     };
     let given = given.transpose().map_err(|detail| ConnectError::Credentials { detail })?;
-    // A token alone is no reason to drain connections: each request has it.
-    let certificate =
-        |given: &Option<Arc<plugin::Credentials>>| given.as_ref().and_then(|given| given.certificate.clone());
-    let certified = match (certificate(&given), certificate(&before.given)) {
-        (Some(one), Some(another)) => !Arc::ptr_eq(&one, &another),
+    let has_other_certificate = match (certificate(given.as_deref()), certificate(before.given.as_deref())) {
+        (Some(one), Some(another)) => !Arc::ptr_eq(one, another),
         (one, another) => one.is_some() || another.is_some(),
     };
     let changed = files.iter().any(|(name, content)| before.files.get(name) != Some(content));
-    if !changed && !certified && !other && !renew {
+    // A token alone is no reason to drain connections: each request has it.
+    if !changed && !has_other_certificate && !other && !renew {
         return Ok(None);
     }
     let route = reach::route(&config, &before.target, before.prior_knowledge, given.as_deref())?;
     Ok(Some(Change { config, files, given, route, _plugin: plugin }))
+}
+
+fn certificate(given: Option<&plugin::Credentials>) -> Option<&Arc<CertifiedKey>> {
+    given?.certificate.as_ref()
 }
 
 /// The files whose content decides how a server is reached; a token file is read by whoever sends the token.

@@ -93,7 +93,8 @@ impl Credentials {
 impl Plugin {
     /// The plugin that `exec` configures, shared with all connections of the same configuration. Nothing runs yet.
     pub(super) fn of(exec: &ExecConfig, timeout: Duration) -> Arc<Self> {
-        let key = format!("{:?} {exec:?}", timeout);
+        // As JSON, in which the fields have an order.
+        let key = serde_json::json!([exec, exec.cluster, exec.drop_env, timeout.as_millis().to_string()]).to_string();
         let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, plugin| plugin.strong_count() > 0);
         if let Some(plugin) = all.get(&key).and_then(Weak::upgrade) {

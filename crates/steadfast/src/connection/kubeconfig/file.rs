@@ -110,7 +110,7 @@ impl File {
 fn decode(bytes: &[u8]) -> Option<String> {
     let wide = |bytes: &[u8], read: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| read([pair[0], pair[1]])).collect();
-        (bytes.len() % 2 == 0).then(|| String::from_utf16(&units).ok()).flatten()
+        bytes.len().is_multiple_of(2).then(|| String::from_utf16(&units).ok()).flatten()
     };
     match bytes {
         [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes),

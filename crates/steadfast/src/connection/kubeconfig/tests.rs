@@ -45,7 +45,7 @@ fn config(text: &str) -> Result<kube::Config, ConnectError> {
 }
 
 fn token(config: &kube::Config) -> Option<&str> {
-    config.auth_info.token.as_ref().map(|token| token.expose_secret())
+    config.auth_info.token.as_ref().map(ExposeSecret::expose_secret)
 }
 
 fn list(paths: &[PathBuf]) -> KubeconfigFiles {
