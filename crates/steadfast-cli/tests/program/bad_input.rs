@@ -58,7 +58,7 @@ fn a_url_or_a_certificate_that_is_none() {
     fails(
         &steadfast(&["watch", "pods", "--kubeconfig", &broken]),
         3,
-        &["https://127.0.0.1:1", "check the certificates"],
+        &["broken-certificate.kubeconfig", "check the certificates of the cluster"],
     );
 }
 

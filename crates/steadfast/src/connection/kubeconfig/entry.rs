@@ -116,7 +116,9 @@ pub(super) fn config(cluster: &Entry, user: Option<&Entry>) -> Result<kube::Conf
     let user = user.filter(|_| has_scheme);
     let mut auth_info = user.map(auth_info).transpose()?.unwrap_or_default();
     let mut config = kube::Config::new(url);
-    config.root_cert = authority.as_deref().map(certificates).transpose()?;
+    let trusted = authority.as_deref().map(certificates).transpose();
+    let trusted = trusted.map_err(|error| format!("{error}; check the certificates of the {}", cluster.described))?;
+    config.root_cert = trusted;
     config.accept_invalid_certs = insecure;
     config.disable_compression = cluster.flag("disable-compression")?;
     config.tls_server_name = cluster.text("tls-server-name")?;
