@@ -1,10 +1,10 @@
 //! Kubeconfigs: any text is a connection, or an error of the library's own that has no secret in it.
 #![no_main]
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use libfuzzer_sys::fuzz_target;
 use steadfast::Connection;
-use steadfast::connection::ConnectError;
+use steadfast::connection::{ConnectError, MergedKubeconfig};
 use steadfast::environment::local::Local;
 
 /// What every secret becomes once the file is read; it must not be told.
@@ -22,11 +22,11 @@ fuzz_target!(|input: &[u8]| {
     harmless(&mut file);
     plant(&mut file, text.len());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let text = serde_json::to_string(&file).expect("JSON");
     runtime.block_on(async {
-        let options = KubeConfigOptions::default();
-        let config = match kube::Config::from_custom_kubeconfig(file, &options).await {
+        let config = match MergedKubeconfig::parse(&text).and_then(|merged| merged.config(None)) {
             Ok(config) => config,
-            Err(error) => return discreet(&ConnectError::from(error)),
+            Err(error) => return discreet(&error),
         };
         let environment = std::sync::Arc::new(Local::over_tcp(1));
         match Connection::builder(config).environment(environment).build() {

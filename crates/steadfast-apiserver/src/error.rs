@@ -5,7 +5,7 @@ use std::io;
 use crate::status::Status;
 
 /// Error of the server's start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// A port of 127.0.0.1 cannot be opened.
@@ -24,3 +24,5 @@ pub enum StartError {
     #[error("no tokio runtime is running; start the server within one")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
 }
+
+debug_as_message!(StartError);

@@ -62,6 +62,17 @@
 //! Imports point downwards: `http` and `net` use `cluster`, `cluster` uses `storage`, `storage` uses `resources`,
 //! `resources` uses `schema`. This crate shares no code with the library under test.
 
+/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+macro_rules! debug_as_message {
+    ($($error:ty),+ $(,)?) => {$(
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
 mod apply;
 mod builder;
 mod clock;

@@ -11,7 +11,7 @@ use crate::schema::Cause;
 /// Error of the Kubernetes API.
 ///
 /// Error type of direct writes, and body of a failed HTTP response.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
     /// HTTP status code.
@@ -233,3 +233,5 @@ fn cause_reason(complaint: &str) -> &'static str {
     ];
     reasons.iter().find(|(start, _)| complaint.starts_with(start)).map_or("FieldValueInvalid", |(_, reason)| reason)
 }
+
+debug_as_message!(Status);

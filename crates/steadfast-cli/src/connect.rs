@@ -5,9 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use steadfast::Connection;
-use steadfast::connection::{ConnectError, SendError};
+use steadfast::connection::{ConnectError, KubeconfigFiles, MergedKubeconfig, SendError};
 use steadfast::transport::TransportError;
 
 use crate::failure::Failure;
@@ -16,68 +15,63 @@ use crate::failure::Failure;
 ///
 /// What is found there is followed: rotated credentials, another authority.
 pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Connection, Failure> {
-    let (config, context) = configuration(kubeconfig.as_deref(), context).await?;
-    let again = move || again(kubeconfig.clone(), context.clone());
-    // A credential plugin that the kubeconfig names is run and waited for.
-    let built = tokio::task::spawn_blocking(move || Connection::builder(config).loader(again).build()).await;
-    built.map_err(Failure::run)?.map_err(Failure::config)
+    // Files are read, and a credential plugin that the kubeconfig names is run and waited for.
+    let built = tokio::task::spawn_blocking(move || {
+        let (config, context) = configuration(kubeconfig.as_deref(), context)?;
+        let again = move || {
+            let read = again(kubeconfig.as_deref(), context.as_deref());
+            async move { read }
+        };
+        Connection::builder(config).loader(again).build().map_err(Failure::config)
+    });
+    built.await.map_err(Failure::run)?
+}
+
+fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError> {
+    file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::one(file)))
 }
 
 /// What to connect to, and the context that says so; there is none within a cluster.
-async fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config, Option<String>), Failure> {
-    let (read, source) = match file {
-        Some(file) => (Kubeconfig::read_from(file), file.display().to_string()),
-        None => (Kubeconfig::read(), "the kubeconfig".to_owned()),
-    };
-    let kubeconfig = match read {
-        Ok(kubeconfig) => kubeconfig,
+fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config, Option<String>), Failure> {
+    let source = file.map_or_else(|| "the kubeconfig".to_owned(), |file| file.display().to_string());
+    let merged = match files(file).and_then(|files| files.read()) {
+        Ok(merged) => merged,
         Err(error) => {
             if let (None, None, Ok(config)) = (file, &context, Config::incluster()) {
                 return Ok((config, None));
             }
-            return Err(unusable(&source, error, &[]));
+            return Err(Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", detail(error))));
         }
     };
-    let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-    let context = context.or_else(|| kubeconfig.current_context.clone());
-    let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-    let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    read.map(|config| (config, context)).map_err(|error| unusable(&source, error, &contexts))
+    let config = usable(&source, &merged, context.as_deref())?;
+    let context = context.or_else(|| merged.current_context().map(str::to_owned));
+    Ok((config, context))
+}
+
+/// The configuration of `context`, or what is wrong with it and which of this program's flags helps.
+fn usable(source: &str, merged: &MergedKubeconfig, context: Option<&str>) -> Result<Config, Failure> {
+    merged.config(context).map_err(|error| {
+        let advice = match context.or(merged.current_context()) {
+            None => "; choose one with --context",
+            Some(_) => "",
+        };
+        Failure::config(format!("{source} cannot be used: {}{advice}", detail(error)))
+    })
 }
 
 /// The same once more. Another context may be another cluster, so the one of the start is kept.
-async fn again(file: Option<PathBuf>, context: Option<String>) -> Result<Config, ConnectError> {
+fn again(file: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectError> {
     if context.is_none() {
         return Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() });
     }
-    let kubeconfig = match file {
-        Some(file) => Kubeconfig::read_from(file),
-        None => Kubeconfig::read(),
-    };
-    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    Ok(Config::from_custom_kubeconfig(kubeconfig?, &options).await?)
+    files(file)?.read()?.config(context)
 }
 
-/// Why a kubeconfig cannot be used, in the library's words, and what to do about it with this program's flags.
-fn unusable(source: &str, error: KubeconfigError, contexts: &[String]) -> Failure {
-    let known = || match contexts {
-        [] => "it has none".to_owned(),
-        names => format!("it has {}", names.join(", ")),
-    };
-    let (what, advice) = match &error {
-        KubeconfigError::ReadConfig(..) => ("the kubeconfig", "; check --kubeconfig and $KUBECONFIG".to_owned()),
-        KubeconfigError::FindPath => (source, "; name a file with --kubeconfig".to_owned()),
-        KubeconfigError::CurrentContextNotSet => (source, format!("; choose one with --context: {}", known())),
-        KubeconfigError::LoadContext(_) => (source, format!("; {}", known())),
-        _ => (source, String::new()),
-    };
-    let is_read = !matches!(error, KubeconfigError::ReadConfig(..));
-    let why = match ConnectError::from(error) {
+fn detail(error: ConnectError) -> String {
+    match error {
         ConnectError::Kubeconfig { detail } => detail,
         other => other.to_string(),
-    };
-    let verb = if is_read { "cannot be used: " } else { "" };
-    Failure::config(format!("{what} {verb}{why}{advice}"))
+    }
 }
 
 /// What a request that was not answered means.
@@ -154,16 +148,14 @@ fn innermost(error: &dyn Error) -> String {
 mod tests {
     use super::*;
 
-    async fn told(text: &str, context: Option<&str>) -> String {
-        let kubeconfig = match Kubeconfig::from_yaml(text) {
-            Ok(kubeconfig) => kubeconfig,
-            Err(error) => return unusable("x.yaml", error, &[]).to_string(),
+    fn told(text: &str, context: Option<&str>) -> String {
+        let merged = match MergedKubeconfig::parse(text) {
+            Ok(merged) => merged,
+            Err(error) => return detail(error),
         };
-        let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-        let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-        match Config::from_custom_kubeconfig(kubeconfig, &options).await {
+        match usable("x.yaml", &merged, context) {
             Ok(config) => config.cluster_url.to_string(),
-            Err(error) => unusable("x.yaml", error, &contexts).to_string(),
+            Err(failure) => failure.to_string(),
         }
     }
 
@@ -171,18 +163,18 @@ mod tests {
                         contexts: [{name: prod, context: {cluster: c, user: u}}, {name: test, context: {cluster: d}}]\n\
                         users: [{name: u, user: {token: hunter2}}]\n";
 
-    #[tokio::test]
-    async fn contexts_that_are_not_there_are_told_with_those_that_are() {
-        assert_eq!(told(GOOD, Some("prod")).await, "https://example.test:6443/");
-        let unknown = told(GOOD, Some("nope")).await;
+    #[test]
+    fn contexts_that_are_not_there_are_told_with_those_that_are() {
+        assert_eq!(told(GOOD, Some("prod")), "https://example.test:6443/");
+        let unknown = told(GOOD, Some("nope"));
         assert_eq!(unknown, "x.yaml cannot be used: there is no context \"nope\"; it has prod, test");
-        assert!(told(GOOD, None).await.contains("choose one with --context: it has prod, test"));
-        assert!(told(GOOD, Some("test")).await.contains("cluster \"d\" is not there"));
+        assert!(told(GOOD, None).contains("no context is current; it has prod, test; choose one with --context"));
+        assert!(told(GOOD, Some("test")).contains("the cluster \"d\" of the context \"test\" does not exist"));
     }
 
-    #[tokio::test]
-    async fn a_broken_kubeconfig_is_located_and_not_quoted() {
-        let told = told("users: [{name: u, user: {token: hunter2}}\nclusters: 7\n", None).await;
+    #[test]
+    fn a_broken_kubeconfig_is_located_and_not_quoted() {
+        let told = told("users: [{name: u, user: {token: hunter2}}\nclusters: 7\n", None);
         assert!(told.contains("line 2"), "{told}");
         assert!(!told.contains("hunter2"), "{told}");
     }

@@ -140,7 +140,7 @@ struct Attached {
 }
 
 /// Why a controller does not run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// A source cannot be had.
@@ -443,3 +443,5 @@ impl<K: Kept> fmt::Debug for Controller<K> {
             .finish_non_exhaustive()
     }
 }
+
+debug_as_message!(RunError);

@@ -20,6 +20,8 @@ mod settings;
 mod shared;
 mod similar;
 pub mod subject;
+debug_as_message!(NotSent);
+
 #[cfg(test)]
 mod tests;
 
@@ -288,7 +290,7 @@ impl fmt::Debug for EventMetrics {
 }
 
 /// Events were not sent in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error(
     "after {patience:?} the server did not count {left} of the recorded events yet: give it more time, and look at what the \

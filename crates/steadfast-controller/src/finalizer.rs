@@ -25,7 +25,7 @@ pub enum Finalizing<K> {
 }
 
 /// Why a call with a finalizer has failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FinalizerError<E: Error + 'static> {
     /// What was to be done with the object failed.
@@ -176,6 +176,13 @@ fn is_valid(finalizer: &str) -> bool {
         && !domain.bytes().any(|byte| byte.is_ascii_uppercase())
         && domain.split('.').all(|label| label.len() <= 63 && is_label(label, "-"));
     is_domain && name.len() <= 63 && is_label(name, "-_.")
+}
+
+impl<E: Error + 'static> std::fmt::Debug for FinalizerError<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // As of the crate's other errors, whose macro takes no parameters of types.
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,17 @@
 //! | `events::similar`, `allowance`, `pace` | what is combined, how many there may be about one object, when all wait |
 //! | `events::shared`, `sender`, `request` | what those who record share with the task that sends; a request and its answer |
 
+/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+macro_rules! debug_as_message {
+    ($($error:ty),+ $(,)?) => {$(
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
 mod controller;
 mod election;
 mod events;

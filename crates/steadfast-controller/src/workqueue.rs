@@ -513,7 +513,7 @@ impl fmt::Debug for WorkqueueMetrics {
 }
 
 /// A queue was not empty when it was to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error(
     "after {patience:?} {queued} keys were still queued and {running} worked on, the longest for {longest_running:?}; they go on \
@@ -531,3 +531,5 @@ pub struct NotDrained {
     /// How long it was waited.
     pub patience: Duration,
 }
+
+debug_as_message!(NotDrained);

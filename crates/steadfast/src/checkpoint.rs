@@ -22,6 +22,8 @@ mod head;
 mod lineage;
 mod lock;
 mod section;
+debug_as_message!(CheckpointError);
+
 #[cfg(test)]
 mod torn;
 mod writer;
@@ -143,7 +145,7 @@ impl fmt::Debug for Checkpoint {
 }
 
 /// Why a checkpoint cannot be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum CheckpointError {
     /// Another program holds it, or this one does already.
     #[error("the checkpoint {} is held by {holder}: end that, or name another file; one file does for all informers of a program", .path.display())]

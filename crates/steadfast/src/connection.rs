@@ -7,17 +7,24 @@ mod builder;
 mod client;
 mod discreet;
 mod error;
+mod header;
 mod heading;
+mod identity;
 mod inquiry;
 mod keeper;
+mod kubeconfig;
 mod manners;
+mod normal;
 #[cfg(feature = "metrics")]
 mod observing;
 mod patience;
 mod places;
+mod plugin;
 mod proxies;
 mod reach;
 mod remembered;
+mod tls;
+mod warnings;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,12 +44,15 @@ pub use discreet::WithheldAnswer;
 pub use error::{ConnectError, SendError};
 use heading::Heading;
 use keeper::Keeper;
+pub use kubeconfig::{KubeconfigFiles, MergedKubeconfig};
 use manners::Manners;
 #[cfg(feature = "metrics")]
 pub(crate) use observing::WeakConnection;
 pub(crate) use places::Place;
 use places::Places;
 use remembered::Remembered;
+pub use warnings::ServerWarning;
+use warnings::Warnings;
 
 /// Everything between this program and one API server; cheap to clone.
 ///
@@ -61,6 +71,7 @@ struct Inner {
     default_namespace: String,
     takes_gzip: bool,
     places: Places,
+    warnings: Arc<Warnings>,
     manners: Manners,
     probes: Board,
     /// What the server does not stream as lists.
@@ -114,6 +125,7 @@ impl Connection {
             default_namespace: default_namespace.clone(),
             takes_gzip: *takes_gzip,
             places: self.inner.places.clone(),
+            warnings: self.inner.warnings.clone(),
             manners: *manners,
             probes: Board::default(),
             paged: Remembered::default(),
@@ -210,6 +222,8 @@ impl Connection {
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.
     ///
+    /// A request with an `Authorization` of its own keeps it, as in client-go, and is not sent again if the server rejects it.
+    ///
     /// Its extensions may hold [`Deadlines`](crate::transport::Deadlines) and a
     /// [`Placement`](crate::transport::Placement). Credentials that the server refuses (401) are renewed
     /// once where the configuration has a source for others, and the request is sent again; not below a subresource
@@ -222,7 +236,8 @@ impl Connection {
         let inner = &*self.inner;
         let authorizer = &inner.heading.authorizer;
         let known = inner.keeper.generation();
-        let passed_on = is_passed_on(request.uri().path());
+        // The caller's own credentials cannot be renewed here.
+        let fixed = is_passed_on(request.uri().path()) || auth::is_authorized(request.headers());
         let spare = transport::copy(&request);
         let (answer, generation) = self.send_once(request).await?;
         let answer = match answer {
@@ -236,7 +251,7 @@ impl Connection {
             }
             answer => answer?,
         };
-        let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED && !passed_on) else {
+        let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED && !fixed) else {
             return Ok(answer);
         };
         let renewed = authorizer.renew(generation).await;
@@ -262,7 +277,11 @@ impl Connection {
         let inner = &*self.inner;
         let mut request = inner.heading.address(request);
         let generation = inner.heading.authorize(request.headers_mut()).await?;
-        Ok((inner.pool.send(request).await, generation))
+        let response = inner.pool.send(request).await;
+        if let Ok(response) = &response {
+            inner.warnings.report(response.headers(), self.environment());
+        }
+        Ok((response, generation))
     }
 }
 

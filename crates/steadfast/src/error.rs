@@ -6,7 +6,7 @@ use std::time::Duration;
 use steadfast_core::Freshness;
 
 /// Why an informer cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InformerError {
     /// Another informer of the same resource and scope runs with other settings.
     #[error(
@@ -46,7 +46,7 @@ pub enum InformerError {
 }
 
 /// Why the cache of an informer cannot be kept in a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unkept {
     /// It is of Secrets, and would have them on disk.
     #[error(
@@ -85,7 +85,7 @@ fn listed(differences: &[Difference]) -> String {
 }
 
 /// Why a handler was not added.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandlerError {
     /// It is an async handler, and no async runtime is current.
     #[error("no async runtime is current: register async handlers from within a tokio runtime, or use a sync handler")]
@@ -126,7 +126,7 @@ pub enum HandlerError {
 }
 
 /// A cache has nothing to read yet: its first list is not complete.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{resource} not synced: {state}")]
 pub struct NotSynced {
     /// The resource and its scope.
@@ -136,7 +136,7 @@ pub struct NotSynced {
 }
 
 /// Some caches were not synced before the deadline.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SyncTimeout {
     /// How long was waited.
     pub waited: Duration,
@@ -158,7 +158,7 @@ impl fmt::Display for SyncTimeout {
 }
 
 /// A wait for a write ended without the write being seen.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The deadline passed.
     #[error("{resource} did not reach {target} within {:.1} s: {state}", .waited.as_secs_f64())]
@@ -216,7 +216,7 @@ impl WaitError {
 }
 
 /// The newest state of an object could not be decoded, so the cache does not know it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the state of {key} at version {version} could not be decoded; the next one that can be will be here")]
 pub struct Unknown {
     /// The object.
@@ -224,3 +224,5 @@ pub struct Unknown {
     /// The version that is not known.
     pub version: steadfast_core::ResourceVersion,
 }
+
+debug_as_message!(InformerError, Unkept, HandlerError, NotSynced, WaitError, Unknown, SyncTimeout);

@@ -41,6 +41,17 @@
 //! | [`metrics`] | what all of these count, as a scrape of Prometheus reads them (feature `metrics`) |
 //! | `shared`, `runner`, `handler` | the store and those who are notified of its changes, each by a queue of its own |
 
+/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+macro_rules! debug_as_message {
+    ($($error:ty),+ $(,)?) => {$(
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
 mod answers;
 mod catching_up;
 #[cfg(feature = "checkpoint")]

@@ -25,26 +25,26 @@ impl Scope {
         Self::default()
     }
 
-    /// The objects in one namespace.
+    /// The objects in one namespace; all namespaces if the name is empty, as in client-go.
     pub fn namespace(namespace: impl Into<String>) -> Self {
-        Self { namespace: Some(namespace.into()), ..Self::default() }
+        Self { namespace: not_empty(namespace.into()), ..Self::default() }
     }
 
-    /// One object.
+    /// One object. With an empty `namespace`, the cluster-scoped object of this name.
     pub fn object(namespace: impl Into<String>, name: &str) -> Self {
         Self::namespace(namespace).fields(format!("metadata.name={name}"))
     }
 
-    /// Only objects whose labels match `selector`, as `app=web,tier in (a,b),!legacy`.
+    /// Only objects whose labels match `selector`, as `app=web,tier in (a,b),!legacy`. An empty selector selects all.
     #[must_use]
     pub fn labels(self, selector: impl Into<String>) -> Self {
-        Self { labels: Some(selector.into()), ..self }
+        Self { labels: not_empty(selector.into()), ..self }
     }
 
-    /// Only objects whose fields match `selector`, as `spec.nodeName=node-1`.
+    /// Only objects whose fields match `selector`, as `spec.nodeName=node-1`. An empty selector selects all.
     #[must_use]
     pub fn fields(self, selector: impl Into<String>) -> Self {
-        Self { fields: Some(selector.into()), ..self }
+        Self { fields: not_empty(selector.into()), ..self }
     }
 
     /// The namespace, none for all.
@@ -110,6 +110,12 @@ impl Scope {
     }
 }
 
+/// `text`, or `None` if it is blank. The API treats an empty namespace or selector as absent; a path with an empty
+/// namespace in it is answered with an empty list by some servers, so it must never be sent.
+fn not_empty(text: String) -> Option<String> {
+    (!text.trim().is_empty()).then_some(text)
+}
+
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
@@ -135,6 +141,14 @@ mod tests {
         assert!(Scope::all().labels("app=web").is_selective());
         assert!(Scope::object("shop", "web-0").fields("metadata.name=web-0,status.phase=Running").is_selective());
         assert!(Scope::all().fields("metadata.name!=web-0").is_selective());
+    }
+
+    #[test]
+    fn empty_namespace_and_selectors_are_absent() {
+        assert_eq!(Scope::namespace(""), Scope::all());
+        assert_eq!(Scope::namespace("").labels("").fields(" "), Scope::all());
+        assert_eq!(Scope::object("", "node-1"), Scope::all().fields("metadata.name=node-1"));
+        assert_eq!(Scope::namespace("").in_namespace(), None);
     }
 
     #[test]

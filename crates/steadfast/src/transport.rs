@@ -53,7 +53,7 @@ mod want;
 mod windows;
 
 pub use body::ResponseBody;
-pub(crate) use connector::{Connector, Proxy, Route, Target};
+pub(crate) use connector::{Connector, Login, Proxy, Route, Target};
 pub(crate) use dispatch::{copy, is_long};
 pub use error::TransportError;
 pub use fence::Fence;

@@ -14,6 +14,9 @@ const STANDARD_INPUT: &str = "-";
 /// The endings of the files that are read in a folder, as kubectl has them.
 const ENDINGS: [&str; 3] = ["json", "yaml", "yml"];
 
+/// The names of the file that makes a folder a kustomization.
+const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+
 /// What can build a kustomization, in the order in which it is tried.
 const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
 
@@ -46,6 +49,8 @@ pub(crate) fn read(files: &[PathBuf], recursive: bool, kustomizations: &[PathBuf
             for inside in manifests_in(file, recursive)? {
                 texts.push(read_file(&inside)?);
             }
+        } else if is_kustomization(file) && file.is_file() {
+            return Err(kustomized(file));
         } else {
             texts.push(read_file(file)?);
         }
@@ -60,6 +65,20 @@ fn is_url(file: &Path) -> bool {
     file.to_str().is_some_and(|text| text.starts_with("http://") || text.starts_with("https://"))
 }
 
+fn is_kustomization(file: &Path) -> bool {
+    file.file_name().and_then(OsStr::to_str).is_some_and(|name| KUSTOMIZATIONS.contains(&name))
+}
+
+/// Its resources are patched and renamed before they are applied, so their files must not be read one by one.
+fn kustomized(file: &Path) -> Failure {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder.display();
+    Failure::usage(format!(
+        "{} makes {folder} a kustomization, which -f does not build; use -k {folder}",
+        file.display()
+    ))
+}
+
 fn read_file(file: &Path) -> Result<Text, Failure> {
     let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
     Ok(Text { text, from: file.display().to_string() })
@@ -69,6 +88,9 @@ fn read_file(file: &Path) -> Result<Text, Failure> {
 fn manifests_in(folder: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     let has_folders = collect(folder, recursive, &mut found)?;
+    if let Some(inside) = found.iter().find(|file| is_kustomization(file)) {
+        return Err(kustomized(inside));
+    }
     if found.is_empty() {
         let deeper = if has_folders && !recursive { "; -R looks into its folders too" } else { "" };
         let shown = folder.display();
@@ -91,6 +113,9 @@ fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<b
             if recursive {
                 collect(&path, recursive, found)?;
             }
+        } else if path.is_file() && is_kustomization(&path) {
+            // Whatever its ending: the folder is not meant to be read file by file.
+            found.push(path);
         } else if path.is_file() && path.extension().and_then(OsStr::to_str).is_some_and(|end| ENDINGS.contains(&end)) {
             found.push(path);
         }

@@ -58,7 +58,7 @@ fn a_url_or_a_certificate_that_is_none() {
     fails(
         &steadfast(&["watch", "pods", "--kubeconfig", &broken]),
         3,
-        &["https://127.0.0.1:1", "check the certificates"],
+        &["broken-certificate.kubeconfig", "check the certificates of the cluster"],
     );
 }
 
@@ -151,6 +151,20 @@ fn manifests_that_are_nowhere() {
     fails(&steadfast(&["serve", "-k", "/nonexistent"]), 2, &["/nonexistent is no folder"]);
     let without = crate::run::finish(crate::run::start_with(&["serve", "-k", &empty], &[("PATH", "/nonexistent")]));
     fails(&without, 1, &["`kubectl` or `kustomize`", "serve -f -"]);
+}
+
+#[test]
+fn kustomization_given_as_folder_is_named() {
+    let folder = std::path::PathBuf::from(place("kustomized"));
+    std::fs::create_dir_all(folder.join("overlay")).expect("there is room");
+    std::fs::write(folder.join("overlay/kustomization.yml"), "resources: [a.yaml]\n").expect("there is room");
+    let shown = |path: &std::path::Path| path.display().to_string();
+    let (all, overlay) = (shown(&folder), shown(&folder.join("overlay")));
+    let file = shown(&folder.join("overlay/kustomization.yml"));
+    let advice = format!("use -k {overlay}");
+    for arguments in [&["-f", &overlay][..], &["-f", &file], &["-R", "-f", &all]] {
+        fails(&steadfast(&[&["serve"], arguments].concat()), 2, &["kustomization.yml", &advice]);
+    }
 }
 
 #[test]

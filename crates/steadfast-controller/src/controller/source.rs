@@ -188,7 +188,7 @@ impl<K: Kept> fmt::Debug for Source<K> {
 }
 
 /// Why a controller has no such source.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// There is no such informer.
     #[error(transparent)]
@@ -197,3 +197,5 @@ pub enum SourceError {
     #[error(transparent)]
     Handler(#[from] HandlerError),
 }
+
+debug_as_message!(SourceError);

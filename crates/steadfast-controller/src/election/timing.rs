@@ -16,7 +16,7 @@ pub(super) const JITTER: f64 = 1.2;
 const ACTING: f64 = 0.8;
 
 /// Why there is no such election.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
     /// A lease lasts whole seconds, as `leaseDurationSeconds` says it.
@@ -155,6 +155,8 @@ impl Timing {
         i32::try_from(self.lease.as_secs()).unwrap_or(i32::MAX)
     }
 }
+
+debug_as_message!(ElectionError);
 
 #[cfg(test)]
 mod tests {

@@ -29,7 +29,7 @@ fn of_this_host(controller: &str) -> String {
 }
 
 /// A reporter's name is none that the API takes.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{controller:?} cannot be the name of a reporting controller: name it with at most 63 letters, digits, `-`, `_` and `.`, \
      beginning and ending with a letter or a digit, and maybe a domain and `/` before them, as in example.com/web-controller"
@@ -38,6 +38,8 @@ pub struct InvalidReporter {
     /// The name.
     pub controller: String,
 }
+
+debug_as_message!(InvalidReporter);
 
 #[cfg(test)]
 mod tests {

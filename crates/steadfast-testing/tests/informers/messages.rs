@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 use steadfast::Scope;
 use steadfast_testing::WorldError;
@@ -36,6 +37,27 @@ async fn an_event_that_is_printed_names_its_object_and_never_its_content() -> Re
         // In base64 too.
         assert!(!line.contains("planted") && !line.contains("cGxhbnRlZ"), "{line}");
     }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_kind_is_named_with_its_remedy() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let lamp = ApiResource {
+        group: "trial.example".into(),
+        version: "v1".into(),
+        api_version: "trial.example/v1".into(),
+        kind: "Lamp".into(),
+        plural: "lamps".into(),
+    };
+    let lamps = world.factory.informer_with::<DynamicObject>(&lamp, Scope::all())?;
+    let error = world.factory.wait_for_sync(SOON).await.expect_err("the kind does not exist");
+    let freshness = lamps.freshness().to_string();
+    for said in [error.to_string(), freshness] {
+        assert!(said.contains("the server does not serve the kind Lamp of trial.example/v1"), "{said}");
+        assert!(said.contains("install the CustomResourceDefinition lamps.trial.example"), "{said}");
+    }
+    assert_eq!(format!("{error:?}"), error.to_string(), "a `main` that returns it prints `Debug`");
     Ok(())
 }
 

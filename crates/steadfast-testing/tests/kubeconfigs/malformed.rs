@@ -44,7 +44,7 @@ async fn pieces_that_cannot_be_used_are_named() -> Outcome {
             plugin(&format!(
                 r#"printf %s '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"{SECRET}\n"}}}}'"#
             )),
-            "plugin's token has a character that no header can hold",
+            "the token of the credential plugin \"sh\" has a character that no header can hold",
         ),
         (none.clone(), plugin(&format!("echo {SECRET}; exit 3")), "exit status: 3"),
         (
@@ -76,7 +76,7 @@ async fn whole_files_that_cannot_be_used_are_named() -> Outcome {
         (format!("users:\n- name: u\n  user: {{token: {SECRET}, token: [}}\n"), None, "line 3"),
         (contextless.to_string(), None, "no context is current"),
         (good.to_string(), Some("absent"), "there is no context \"absent\""),
-        (clusterless.to_string(), None, "the context's cluster \"c\" is not there"),
+        (clusterless.to_string(), None, "the cluster \"c\" of the context \"here\" does not exist"),
     ] {
         let file = folder.write("config.yaml", &text);
         let error = config(&file, context).await.expect_err("unusable");

@@ -14,7 +14,7 @@ use steadfast::Connection;
 use steadfast::connection::ConnectError;
 use steadfast::environment::SharedEnvironment;
 use steadfast::environment::local::{Local, Pipe};
-use steadfast::transport::{ConnectionState, ResponseBody};
+use steadfast::transport::{ConnectionState, ResponseBody, Settings};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 
 use crate::world::{Folder, Outcome, PODS, SECRET, ask, base64, config, kubeconfig, used};
@@ -269,6 +269,76 @@ async fn another_server_is_not_followed() -> Outcome {
         .build()?;
     tokio::time::sleep(Duration::from_secs(301)).await;
     assert_eq!(ask(&connection).await?, 200, "with the token for this server");
+    Ok(())
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn plugin_runs_once_for_token_and_certificate() -> Outcome {
+    let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
+    let folder = Folder::new();
+    let calls = folder.path().join("calls");
+    let carol = server.issue_client_certificate("carol")?.ok_or("no TLS")?;
+    for status in [
+        json!({"token": SECRET}),
+        json!({"token": SECRET, "clientCertificateData": carol.certificate_pem, "clientKeyData": carol.key_pem}),
+    ] {
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+        });
+        let answer = folder.write("credential.json", &credential.to_string());
+        fs::write(&calls, "")?;
+        let plugin = json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
+            "args": ["-c", "echo >> \"$0\"; cat \"$1\"", calls, answer],
+        }});
+        let whole = kubeconfig(&server, &json!({}), &plugin);
+        let one = crate::world::connection(&folder, &whole).await?;
+        let other = crate::world::connection(&folder, &whole).await?;
+        assert_eq!((ask(&one).await?, ask(&other).await?), (200, 200));
+        assert_eq!(fs::read_to_string(&calls)?.len(), 1, "connections of one configuration share its credentials");
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
+    let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
+    let folder = Folder::new();
+    let calls = folder.path().join("calls");
+    // A token that has expired is renewed before each request.
+    let status = json!({"token": SECRET, "expirationTimestamp": "2020-01-01T00:00:00Z"});
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+    });
+    let answer = folder.write("credential.json", &credential.to_string());
+    // From the second time on it hangs.
+    let script = "if [ -s \"$0\" ]; then echo $$ >> \"$0\"; exec sleep 1000; fi; echo first >> \"$0\"; cat \"$1\"";
+    let plugin = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
+        "args": ["-c", script, calls, answer],
+    }});
+    let file = write_user(&folder, &server, &plugin);
+    let within = Duration::from_millis(300);
+    let settings = Settings { headers: within, ..Settings::default() };
+    let connection = Connection::builder(config(&file, None).await?).settings(settings).build()?;
+    for _ in 0..3 {
+        let outcome = ask(&connection).await;
+        let waited = outcome.is_err_and(|error| error.to_string().contains("no credentials"));
+        assert!(waited, "the plugin hangs");
+    }
+    let hanging =
+        || fs::read_to_string(&calls).map(|calls| calls.lines().skip(1).map(str::to_owned).collect::<Vec<_>>());
+    while hanging()?.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let processes = hanging()?;
+    assert_eq!(processes.len(), 1, "all requests wait for one process");
+    drop(connection);
+    while std::path::Path::new("/proc").join(&processes[0]).exists() {
+        tokio::task::yield_now().await;
+    }
     Ok(())
 }
 

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use steadfast::Connection;
-use steadfast::connection::ConnectError;
+use steadfast::connection::{ConnectError, KubeconfigFiles};
 use steadfast_apiserver::{ApiServer, RequestRecord};
 
 pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
@@ -78,8 +77,7 @@ pub(crate) fn base64(text: &str) -> String {
 
 /// The configuration of the kubeconfig in `file`, in its current context or in `context`.
 pub(crate) async fn config(file: &Path, context: Option<&str>) -> Result<kube::Config, ConnectError> {
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    Ok(kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await?)
+    KubeconfigFiles::one(file).read()?.config(context)
 }
 
 /// A connection by the kubeconfig `content`, put into a file of `folder`.

@@ -283,7 +283,23 @@ impl Asker {
 
     /// What the head of an answer to `request` is held against.
     fn expected(&self, request: &Request) -> Expected {
-        Expected { needs: self.needs(request), protobuf: self.asks_in_protobuf(request), gzip: false }
+        let (needs, missing) = (self.needs(request), self.missing());
+        Expected { needs, missing, protobuf: self.asks_in_protobuf(request), gzip: false }
+    }
+
+    /// What a 404 for the whole resource means, for people: a missing namespace is an empty list, and no 404.
+    fn missing(&self) -> String {
+        let Wanted { api_version, kind, .. } = &self.wanted;
+        let remedy = match api_version.split_once('/') {
+            // Kinds of the core are always there.
+            None => "check the URL of the server".to_owned(),
+            Some((group, version)) => format!(
+                "install the CustomResourceDefinition {} with `kubectl apply`, check that it serves {version}, or check \
+                 that the server has the group {group}",
+                self.resource
+            ),
+        };
+        format!("the server does not serve the kind {kind} of {api_version}: {remedy}")
     }
 
     /// Which permissions are missing where `request` is forbidden, for people.

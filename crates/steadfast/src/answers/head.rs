@@ -46,6 +46,8 @@ pub(super) struct Head {
 pub(super) struct Expected {
     /// Which permissions are missing where it is forbidden, for people.
     pub(super) needs: String,
+    /// What to do where the resource does not exist, for people.
+    pub(super) missing: String,
     /// Whether it may be in protobuf.
     pub(super) protobuf: bool,
     /// Whether it may be compressed.
@@ -72,6 +74,9 @@ pub(super) async fn read_head(response: http::Response<ResponseBody>, expected: 
         let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));
         if head.status == StatusCode::FORBIDDEN {
             failure.why = format!("{} ({})", failure.why, expected.needs).into();
+        }
+        if head.status == StatusCode::NOT_FOUND {
+            failure.why = format!("{} ({})", failure.why, expected.missing).into();
         }
         return Err(Refusal { failure, continue_token });
     }

@@ -4,12 +4,16 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Uri};
 use kube::client::middleware::{BaseUri, ExtraHeaders};
 use kube::client::{Body, ConfigExt};
 use tower::{Layer, Service};
 
 use super::error::{ConnectError, describe};
+
+const IMPERSONATE: &str = "impersonate-";
+const IMPERSONATE_USER: &str = "impersonate-user";
 
 /// Makes a request for a path one for the server, with the configuration's headers.
 pub(super) struct Addressing {
@@ -27,9 +31,24 @@ impl Addressing {
         if request.uri().path_and_query().is_none() {
             *request.uri_mut() = Uri::from_static("/");
         }
-        let Ok(request) = self.service.clone().call(request).into_inner();
+        // A request that impersonates a user by itself keeps to that user, as in client-go: the server would reject two.
+        let own = request.headers().contains_key(IMPERSONATE_USER).then(|| impersonation(request.headers()));
+        let Ok(mut request) = self.service.clone().call(request).into_inner();
+        if let Some(own) = own {
+            let headers = request.headers_mut();
+            for (name, _) in impersonation(headers) {
+                headers.remove(name);
+            }
+            headers.extend(own);
+        }
         request
     }
+}
+
+/// The headers that impersonate a user.
+fn impersonation(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    let all = headers.iter().filter(|(name, _)| name.as_str().starts_with(IMPERSONATE));
+    all.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Answers a request with the request itself, as the layers around it have shaped it.

@@ -20,8 +20,11 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::attempts::Attempts;
 use super::error::{describe, describe_boxed};
+use super::header::{basic, bearer};
+use super::plugin::{self, Plugin};
 use super::{ConnectError, SendError};
 use crate::environment::SharedEnvironment;
+use crate::transport::Login;
 
 /// How often credentials are renewed at most because a server refuses them.
 const RENEWAL: Duration = Duration::from_secs(5);
@@ -44,8 +47,10 @@ type Shown = Response<Option<HeaderValue>>;
 pub(super) struct Authorizer {
     server: String,
     environment: SharedEnvironment,
-    /// How long getting credentials may take.
+    /// How long a request waits for credentials.
     patience: Duration,
+    /// How long a credential plugin may run.
+    plugin_timeout: Duration,
     current: Mutex<Current>,
     renewals: Attempts<Result<(), String>>,
     complained: Mutex<Option<Instant>>,
@@ -62,7 +67,9 @@ enum Credentials {
     None,
     Fixed(HeaderValue),
     File(Arc<TokenFile>),
-    /// From a plugin, which is asked again before they expire.
+    /// From a plugin, which runs again before they expire.
+    Plugin(Arc<Plugin>),
+    /// From a source that `kube` implements, which is asked again before they expire.
     Sourced(Arc<Sourced>),
 }
 
@@ -93,13 +100,15 @@ impl Authorizer {
         server: String,
         environment: SharedEnvironment,
         patience: Duration,
+        plugin_timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let loaded = Credentials::load(&config, environment.now());
+        let loaded = Credentials::load(&config, environment.now(), plugin_timeout);
         let credentials = loaded.map_err(|detail| ConnectError::Credentials { detail })?;
         Ok(Self {
             server,
             environment,
             patience,
+            plugin_timeout,
             current: Mutex::new(Current { config, credentials, generation: 0 }),
             renewals: Attempts::new(),
             complained: Mutex::new(None),
@@ -112,7 +121,29 @@ impl Authorizer {
 
     /// Whether requests carry no credentials, as where a certificate is all that says who we are.
     pub(super) fn has_none(&self) -> bool {
-        matches!(self.current().credentials, Credentials::None)
+        match &self.current().credentials {
+            Credentials::None => true,
+            Credentials::Plugin(plugin) => plugin.latest().is_none_or(|credentials| credentials.token.is_none()),
+            _ => false,
+        }
+    }
+
+    /// The plugin that the credentials come from, if they come from one.
+    pub(super) fn plugin(&self) -> Option<Arc<Plugin>> {
+        match &self.current().credentials {
+            Credentials::Plugin(plugin) => Some(plugin.clone()),
+            _ => None,
+        }
+    }
+
+    /// How long a credential plugin may run.
+    pub(super) fn plugin_timeout(&self) -> Duration {
+        self.plugin_timeout
+    }
+
+    /// The generation of the credentials: it grows with each configuration, and with each run of the plugin.
+    fn generation(&self) -> u64 {
+        self.current().generation()
     }
 
     /// Takes the credentials of `config` from now on.
@@ -143,18 +174,26 @@ impl Authorizer {
         }
     }
 
-    /// Puts credentials into `headers`; says which generation of them.
+    /// Puts credentials into `headers`, unless the request has its own; returns the generation of the credentials.
     pub(super) async fn authorize(self: &Arc<Self>, headers: &mut HeaderMap) -> Result<u64, SendError> {
+        if is_authorized(headers) {
+            return Ok(self.generation());
+        }
         let mut loaded_anew = false;
         let (value, generation) = loop {
-            let (credentials, generation) = {
+            let (credentials, mut generation) = {
                 let current = self.current();
-                (current.credentials.clone(), current.generation)
+                (current.credentials.clone(), current.generation())
             };
             let value = match credentials {
                 Credentials::None => None,
                 Credentials::Fixed(value) => Some(value),
                 Credentials::File(file) => Some(self.token(file).await),
+                Credentials::Plugin(plugin) => {
+                    let given = self.ask_plugin(&plugin, None).await.map_err(|detail| self.failed(detail))?;
+                    generation = self.current().generation.saturating_add(given.generation);
+                    given.token.clone()
+                }
                 Credentials::Sourced(sourced) => match self.ask(&sourced).await {
                     Ok(value) => value,
                     Err(NoAnswer { changed: true, .. }) if !std::mem::replace(&mut loaded_anew, true) => {
@@ -171,6 +210,16 @@ impl Authorizer {
             headers.insert(AUTHORIZATION, value);
         }
         Ok(generation)
+    }
+
+    /// The credentials of `plugin`, which runs if they have expired, or are not newer than the generation `refused`.
+    async fn ask_plugin(&self, plugin: &Arc<Plugin>, refused: Option<u64>) -> Result<Arc<plugin::Credentials>, String> {
+        tokio::select! {
+            biased;
+            asked = plugin.request(&self.environment, refused) => asked,
+            // The plugin goes on until its own deadline, and the next request waits for the same process.
+            () = self.environment.sleep_until(self.environment.now() + self.patience) => Err(self.too_long()),
+        }
     }
 
     /// What `sourced` gives, asked now or by someone else just before.
@@ -204,7 +253,7 @@ impl Authorizer {
         if !renewable(&self.current().config.auth_info) {
             return Ok(false);
         }
-        if self.current().generation > refused {
+        if self.generation() > refused {
             return Ok(true);
         }
         let renewing = Arc::downgrade(self);
@@ -219,12 +268,17 @@ impl Authorizer {
         if let Some(renewed) = self.renewals.join(&self.environment, RENEWAL, renew).await {
             renewed.map_err(|detail| self.failed(detail))?;
         }
-        Ok(self.current().generation > refused)
+        Ok(self.generation() > refused)
     }
 
     async fn renew_now(&self) -> Result<(), String> {
         let config = self.current().config.clone();
+        let plugin = self.plugin();
         tracing::info!(server = %self.server, "the credentials are refused, or of another kind now; they are requested anew");
+        if let Some(plugin) = plugin {
+            // It counts its own generations.
+            return self.ask_plugin(&plugin, Some(plugin.generation())).await.map(drop);
+        }
         let credentials = self.load(config.clone()).await?;
         let mut current = self.current();
         // Where another configuration was adopted meanwhile, these are of the one before.
@@ -238,8 +292,8 @@ impl Authorizer {
     /// The credentials of `config`, from wherever it has them.
     async fn load(&self, config: Arc<kube::Config>) -> Result<Credentials, String> {
         let (done, loaded) = oneshot::channel();
-        let now = self.environment.now();
-        self.environment.run_blocking(Box::new(move || drop(done.send(Credentials::load(&config, now)))));
+        let (now, timeout) = (self.environment.now(), self.plugin_timeout);
+        self.environment.run_blocking(Box::new(move || drop(done.send(Credentials::load(&config, now, timeout)))));
         self.within_patience(loaded).await?
     }
 
@@ -285,19 +339,30 @@ impl Authorizer {
     }
 }
 
+impl Current {
+    fn generation(&self) -> u64 {
+        let runs = match &self.credentials {
+            Credentials::Plugin(plugin) => plugin.generation(),
+            _ => 0,
+        };
+        self.generation.saturating_add(runs)
+    }
+}
+
+/// If a request has credentials of its own, which client-go sends unchanged.
+pub(super) fn is_authorized(headers: &HeaderMap) -> bool {
+    headers.get(AUTHORIZATION).is_some_and(|value| !value.is_empty())
+}
+
 /// Whether the configuration has a source of other credentials than those it began with.
 fn renewable(info: &AuthInfo) -> bool {
-    info.auth_provider.is_some() || (!fixed(info) && (info.token_file.is_some() || info.exec.is_some()))
+    info.auth_provider.is_some() || uses_plugin(info) || (info.username.is_none() && info.token_file.is_some())
 }
 
-/// Whether the configuration itself holds the credentials, which then come before files and plugins.
-fn fixed(info: &AuthInfo) -> bool {
-    info.token.is_some() || basic(info)
-}
-
-/// Whether a name and a password are what it holds, which come before a token.
-fn basic(info: &AuthInfo) -> bool {
-    info.username.is_some() && info.password.is_some()
+/// If the credentials come from a plugin: fixed ones, and files, take precedence over it.
+pub(super) fn uses_plugin(info: &AuthInfo) -> bool {
+    let others = info.username.is_some() || info.token.is_some() || info.token_file.is_some();
+    info.exec.is_some() && !others && info.auth_provider.is_none()
 }
 
 fn read_token(path: &Path) -> Result<HeaderValue, String> {
@@ -311,33 +376,66 @@ fn read_token(path: &Path) -> Result<HeaderValue, String> {
     bearer(token).ok_or_else(|| format!("what the token file {shown} holds is no token"))
 }
 
-/// The header with `token`, if there can be one.
-fn bearer(token: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
 impl Credentials {
     /// Reads files and runs plugins, so it may block.
-    fn load(config: &kube::Config, now: Instant) -> Result<Self, String> {
+    ///
+    /// The order is that of client-go: a name and a password, a token file, a token, a plugin, and the URL at last.
+    fn load(config: &kube::Config, now: Instant, plugin_timeout: Duration) -> Result<Self, String> {
+        const UNSENDABLE: &str = "has a character that no header can hold, such as the end of a line";
+
         let info = &config.auth_info;
-        // Read here, since `kube` takes the end of the file's line for a part of the token.
-        if let Some(path) = info.token_file.as_ref().filter(|_| info.auth_provider.is_none() && !fixed(info)) {
+        if let Some(provider) = &info.auth_provider {
+            return Self::of_provider(config, &provider.name);
+        }
+        if let Some(name) = &info.username {
+            let password = info.password.as_ref().map_or("", |password| password.expose_secret());
+            let value = basic(name, password).ok_or_else(|| format!("the name or the password {UNSENDABLE}"))?;
+            return Ok(Self::Fixed(value));
+        }
+        let token = info.token.as_ref().map(|token| bearer(token.expose_secret()));
+        let token = token.map(|value| value.ok_or_else(|| format!("the token {UNSENDABLE}"))).transpose()?;
+        if let Some(path) = &info.token_file {
             let path = PathBuf::from(path);
-            let token = read_token(&path)?;
-            return Ok(Self::File(Arc::new(TokenFile { path, read: Mutex::new((token, now)) })));
+            // The token serves where the file does not.
+            let read = read_token(&path).or_else(|error| token.ok_or(error))?;
+            return Ok(Self::File(Arc::new(TokenFile { path, read: Mutex::new((read, now)) })));
         }
-        // `kube` panics on a token that no header can hold, be it the configuration's or a plugin's.
-        if let Some(token) = info.token.as_ref().filter(|_| info.auth_provider.is_none() && !basic(info)) {
-            let value = bearer(token.expose_secret());
-            return value.map(Self::Fixed).ok_or_else(|| {
-                "the token has a character that no header can hold, such as the end of a line".to_owned()
-            });
+        if let Some(token) = token {
+            return Ok(Self::Fixed(token));
         }
-        let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer())).map_err(|_| {
-            "the credential plugin's token has a character that no header can hold; run it by hand to see it".to_owned()
-        })?;
+        if let Some(exec) = &info.exec {
+            let plugin = Plugin::of(exec, plugin_timeout);
+            plugin.obtain(None)?;
+            return Ok(Self::Plugin(plugin));
+        }
+        Ok(Self::of_url(config).map_or(Self::None, Self::Fixed))
+    }
+
+    /// The name and the password in the URL of the server, as Go sends them.
+    fn of_url(config: &kube::Config) -> Option<HeaderValue> {
+        let login = Login::of(&config.cluster_url)?;
+        basic(&login.user, &login.password)
+    }
+
+    /// Credentials of an auth provider, of which `kube` implements `oidc`.
+    fn of_provider(config: &kube::Config, name: &str) -> Result<Self, String> {
+        match name {
+            "oidc" => {}
+            // They ran a program that the configuration names; client-go has not done so since 1.26.
+            "gcp" | "azure" => {
+                let plugin = if name == "gcp" { "gke-gcloud-auth-plugin" } else { "kubelogin" };
+                return Err(format!(
+                    "the auth provider {name:?} has been removed from Kubernetes clients; use the exec plugin {plugin} instead"
+                ));
+            }
+            _ => {
+                return Err(format!("no auth provider {name:?} is known; use an exec plugin instead"));
+            }
+        }
+        let mut config = config.clone();
+        config.auth_info.exec = None;
+        let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer()))
+            .map_err(|_| format!("the token of the auth provider {name:?} has a character that no header can hold"))?;
         let Some(layer) = layer.map_err(|error| describe(&error))? else { return Ok(Self::None) };
         Ok(match layer.layer(Revealed) {
             Either::Left(mut fixed) => match fixed.call(Request::new(Body::empty())).into_inner() {

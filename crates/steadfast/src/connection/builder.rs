@@ -1,44 +1,41 @@
 //! From a configuration to a connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::HeaderValue;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::oneshot;
 
 use super::auth::Authorizer;
 use super::heading::Heading;
 use super::keeper::{Followed, Keeper, Loader};
+use super::kubeconfig::KubeconfigFiles;
 use super::manners::{self, Manners};
+use super::normal::normalize;
 use super::places::Places;
 use super::remembered::Remembered;
-use super::{ConnectError, Connection, Inner, inquiry, reach};
+use super::warnings::{OnWarning, ServerWarning, Warnings};
+use super::{ConnectError, Connection, Inner, inquiry, plugin, reach};
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
 use crate::transport::{Connector, Pool, Settings};
 
 impl Connection {
-    /// The server that the kubeconfig or the cluster around this program names, as `kube` infers it.
+    /// The server that the kubeconfig names, or else the cluster in which this program runs.
     ///
-    /// The kubeconfig is followed, as by [`from_loader`](Self::from_loader), in the context that is current now.
+    /// The kubeconfig is the one that kubectl reads: the files in `KUBECONFIG`, else `~/.kube/config`. Where it cannot be
+    /// used, the service account of the pod is. The kubeconfig is followed, as by [`from_loader`](Self::from_loader), in the
+    /// context that is current at the start.
     ///
     /// # Errors
     ///
     /// No configuration is found, or it cannot be used.
     pub async fn infer() -> Result<Self, ConnectError> {
-        let config = kube::Config::infer().await?;
-        let context = Kubeconfig::read().ok().and_then(|kubeconfig| kubeconfig.current_context);
+        let (config, context) = inferred(None)?;
         let again = move || {
-            // Another context may be another cluster, which a program that runs is not to wander to.
-            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-            async move {
-                if options.context.is_none() {
-                    return Ok::<_, ConnectError>(kube::Config::infer().await?);
-                }
-                let mut config = kube::Config::from_kubeconfig(&options).await?;
-                config.apply_debug_overrides();
-                Ok(config)
-            }
+            // Another context may be another cluster, to which a running program must not move.
+            let read = inferred(context.as_deref());
+            async move { read.map(|(config, _)| config) }
         };
         Self::build_aside(Self::builder(config).loader(again)).await
     }
@@ -87,6 +84,29 @@ impl Connection {
     }
 }
 
+/// The configuration of `context`, or of the current one, and its name; that of the pod where no kubeconfig can be used.
+fn inferred(context: Option<&str>) -> Result<(kube::Config, Option<String>), ConnectError> {
+    let kubeconfig = || {
+        let merged = KubeconfigFiles::from_env()?.read()?;
+        let context = context.or(merged.current_context()).map(str::to_owned);
+        merged.config(context.as_deref()).map(|config| (config, context))
+    };
+    let (mut config, context) = match kubeconfig() {
+        Ok(found) => found,
+        // A program that uses a kubeconfig keeps to it.
+        Err(error) if context.is_some() => return Err(error),
+        Err(error) => {
+            let config = kube::Config::incluster().map_err(|_| match error {
+                ConnectError::Kubeconfig { detail } => ConnectError::Infer { detail },
+                other => other,
+            })?;
+            (config, None)
+        }
+    };
+    config.apply_debug_overrides();
+    Ok((config, context))
+}
+
 /// What a connection is made of; see [`Connection::builder`].
 pub struct ConnectionBuilder {
     config: kube::Config,
@@ -94,11 +114,21 @@ pub struct ConnectionBuilder {
     settings: Settings,
     agent: Option<String>,
     loader: Option<Loader>,
+    plugin_timeout: Duration,
+    on_warning: Option<OnWarning>,
 }
 
 impl ConnectionBuilder {
     pub(super) fn new(config: kube::Config) -> Self {
-        Self { config, environment: None, settings: Settings::default(), agent: None, loader: None }
+        Self {
+            config: normalize(config),
+            environment: None,
+            settings: Settings::default(),
+            agent: None,
+            loader: None,
+            plugin_timeout: plugin::DEFAULT_TIMEOUT,
+            on_warning: None,
+        }
     }
 
     /// Runs in `environment` instead of threads of its own.
@@ -122,6 +152,25 @@ impl ConnectionBuilder {
         self
     }
 
+    /// Kills a credential plugin that runs for longer than `timeout`. Defaults to 60 s.
+    ///
+    /// A plugin that may read from a terminal has at least 5 minutes, since a user logs in there.
+    #[must_use]
+    pub fn plugin_timeout(mut self, timeout: Duration) -> Self {
+        self.plugin_timeout = timeout;
+        self
+    }
+
+    /// Passes each warning of the API server to `receive`: deprecated versions, fields without effect, unsafe settings.
+    ///
+    /// Without it each warning is logged once, and with it as well. `receive` runs on a thread for the program's code, where
+    /// it may block.
+    #[must_use]
+    pub fn on_warning(mut self, receive: impl Fn(&ServerWarning) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(Arc::new(receive));
+        self
+    }
+
     /// Asks `load` for the configuration anew: every 5 minutes, and when the server refuses credentials or TLS fails.
     ///
     /// What has changed is used by new connections and requests; connections there are drain. A
@@ -142,13 +191,14 @@ impl ConnectionBuilder {
 
     /// The connection; nothing is dialled before the first request.
     ///
-    /// A credential plugin that the configuration names is run here, and waited for.
+    /// A credential plugin that the configuration names is run here, and waited for; once for all connections of equal
+    /// configurations, until its credentials expire or are rejected.
     ///
     /// # Errors
     ///
     /// The configuration cannot be used: its URL, certificates or credentials.
     pub fn build(self) -> Result<Connection, ConnectError> {
-        let Self { config, environment, settings, agent, loader } = self;
+        let Self { config, environment, settings, agent, loader, plugin_timeout, on_warning } = self;
         let environment = match environment {
             Some(environment) => environment,
             None => Arc::new(Threads::new().map_err(ConnectError::Threads)?),
@@ -163,11 +213,16 @@ impl ConnectionBuilder {
         let config = Arc::new(config);
         // Before the route is made, so that no change falls between.
         let followed = Followed::new(config.clone());
-        let route = reach::route(&config, &target, settings.prior_knowledge)?;
-        let authorizer = Authorizer::new(config.clone(), server.clone(), environment.clone(), settings.headers)?;
+        // Before the route too: a plugin returns the certificate with the token.
+        let authorizer =
+            Authorizer::new(config.clone(), server.clone(), environment.clone(), settings.headers, plugin_timeout)?;
+        let given = authorizer.plugin().and_then(|plugin| plugin.latest());
+        let route = reach::route(&config, &target, settings.prior_knowledge, given.as_deref())?;
+        let followed = followed.with_given(given);
         let heading = Arc::new(Heading::new(&config, agent, Arc::new(authorizer))?);
         let (places, manners) =
             (Places::new(environment.clone(), settings.transfers), Manners::new(&config, &settings));
+        let warnings = Arc::new(Warnings::new(server.clone(), on_warning));
         let pool = Pool::new(Connector::new(environment.clone(), target.clone(), route), settings.clone());
         let keeper = Keeper::new(followed, loader, target, &settings, pool.clone(), heading.clone());
         inquiry::begin(&pool, &heading, &environment);
@@ -179,6 +234,7 @@ impl ConnectionBuilder {
             default_namespace: config.default_namespace.clone(),
             takes_gzip,
             places,
+            warnings,
             manners,
             probes: crate::probes::Board::default(),
             paged: Remembered::default(),

@@ -28,7 +28,7 @@ const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
 const LINE_LIMIT: usize = 16 * 1024 * 1024;
 
 /// An answer that holds secrets and cannot be decoded; it is withheld, since `kube` would log it.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error(
     "{server} answered {path} with what is no {kind} ({detail}); it is withheld, since its text may hold secrets: \
      look at it with kubectl get -o json"
@@ -232,6 +232,8 @@ impl http_body::Body for Checked {
         }
     }
 }
+
+debug_as_message!(WithheldAnswer);
 
 #[cfg(test)]
 mod tests {

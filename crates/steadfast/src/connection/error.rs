@@ -10,7 +10,7 @@ use tower::BoxError;
 use crate::transport::TransportError;
 
 /// Why there is no [`Connection`](super::Connection).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ConnectError {
     /// Neither a kubeconfig nor a cluster around this program was found.
     #[error("no cluster configuration: {detail}; set KUBECONFIG, or run in a pod with a service account")]
@@ -168,7 +168,7 @@ fn describe_auth(error: &AuthError) -> String {
 }
 
 /// Why a request has no answer.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum SendError {
     /// No connection, no answer, or not in time.
     #[error(transparent)]
@@ -200,6 +200,8 @@ impl SendError {
         }
     }
 }
+
+debug_as_message!(ConnectError, SendError);
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! A configuration that is followed: certificates and keys in files, and a loader that gives it anew.
+//! A configuration that is followed: certificates and keys in files or from a plugin, and a loader that gives it anew.
 //!
 //! What has changed is used by new connections; those there are drain: their watches move to new ones.
 
@@ -9,10 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use rustls::sign::CertifiedKey;
 use tokio::sync::oneshot;
 
 use super::attempts::Attempts;
+use super::auth::uses_plugin;
 use super::heading::Heading;
+use super::normal::normalize;
+use super::plugin::{self, Plugin};
 use super::{ConnectError, reach};
 use crate::environment::{SharedEnvironment, Task};
 use crate::transport::{Pool, Route, Settings, Target};
@@ -52,6 +56,8 @@ pub(super) struct Keeper {
 pub(super) struct Followed {
     config: Arc<kube::Config>,
     files: Contents,
+    /// What the plugin returned, if there is one.
+    given: Option<Arc<plugin::Credentials>>,
     /// Counts the changes.
     generation: u64,
     rounds: Option<Task>,
@@ -64,13 +70,30 @@ type Contents = BTreeMap<PathBuf, u64>;
 struct Change {
     config: Arc<kube::Config>,
     files: Contents,
+    given: Option<Arc<plugin::Credentials>>,
     route: Route,
+    /// Keeps the plugin's credentials until the requests use them.
+    _plugin: Option<Arc<Plugin>>,
+}
+
+/// What a connection uses, with which a change is compared.
+struct Before {
+    files: Contents,
+    given: Option<Arc<plugin::Credentials>>,
+    target: Target,
+    prior_knowledge: bool,
+    plugin_timeout: Duration,
 }
 
 impl Followed {
     /// `config`, and what its files hold now.
     pub(super) fn new(config: Arc<kube::Config>) -> Self {
-        Self { files: contents(&config), config, generation: 0, rounds: None }
+        Self { files: contents(&config), config, given: None, generation: 0, rounds: None }
+    }
+
+    /// The same, with what the plugin has returned.
+    pub(super) fn with_given(self, given: Option<Arc<plugin::Credentials>>) -> Self {
+        Self { given, ..self }
     }
 }
 
@@ -100,7 +123,8 @@ impl Keeper {
 
     /// Looks for changes from time to time, where there can be any, until the connection is gone.
     pub(super) fn start(self: &Arc<Self>) {
-        if self.loader.is_none() && names(&self.config()).is_empty() {
+        let config = self.config();
+        if self.loader.is_none() && names(&config).is_empty() && !uses_plugin(&config.auth_info) {
             return;
         }
         let rounds = look_around(self.environment.clone(), Arc::downgrade(self));
@@ -125,7 +149,7 @@ impl Keeper {
                 let Some(keeper) = looking.upgrade() else { return false };
                 let _looking = keeper.looking.lock().await;
                 // A plugin's certificate is known to no file: it is asked for another.
-                let plugin = keeper.config().auth_info.exec.is_some() && keeper.heading.authorizer.has_none();
+                let plugin = uses_plugin(&keeper.config().auth_info) && keeper.heading.authorizer.has_none();
                 keeper.look(true, plugin).await
             })
         };
@@ -147,13 +171,13 @@ impl Keeper {
 
     /// Takes over what has changed, if anything has; what cannot be used is reported and left as it is.
     async fn look(&self, load: bool, force: bool) -> bool {
-        let (current, files) = {
+        let (current, files, given) = {
             let followed = self.lock();
-            (followed.config.clone(), followed.files.clone())
+            (followed.config.clone(), followed.files.clone(), followed.given.clone())
         };
         let server = reach::server(&current);
         let config = match self.loader.as_ref().filter(|_| load) {
-            Some(loader) => match self.load(loader).await {
+            Some(loader) => match self.load(loader).await.map(normalize) {
                 Ok(config) if config.cluster_url != current.cluster_url => {
                     let named = reach::server(&config);
                     tracing::warn!(%server, %named, "the configuration names another server now, which is not followed; restart for it");
@@ -171,8 +195,10 @@ impl Keeper {
         let other = !Arc::ptr_eq(&config, &current);
         let (done, found) = oneshot::channel();
         let (target, prior_knowledge) = (self.target.clone(), self.prior_knowledge);
+        let plugin_timeout = self.heading.authorizer.plugin_timeout();
+        let before = Before { files, given, target, prior_knowledge, plugin_timeout };
         self.environment.run_blocking(Box::new(move || {
-            drop(done.send(change(config, &files, other || force, &target, prior_knowledge)));
+            drop(done.send(change(config, &before, other, force)));
         }));
         let change = match self.in_time(found).await {
             Ok(Ok(Some(change))) => change,
@@ -194,6 +220,7 @@ impl Keeper {
             let mut followed = self.lock();
             followed.config = change.config;
             followed.files = change.files;
+            followed.given = change.given;
             followed.generation += 1;
         }
         self.pool.renew(change.route);
@@ -241,21 +268,42 @@ async fn look_around(environment: SharedEnvironment, keeper: Weak<Keeper>) {
     }
 }
 
-/// What follows from `config` and the files that it names, if it is not what was there `before`. It may block.
+/// What follows from `config`, the files that it names and its plugin, if that is not what was there `before`. It may block.
+///
+/// An `other` configuration is always a change; with `renew`, the plugin returns credentials newer than those before.
 fn change(
     config: Arc<kube::Config>,
-    before: &Contents,
-    force: bool,
-    target: &Target,
-    prior_knowledge: bool,
+    before: &Before,
+    other: bool,
+    renew: bool,
 ) -> Result<Option<Change>, ConnectError> {
     let files = contents(&config);
-    let changed = files.iter().any(|(name, content)| before.get(name) != Some(content));
-    if !changed && !force {
+    let plugin = config.auth_info.exec.as_ref().filter(|_| uses_plugin(&config.auth_info));
+    let plugin = plugin.map(|exec| Plugin::of(exec, before.plugin_timeout));
+    let refused = before.given.as_ref().filter(|_| renew && !other).map(|given| given.generation);
+    // A token is renewed by the request that needs it; a certificate before the connection that needs it.
+    let certifies = before.given.as_ref().is_some_and(|given| given.certificate.is_some());
+    let given = match &plugin {
+        Some(plugin) if other || renew || certifies => Some(plugin.obtain(refused)),
+        Some(_) => before.given.clone().map(Ok),
+        None => None,
+    };
+    let given = given.transpose().map_err(|detail| ConnectError::Credentials { detail })?;
+    let has_other_certificate = match (certificate(given.as_deref()), certificate(before.given.as_deref())) {
+        (Some(one), Some(another)) => !Arc::ptr_eq(one, another),
+        (one, another) => one.is_some() || another.is_some(),
+    };
+    let changed = files.iter().any(|(name, content)| before.files.get(name) != Some(content));
+    // A token alone is no reason to drain connections: each request has it.
+    if !changed && !has_other_certificate && !other && !renew {
         return Ok(None);
     }
-    let route = reach::route(&config, target, prior_knowledge)?;
-    Ok(Some(Change { config, files, route }))
+    let route = reach::route(&config, &before.target, before.prior_knowledge, given.as_deref())?;
+    Ok(Some(Change { config, files, given, route, _plugin: plugin }))
+}
+
+fn certificate(given: Option<&plugin::Credentials>) -> Option<&Arc<CertifiedKey>> {
+    given?.certificate.as_ref()
 }
 
 /// The files whose content decides how a server is reached; a token file is read by whoever sends the token.

@@ -1,14 +1,15 @@
 //! From a configuration to the way to its server: URL, proxy, TLS.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::uri::Scheme;
-use kube::client::ConfigExt;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
+use rustls::sign::CertifiedKey;
 
+use super::plugin::Credentials;
 use super::proxies::Ambient;
-use super::{ConnectError, error};
+use super::{ConnectError, identity, tls};
 use crate::transport::{Proxy, Route, Target};
 
 /// The URL of the server, for messages: without credentials.
@@ -46,59 +47,37 @@ pub(super) fn takes_gzip(config: &kube::Config, target: &Target) -> bool {
     !config.disable_compression && (!is_here || config.proxy_url.is_some())
 }
 
-/// The way to `target`, as `config` and the files and plugins that it names say now. It may block.
-pub(super) fn route(config: &kube::Config, target: &Target, prior_knowledge: bool) -> Result<Route, ConnectError> {
+/// The way to `target`, as `config` and the files that it names specify now. Reads files, and so may block.
+///
+/// The client certificate is the user's own, or else that of `plugin`.
+pub(super) fn route(
+    config: &kube::Config,
+    target: &Target,
+    prior_knowledge: bool,
+    plugin: Option<&Credentials>,
+) -> Result<Route, ConnectError> {
     let proxy = Ambient::of_process().choose(config.proxy_url.as_ref(), &target.host, target.port).map(|url| {
         let shown = url.authority().map_or("", |authority| without_credentials(authority.as_str())).to_owned();
         let broken = |detail| ConnectError::Proxy { proxy: shown, server: server(config), detail };
-        Proxy::new(url, || proxy_tls(config)).map_err(broken)
+        // The proxy's authorities are those of the server, and it gets no certificate of this client.
+        Proxy::new(url, || tls::client_config(config, None)).map_err(broken)
     });
     let proxy = proxy.transpose()?;
     if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
         return Ok(Route::plain(prior_knowledge).through(proxy));
     }
     let broken = |detail: String| ConnectError::Tls { server: server(config), detail };
-    let tls = tls(config).map_err(broken)?;
+    let tls = certificate(config, plugin).and_then(|certificate| tls::client_config(config, certificate));
+    let tls = tls.map_err(broken)?;
     let name = config.tls_server_name.clone().unwrap_or_else(|| target.host.clone());
     let name = ServerName::try_from(name.clone())
         .map_err(|_| broken(format!("{name:?} is no name that a certificate can have")))?;
     Ok(Route::secure(tls, name).through(proxy))
 }
 
-/// What is said where there is nothing that TLS could be made with.
-const NO_PROVIDER: &str = "no provider of cryptography for TLS: build `steadfast` with its feature `ring` or `aws-lc-rs`, or \
-                           install one with `rustls::crypto::CryptoProvider::install_default` before connecting";
-
-fn tls(config: &kube::Config) -> Result<rustls::ClientConfig, String> {
-    // The program's own choice counts. Where a program's crates bring two providers, rustls panics unless one is the default.
-    if CryptoProvider::get_default().is_none() {
-        install_provider();
-    }
-    if CryptoProvider::get_default().is_none() {
-        return Err(NO_PROVIDER.to_owned());
-    }
-    // Nothing would be trusted, and only the first handshake would say so.
-    let nothing = config.root_cert.as_ref().is_some_and(Vec::is_empty);
-    if nothing && config.root_cert_file.is_none() && !config.accept_invalid_certs {
-        return Err("its certificate-authority holds no certificate".to_owned());
-    }
-    config.rustls_client_config().map_err(|problem| error::describe(&problem))
-}
-
-/// Makes the provider of cryptography that this library was built with the process's default, if it was built with one.
-fn install_provider() {
-    // An error means that another thread has just set one, which serves as well.
-    #[cfg(feature = "aws-lc-rs")]
-    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-    #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
-    drop(rustls::crypto::ring::default_provider().install_default());
-}
-
-/// What a proxy is trusted by: the authorities of the server's, and no certificate of ours.
-fn proxy_tls(config: &kube::Config) -> Result<rustls::ClientConfig, String> {
-    let mut anonymous = config.clone();
-    anonymous.auth_info = kube::config::AuthInfo::default();
-    tls(&anonymous)
+fn certificate(config: &kube::Config, plugin: Option<&Credentials>) -> Result<Option<Arc<CertifiedKey>>, String> {
+    let own = identity::of_user(&config.auth_info, &*tls::provider()?)?;
+    Ok(own.or_else(|| plugin?.certificate.clone()))
 }
 
 #[cfg(test)]

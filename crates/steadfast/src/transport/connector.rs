@@ -19,6 +19,7 @@ use super::error::TransportError;
 use super::report::Protocol;
 use super::socket::{Counted, Stream, Traffic};
 use crate::environment::SharedEnvironment;
+pub(crate) use login::Login;
 pub(crate) use proxy::Proxy;
 use race::{Addresses, Reached};
 use refusal::Judged;

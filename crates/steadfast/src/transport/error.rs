@@ -11,7 +11,7 @@ use rustls::CertificateError;
 ///
 /// [`maybe_sent`](Self::maybe_sent) says whether the server may have acted on the request, and the message what to do
 /// next; [`cause`](Self::cause) is the message without that, for a read that is made again anyway.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum TransportError {
     /// No socket could be opened.
     #[error("cannot connect to {}; check that the API server runs there and can be reached", reached(.peer, .source))]
@@ -272,3 +272,5 @@ pub(super) fn root_cause(error: &dyn Error) -> String {
     }
     cause.to_string()
 }
+
+debug_as_message!(TransportError);

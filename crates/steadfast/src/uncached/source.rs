@@ -17,7 +17,7 @@ use crate::scope::Scope;
 use crate::transport::Reader;
 
 /// What a [`List`](super::List) or [`Changes`](super::Changes) cannot give. All but [`Unreadable`](Self::Unreadable) end the stream.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// The server does not have, or no longer has, everything that came after a version.
     #[error(
@@ -112,3 +112,5 @@ impl Source {
             .then(|| StreamError::Refused { resource: self.name(), why: failure.why.clone() })
     }
 }
+
+debug_as_message!(StreamError);

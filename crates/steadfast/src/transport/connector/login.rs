@@ -1,16 +1,16 @@
-//! Who we are to a proxy.
+//! The user and the password in a URL, of a proxy or of a server.
 
 use http::Uri;
 
-/// Who we are to a proxy; never printed.
-pub(super) struct Login {
-    pub(super) user: String,
-    pub(super) password: String,
+/// The user and the password in a URL; never printed.
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
 }
 
 impl Login {
     /// The user and the password in `url`, where there are any.
-    pub(super) fn of(url: &Uri) -> Option<Self> {
+    pub(crate) fn of(url: &Uri) -> Option<Self> {
         let (login, _) = url.authority()?.as_str().rsplit_once('@')?;
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         Some(Self { user: decoded(user), password: decoded(password) })

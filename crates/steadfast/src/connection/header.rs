@@ -1,0 +1,21 @@
+//! Values of the header `Authorization`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::HeaderValue;
+
+/// The value with `token`, if a header can hold it.
+pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
+    sensitive(format!("Bearer {token}"))
+}
+
+/// The value with a name and a password, if a header can hold it.
+pub(super) fn basic(name: &str, password: &str) -> Option<HeaderValue> {
+    sensitive(format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))
+}
+
+fn sensitive(value: String) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}

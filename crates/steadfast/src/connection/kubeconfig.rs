@@ -1,0 +1,195 @@
+//! Kubeconfigs as kubectl reads them: which files, how they are merged, and what a context refers to.
+//!
+//! `kube` parses strictly: it rejects a whole file because of a context that is not used, a missing file of several, or
+//! base64 over several lines. kubectl accepts those. So files are read here, and the result is a [`kube::Config`].
+
+mod entry;
+mod file;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use super::error::ConnectError;
+use entry::Entries;
+
+/// The variable with the list of files.
+const KUBECONFIG: &str = "KUBECONFIG";
+
+/// The files of a kubeconfig; nothing is read before [`read`](Self::read).
+///
+/// ```no_run
+/// use steadfast::Connection;
+/// use steadfast::connection::KubeconfigFiles;
+///
+/// # async fn example() -> Result<(), steadfast::connection::ConnectError> {
+/// let files = KubeconfigFiles::one("/etc/fleet/kubeconfig");
+/// let connection = Connection::from_loader(move || {
+///     let files = files.clone();
+///     async move { files.read()?.config(Some("production")) }
+/// })
+/// .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct KubeconfigFiles {
+    paths: Vec<PathBuf>,
+    /// If a missing file is skipped, as in a list.
+    optional: bool,
+    /// Where the paths come from, for messages.
+    source: &'static str,
+}
+
+impl KubeconfigFiles {
+    /// The files that kubectl reads without flags: those in the variable `KUBECONFIG`, else `~/.kube/config`.
+    ///
+    /// # Errors
+    ///
+    /// `KUBECONFIG` is empty or not set, and there is no home directory.
+    pub fn from_env() -> Result<Self, ConnectError> {
+        if let Some(list) = env::var_os(KUBECONFIG).filter(|list| !list.is_empty()) {
+            return Ok(Self::list(&list));
+        }
+        let home = env::home_dir().filter(|home| !home.as_os_str().is_empty());
+        let home = home.ok_or_else(|| ConnectError::Kubeconfig {
+            detail: "there is no home directory to look for one in".to_owned(),
+        })?;
+        Ok(Self { paths: vec![home.join(".kube").join("config")], optional: false, source: "~/.kube/config" })
+    }
+
+    /// One file, which must exist, as with kubectl's flag `--kubeconfig`.
+    pub fn one(path: impl Into<PathBuf>) -> Self {
+        Self { paths: vec![path.into()], optional: false, source: "the kubeconfig" }
+    }
+
+    /// Several files, separated as in the variable `KUBECONFIG`: by `:`, or on Windows by `;`.
+    ///
+    /// Empty names and missing files are skipped. The first file that has a name, or the current context, wins.
+    pub fn list(list: &OsStr) -> Self {
+        let paths = env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect();
+        Self { paths, optional: true, source: KUBECONFIG }
+    }
+
+    /// Reads and merges the files. Blocks while it reads.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or parsed, the only file is missing, or none of several exists.
+    pub fn read(&self) -> Result<MergedKubeconfig, ConnectError> {
+        let mut merged = MergedKubeconfig::default();
+        let mut missing: Vec<OsString> = Vec::new();
+        for path in &self.paths {
+            match file::read(path) {
+                Ok(file) => merged.add(file),
+                Err(file::Unreadable::Missing(_)) if self.optional => missing.push(path.clone().into()),
+                Err(error) => return Err(ConnectError::Kubeconfig { detail: error.describe(path) }),
+            }
+        }
+        if missing.len() == self.paths.len() && self.optional {
+            let missing: Vec<_> = missing.iter().map(|path| Path::new(path).display().to_string()).collect();
+            let detail = match missing.as_slice() {
+                [] => format!("{} names no file", self.source),
+                all => format!("{} names only files that do not exist: {}", self.source, all.join(", ")),
+            };
+            return Err(ConnectError::Kubeconfig { detail });
+        }
+        for path in missing {
+            tracing::debug!(path = %Path::new(&path).display(), "a file of KUBECONFIG does not exist; it is skipped");
+        }
+        Ok(merged)
+    }
+}
+
+/// The merged content of kubeconfig files.
+#[derive(Clone, Default)]
+pub struct MergedKubeconfig {
+    clusters: Entries,
+    users: Entries,
+    contexts: Entries,
+    current: Option<String>,
+}
+
+impl MergedKubeconfig {
+    /// Parses the text of one kubeconfig, in YAML or JSON. Relative paths in it refer to the working directory.
+    ///
+    /// # Errors
+    ///
+    /// The text cannot be parsed.
+    pub fn parse(text: &str) -> Result<Self, ConnectError> {
+        let mut merged = Self::default();
+        let file = file::parse(text.as_bytes(), None).map_err(|detail| ConnectError::Kubeconfig { detail })?;
+        merged.add(file);
+        Ok(merged)
+    }
+
+    /// The names of the contexts, in the order of the files.
+    pub fn context_names(&self) -> impl Iterator<Item = &str> {
+        self.contexts.names()
+    }
+
+    /// The name of the current context.
+    pub fn current_context(&self) -> Option<&str> {
+        self.current.as_deref()
+    }
+
+    /// The configuration of `context`, or else of the current context.
+    ///
+    /// Reads the certificate authority if it is a file. The proxy is that of the cluster, or else the one in the variable
+    /// `HTTPS_PROXY`.
+    ///
+    /// # Errors
+    ///
+    /// No context is current, the context or its cluster does not exist, or one of their fields cannot be used.
+    pub fn config(&self, context: Option<&str>) -> Result<kube::Config, ConnectError> {
+        self.resolve(context).map_err(|detail| ConnectError::Kubeconfig { detail })
+    }
+
+    fn resolve(&self, context: Option<&str>) -> Result<kube::Config, String> {
+        let name = context.filter(|name| !name.is_empty()).or(self.current_context());
+        let name = name.ok_or_else(|| format!("no context is current; {}", self.known()))?;
+        let context =
+            self.contexts.get(name).ok_or_else(|| format!("there is no context {name:?}; {}", self.known()))?;
+        let cluster_name = context.text("cluster")?.ok_or_else(|| format!("the context {name:?} names no cluster"))?;
+        let cluster = self
+            .clusters
+            .get(&cluster_name)
+            .ok_or_else(|| format!("the cluster {cluster_name:?} of the context {name:?} does not exist"))?;
+        // As with kubectl, a user that does not exist is an anonymous one.
+        let user = context.text("user")?.and_then(|user| self.users.get(&user));
+        let mut config = entry::config(&cluster, user.as_ref())?;
+        if let Some(namespace) = context.text("namespace")? {
+            config.default_namespace = namespace;
+        }
+        Ok(super::normal::normalize(config))
+    }
+
+    fn known(&self) -> String {
+        let names: Vec<_> = self.context_names().collect();
+        if names.is_empty() { "it has no contexts".to_owned() } else { format!("it has {}", names.join(", ")) }
+    }
+
+    /// Adds what `file` has under names that no file before it had.
+    fn add(&mut self, file: file::File) {
+        self.clusters.add(file.clusters);
+        self.users.add(file.users);
+        self.contexts.add(file.contexts);
+        if self.current.is_none() {
+            self.current = file.current;
+        }
+    }
+}
+
+impl std::fmt::Debug for MergedKubeconfig {
+    /// The names alone: users hold secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let contexts: Vec<_> = self.context_names().collect();
+        f.debug_struct("MergedKubeconfig")
+            .field("contexts", &contexts)
+            .field("current", &self.current)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

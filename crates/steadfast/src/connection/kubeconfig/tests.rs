@@ -1,0 +1,163 @@
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use secrecy::ExposeSecret;
+
+use super::*;
+
+/// A folder of one test, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("steadfast-kubeconfig-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+const WHOLE: &str = "\
+apiVersion: v1
+kind: Config
+clusters: [{name: k, cluster: {server: 'https://one.example:6443'}}]
+users: [{name: u, user: {token: hunter2}}]
+contexts: [{name: c, context: {cluster: k, user: u}}, {name: half, context: {user: u}}]
+current-context: c
+";
+
+fn config(text: &str) -> Result<kube::Config, ConnectError> {
+    MergedKubeconfig::parse(text)?.config(None)
+}
+
+fn token(config: &kube::Config) -> Option<&str> {
+    config.auth_info.token.as_ref().map(ExposeSecret::expose_secret)
+}
+
+fn list(paths: &[PathBuf]) -> KubeconfigFiles {
+    KubeconfigFiles::list(&env::join_paths(paths).expect("paths without separators"))
+}
+
+#[test]
+fn missing_files_of_a_list_are_skipped() {
+    let folder = Folder::new();
+    let (whole, missing) = (folder.write("whole", WHOLE), folder.0.join("missing"));
+    for paths in [[missing.clone(), whole.clone()], [whole, missing.clone()]] {
+        let config = list(&paths).read().expect("it is readable").config(None).expect("it is usable");
+        assert_eq!(config.cluster_url, "https://one.example:6443/");
+    }
+    let error = list(std::slice::from_ref(&missing)).read().expect_err("no file exists").to_string();
+    assert!(error.contains("names only files that do not exist") && error.contains("missing"), "{error}");
+    let error = KubeconfigFiles::one(&missing).read().expect_err("it does not exist").to_string();
+    assert!(error.contains("missing cannot be read: No such file"), "{error}");
+}
+
+#[test]
+fn first_file_with_a_name_wins() {
+    let folder = Folder::new();
+    let none = folder.write("none", "clusters: []\nusers:\ncurrent-context: \"\"\n");
+    let first = folder.write("first", "users: [{name: u, user: {token: first}}]\n");
+    let whole = folder.write("whole", WHOLE);
+    let merged = list(&[none, first, whole]).read().expect("they are readable");
+    assert_eq!(merged.current_context(), Some("c"));
+    assert_eq!(token(&merged.config(None).expect("it is usable")), Some("first"));
+}
+
+#[test]
+fn empty_fields_are_absent() {
+    let text = WHOLE
+        .replace("cluster: k, user: u}", "cluster: k, user: u, namespace: \"\"}")
+        .replace("{server:", "{tls-server-name: \"\", proxy-url: \"\", certificate-authority: \"\", server:")
+        .replace("{token:", "{tokenFile: \"\", username: \"\", as: \"\", client-certificate: \"\", exec: null, token:");
+    let config = config(&text).expect("it is usable");
+    assert_eq!(config.default_namespace, "default");
+    assert_eq!((config.tls_server_name, config.root_cert), (None, None));
+    assert_eq!(config.auth_info.impersonate, None);
+}
+
+#[test]
+fn duplicate_keys_and_unused_halves_are_accepted() {
+    let text = format!("{WHOLE}current-context: c\n").replace("{token: hunter2}", "{token: old, token: new}");
+    assert_eq!(token(&config(&text).expect("it is usable")), Some("new"));
+    let merged = MergedKubeconfig::parse(WHOLE).expect("it is readable");
+    let error = merged.config(Some("half")).expect_err("no cluster").to_string();
+    assert!(error.contains("the context \"half\" names no cluster"), "{error}");
+    let error = merged.config(Some("other")).expect_err("no such context").to_string();
+    assert!(error.contains("there is no context \"other\"; it has c, half"), "{error}");
+}
+
+#[test]
+fn relative_paths_refer_to_the_file() {
+    let folder = Folder::new();
+    let text = WHOLE.replace("{token: hunter2}", "{tokenFile: token, exec: {command: ./login}}");
+    let file = folder.write("config", &text);
+    let config = KubeconfigFiles::one(file).read().and_then(|merged| merged.config(None)).expect("it is usable");
+    assert_eq!(config.auth_info.token_file.as_deref(), folder.0.join("token").to_str());
+    let command = config.auth_info.exec.and_then(|exec| exec.command);
+    assert_eq!(command.as_deref(), folder.0.join("./login").to_str());
+}
+
+#[test]
+fn servers_get_the_scheme_of_kubectl() {
+    for (cluster, url) in [
+        ("server: 'localhost:8080'", "http://localhost:8080/"),
+        ("server: one.example", "http://one.example/"),
+        ("server: 'localhost:8080', insecure-skip-tls-verify: true", "http://localhost:8080/"),
+        ("server: 'HTTPS://one.example/base'", "https://one.example/base"),
+    ] {
+        let text = WHOLE.replace("server: 'https://one.example:6443'", cluster);
+        let config = config(&text).expect(cluster);
+        assert_eq!(config.cluster_url, url, "{cluster}");
+        assert_eq!(token(&config).is_some(), cluster.contains("://"), "no credentials without a scheme: {cluster}");
+    }
+}
+
+#[test]
+fn errors_name_the_field_and_quote_no_secret() {
+    for (from, to, expected) in [
+        ("token: hunter2", "token: 1234567", "user \"u\" has a field of another type"),
+        ("kind: Config", "kind: Secret", "of the kind \"Secret\""),
+        (
+            "{token: hunter2}",
+            "{client-certificate-data: hunter2-, client-key-data: aGk=}",
+            "client-certificate-data is no base64",
+        ),
+        ("current-context: c", "x: [hunter2", "line"),
+        ("current-context: c", "current-context:", "no context is current; it has c, half"),
+        ("server: 'https://one.example:6443'", "certificate-authority: a", "no server"),
+        ("cluster: k, user: u", "cluster: x, user: u", "the cluster \"x\" of the context \"c\" does not exist"),
+    ] {
+        let error = config(&WHOLE.replace(from, to)).expect_err(to);
+        let told = format!("{error} {error:?}");
+        assert!(told.contains(expected), "{told}");
+        assert!(!told.contains("hunter2") && !told.contains("1234567"), "{told}");
+    }
+}
+
+#[test]
+fn text_may_be_utf16_or_json() {
+    let folder = Folder::new();
+    let mut wide = vec![0xff, 0xfe];
+    wide.extend(WHOLE.encode_utf16().flat_map(u16::to_le_bytes));
+    let path = folder.0.join("wide");
+    fs::write(&path, wide).expect("a file");
+    assert!(KubeconfigFiles::one(path).read().and_then(|merged| merged.config(None)).is_ok());
+    let json = r#"{"clusters":[{"name":"k","cluster":{"server":"https://one.example"}}],
+        "contexts":[{"name":"c","context":{"cluster":"k","user":"absent"}}],"current-context":"c"}"#;
+    assert_eq!(token(&config(json).expect("JSON is YAML")), None);
+    assert!(config("").is_err_and(|error| error.to_string().contains("no context is current; it has no contexts")));
+}

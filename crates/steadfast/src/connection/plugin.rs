@@ -1,0 +1,326 @@
+//! Credential plugins (`exec` in a kubeconfig): run once for all connections of the same user, and again when needed.
+//!
+//! `kube` runs the plugin once for the token and once more for the certificate, waits for it without a limit, and leaves
+//! the process running if the caller goes away. So plugins run here, and `kube` never sees `exec`.
+
+mod process;
+mod redact;
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use http::header::HeaderValue;
+use k8s_openapi::jiff::Timestamp;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use rustls::sign::CertifiedKey;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+use self::process::{Ended, Run};
+use super::attempts::Attempts;
+use super::header::bearer;
+use super::{identity, tls};
+use crate::environment::SharedEnvironment;
+
+/// How long a plugin may run where its user cannot type: nothing but the network holds it up.
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a plugin may run that may read from a terminal, where a user logs in.
+const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// How long before they expire credentials are requested again, unless they live for less than four times that.
+const EARLY: Duration = Duration::from_secs(60);
+
+/// The environment variable through which a plugin receives its `ExecCredential`.
+const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
+
+/// The longest part of an install hint in an error, in characters.
+const MAX_HINT_LENGTH: usize = 500;
+
+/// All plugins of this process in use, by their configuration.
+static IN_USE: Mutex<BTreeMap<String, Weak<Plugin>>> = Mutex::new(BTreeMap::new());
+
+/// A plugin in one configuration, and the credentials it returned last.
+///
+/// Connections with equal configurations share it, as in client-go. So at most one process runs for them.
+pub(super) struct Plugin {
+    core: Arc<Core>,
+    attempts: Attempts<Result<(), String>>,
+}
+
+struct Core {
+    exec: ExecConfig,
+    timeout: Duration,
+    /// Held while the process runs.
+    running: Mutex<()>,
+    latest: Mutex<Latest>,
+}
+
+#[derive(Default)]
+struct Latest {
+    credentials: Option<Arc<Credentials>>,
+}
+
+impl Latest {
+    /// The number of successful runs.
+    fn generation(&self) -> u64 {
+        self.credentials.as_ref().map_or(0, |credentials| credentials.generation)
+    }
+}
+
+/// What a plugin returned.
+pub(super) struct Credentials {
+    /// The value of `Authorization`.
+    pub(super) token: Option<HeaderValue>,
+    /// The client certificate.
+    pub(super) certificate: Option<Arc<CertifiedKey>>,
+    /// The number of the run that returned them.
+    pub(super) generation: u64,
+    renew_at: Option<Timestamp>,
+}
+
+impl Credentials {
+    fn are_current(&self) -> bool {
+        // The plugin states a wall-clock time, so the wall clock decides. If the clock jumps, the plugin runs once too
+        // often, or the server answers 401 and the plugin runs then.
+        self.renew_at.is_none_or(|at| Timestamp::now() < at)
+    }
+}
+
+impl Plugin {
+    /// The plugin that `exec` configures, shared with all connections of the same configuration. Nothing runs yet.
+    pub(super) fn of(exec: &ExecConfig, timeout: Duration) -> Arc<Self> {
+        // As JSON, in which the fields have an order.
+        let key = serde_json::json!([exec, exec.cluster, exec.drop_env, timeout.as_millis().to_string()]).to_string();
+        let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, plugin| plugin.strong_count() > 0);
+        if let Some(plugin) = all.get(&key).and_then(Weak::upgrade) {
+            return plugin;
+        }
+        let core = Core { exec: exec.clone(), timeout, running: Mutex::new(()), latest: Mutex::new(Latest::default()) };
+        let plugin = Arc::new(Self { core: Arc::new(core), attempts: Attempts::new() });
+        all.insert(key, Arc::downgrade(&plugin));
+        plugin
+    }
+
+    /// The number of times that the plugin returned credentials.
+    pub(super) fn generation(&self) -> u64 {
+        self.core.latest().generation()
+    }
+
+    /// The credentials of now, expired or not.
+    pub(super) fn latest(&self) -> Option<Arc<Credentials>> {
+        self.core.latest().credentials.clone()
+    }
+
+    /// The credentials, if they have not expired and are newer than the generation `refused`.
+    pub(super) fn usable(&self, refused: Option<u64>) -> Option<Arc<Credentials>> {
+        self.core.usable(refused)
+    }
+
+    /// Returns usable credentials, and runs the plugin if there are none. Blocks.
+    pub(super) fn obtain(self: &Arc<Self>, refused: Option<u64>) -> Result<Arc<Credentials>, String> {
+        let weak = Arc::downgrade(self);
+        self.core.obtain(refused, &move || weak.strong_count() == 0)
+    }
+
+    /// Returns usable credentials, and has the plugin run on a thread of `environment` if there are none.
+    ///
+    /// All callers wait for the same process. It goes on if they go away, until its deadline or until the last connection
+    /// of this configuration is dropped.
+    pub(super) async fn request(
+        self: &Arc<Self>,
+        environment: &SharedEnvironment,
+        refused: Option<u64>,
+    ) -> Result<Arc<Credentials>, String> {
+        if let Some(usable) = self.usable(refused) {
+            return Ok(usable);
+        }
+        let attempt = || -> BoxFuture<'static, Result<(), String>> {
+            let (core, weak) = (self.core.clone(), Arc::downgrade(self));
+            let (done, obtained) = oneshot::channel();
+            environment.run_blocking(Box::new(move || {
+                let obtained = core.obtain(refused, &move || weak.strong_count() == 0);
+                drop(done.send(obtained.map(drop)));
+            }));
+            Box::pin(async move { obtained.await.unwrap_or_else(|_| Err(ABANDONED.to_owned())) })
+        };
+        let outcome = self.attempts.join(environment, Duration::ZERO, attempt).await;
+        outcome.unwrap_or_else(|| Err(ABANDONED.to_owned()))?;
+        // An expired token that the plugin has just returned is still its answer.
+        self.latest().ok_or_else(|| ABANDONED.to_owned())
+    }
+}
+
+/// Why an attempt has no outcome: its task was dropped.
+const ABANDONED: &str = "the credential plugin was abandoned";
+
+impl Core {
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn usable(&self, refused: Option<u64>) -> Option<Arc<Credentials>> {
+        let latest = self.latest();
+        let newer = refused.is_none_or(|refused| latest.generation() > refused);
+        latest.credentials.clone().filter(|credentials| newer && credentials.are_current())
+    }
+
+    fn obtain(&self, refused: Option<u64>, abandoned: &dyn Fn() -> bool) -> Result<Arc<Credentials>, String> {
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another caller may have run it while this one waited for the lock.
+        if let Some(usable) = self.usable(refused) {
+            return Ok(usable);
+        }
+        let output = self.run(abandoned)?;
+        let mut credentials = self.read(&output)?;
+        let mut latest = self.latest();
+        credentials.generation = latest.generation() + 1;
+        let credentials = Arc::new(credentials);
+        latest.credentials = Some(credentials.clone());
+        Ok(credentials)
+    }
+
+    /// The plugin's name, for messages: its arguments and environment may hold secrets.
+    fn name(&self) -> String {
+        format!("the credential plugin {:?}", self.exec.command.as_deref().unwrap_or_default())
+    }
+
+    /// Runs the plugin once; returns its standard output.
+    fn run(&self, abandoned: &dyn Fn() -> bool) -> Result<Vec<u8>, String> {
+        let name = self.name();
+        let Some(command) = self.exec.command.as_deref().filter(|command| !command.is_empty()) else {
+            return Err("the credential plugin (exec) of the kubeconfig has no command".to_owned());
+        };
+        let terminal = std::io::stdin().is_terminal();
+        let interactive = match self.exec.interactive_mode {
+            Some(ExecInteractiveMode::Never) => false,
+            Some(ExecInteractiveMode::Always) if !terminal => {
+                return Err(format!("{name} needs a terminal (interactiveMode: Always), and standard input is none"));
+            }
+            _ => terminal,
+        };
+        let timeout = if interactive { self.timeout.max(INTERACTIVE_TIMEOUT) } else { self.timeout };
+        let input = self.input(interactive).map_err(|detail| format!("{name} cannot be run: {detail}"))?;
+        let env = self.exec.env.iter().flatten().filter_map(|pair| Some((pair.get("name")?, pair.get("value")?)));
+        let run = Run {
+            command,
+            arguments: self.exec.args.as_deref().unwrap_or_default(),
+            variables: env.map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            removed: self.exec.drop_env.as_deref().unwrap_or_default(),
+            input: (EXEC_INFO, &input),
+            interactive,
+            deadline: Instant::now() + timeout,
+            abandoned,
+        };
+        let output = process::run(&run).map_err(|error| {
+            let hint = self.hint();
+            format!("{name} cannot be started: {error}{hint}")
+        })?;
+        let complaint = || {
+            let secrets: Vec<&str> = run.variables.iter().map(|(_, value)| *value).collect();
+            match redact::excerpt(&output.errors, &output.printed, &secrets) {
+                said if said.is_empty() => "it printed nothing on standard error; run it by hand to see why".to_owned(),
+                said => format!("it printed: {said}"),
+            }
+        };
+        match output.ended {
+            Ended::Exited(status) if status.success() => Ok(output.printed),
+            Ended::Exited(status) => {
+                // A shell reports a missing program this way.
+                let hint = if status.code() == Some(127) { self.hint() } else { String::new() };
+                Err(format!("{name} failed ({status}): {}{hint}", complaint()))
+            }
+            Ended::TimedOut => Err(format!(
+                "{name} returned nothing within {} s, and was killed: {}",
+                timeout.as_secs_f64(),
+                complaint()
+            )),
+            Ended::Abandoned => Err(ABANDONED.to_owned()),
+            Ended::TooLong => {
+                Err(format!("{name} printed more than {} KiB, and was killed", process::MAX_OUTPUT >> 10))
+            }
+        }
+    }
+
+    /// The user's own hint about how to install the plugin, without control characters.
+    fn hint(&self) -> String {
+        let hint = self.exec.install_hint.as_deref().unwrap_or_default();
+        let hint: String = redact::printable(hint).chars().take(MAX_HINT_LENGTH).collect();
+        if hint.is_empty() { String::new() } else { format!("; {hint}") }
+    }
+
+    fn input(&self, interactive: bool) -> Result<String, String> {
+        let mut spec = serde_json::json!({ "interactive": interactive });
+        if self.exec.provide_cluster_info {
+            let cluster = self.exec.cluster.as_ref().ok_or("provideClusterInfo is true, and no cluster is known")?;
+            spec["cluster"] = serde_json::to_value(cluster).map_err(|error| error.to_string())?;
+        }
+        let info = serde_json::json!({
+            "apiVersion": self.exec.api_version, "kind": "ExecCredential", "spec": spec,
+        });
+        Ok(info.to_string())
+    }
+
+    /// Reads what the plugin printed: JSON, or YAML as client-go accepts as well.
+    fn read(&self, output: &[u8]) -> Result<Credentials, String> {
+        #[derive(Deserialize)]
+        struct ExecCredential {
+            status: Option<Status>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Status {
+            expiration_timestamp: Option<String>,
+            token: Option<String>,
+            client_certificate_data: Option<String>,
+            client_key_data: Option<String>,
+        }
+
+        let name = self.name();
+        // The error would quote the token.
+        let read = serde_json::from_slice::<ExecCredential>(output)
+            .or_else(|_| serde_saphyr::from_slice::<ExecCredential>(output).map_err(drop));
+        let read = read.map_err(|()| format!("what {name} printed is no ExecCredential; run it by hand to see it"))?;
+        let Some(status) = read.status else {
+            return Err(format!("{name} returned an ExecCredential without a status; run it by hand to see it"));
+        };
+        let present = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let token = present(status.token);
+        let certificate = match (present(status.client_certificate_data), present(status.client_key_data)) {
+            (Some(certificate), Some(key)) => {
+                let read = identity::certified(certificate.as_bytes(), key.as_bytes(), &*tls::provider()?);
+                Some(read.map_err(|detail| format!("{name} returned a certificate that cannot be used: {detail}"))?)
+            }
+            (None, None) => None,
+            (Some(_), None) => return Err(format!("{name} returned a client certificate without its key")),
+            (None, Some(_)) => return Err(format!("{name} returned a client key without its certificate")),
+        };
+        let token = token.map(|token| {
+            bearer(&token).ok_or_else(|| {
+                format!("the token of {name} has a character that no header can hold; run it by hand to see it")
+            })
+        });
+        let token = token.transpose()?;
+        if token.is_none() && certificate.is_none() {
+            return Err(format!("{name} returned neither a token nor a client certificate; run it by hand to see why"));
+        }
+        let expiry = present(status.expiration_timestamp).map(|text| text.parse::<Timestamp>());
+        let expiry =
+            expiry.transpose().map_err(|_| format!("the expirationTimestamp of {name} is no RFC 3339 time"))?;
+        Ok(Credentials { token, certificate, generation: 0, renew_at: expiry.map(renew_at) })
+    }
+}
+
+/// When credentials that expire at `expiry` are requested again: a minute before, or in the last quarter of a short life.
+fn renew_at(expiry: Timestamp) -> Timestamp {
+    let now = Timestamp::now();
+    let left = Duration::try_from(expiry.duration_since(now)).unwrap_or_default();
+    expiry.checked_sub(EARLY.min(left / 4)).unwrap_or(expiry)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! One run of a plugin's process, ended at its deadline.
+
+use std::io::{self, Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most that a plugin may print on standard output, in bytes.
+pub(super) const MAX_OUTPUT: usize = 1024 * 1024;
+/// How much of its standard error is kept, in bytes: the end of it.
+const MAX_ERRORS: usize = 8 * 1024;
+
+/// How often the process is polled at least; it is polled more often at first.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long after its exit a plugin's output may still arrive, if a process that it left behind holds the pipe open.
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+
+/// What to run, and for how long.
+pub(super) struct Run<'a> {
+    pub(super) command: &'a str,
+    pub(super) arguments: &'a [String],
+    pub(super) variables: Vec<(&'a str, &'a str)>,
+    /// Variables that are not inherited.
+    pub(super) removed: &'a [String],
+    /// The variable with the request for credentials.
+    pub(super) input: (&'a str, &'a str),
+    /// If it may read from the terminal, and prints on it.
+    pub(super) interactive: bool,
+    pub(super) deadline: Instant,
+    /// If no caller needs the outcome any more.
+    pub(super) abandoned: &'a dyn Fn() -> bool,
+}
+
+/// What a plugin printed, and how it ended.
+pub(super) struct Output {
+    pub(super) ended: Ended,
+    pub(super) printed: Vec<u8>,
+    pub(super) errors: Vec<u8>,
+}
+
+/// How a process ended.
+pub(super) enum Ended {
+    Exited(ExitStatus),
+    TimedOut,
+    Abandoned,
+    TooLong,
+}
+
+/// Runs a process until it exits, or until it is killed.
+pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
+    let mut command = Command::new(run.command);
+    command.args(run.arguments).envs(run.variables.iter().copied()).env(run.input.0, run.input.1);
+    for name in run.removed {
+        command.env_remove(name);
+    }
+    command.stdin(if run.interactive { Stdio::inherit() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own, to be killed with its children. Not on a terminal: a group in the background cannot read there.
+    #[cfg(unix)]
+    if !run.interactive {
+        use std::os::unix::process::CommandExt;
+        command.process_group(0);
+    }
+    let mut child = command.spawn()?;
+    let (pipe, error_pipe) = (child.stdout.take(), child.stderr.take());
+    let mut killed = Killed { child: &mut child, group: !run.interactive, reaped: false };
+    let printed = read(pipe, MAX_OUTPUT, Excess::Stop, false)?;
+    let errors = read(error_pipe, MAX_ERRORS, Excess::DropOldest, run.interactive)?;
+    let (ended, printed) = wait(&mut killed, run, &printed);
+    drop(killed);
+    // What it printed before is in the pipe, unless another process holds that open.
+    let errors = errors.recv_timeout(OUTPUT_GRACE).unwrap_or_default();
+    Ok(Output { ended, printed, errors })
+}
+
+/// Waits until the process has exited and its output is complete.
+fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (Ended, Vec<u8>) {
+    let mut interval = Duration::from_millis(1);
+    let mut printed = None;
+    let mut exited: Option<(ExitStatus, Instant)> = None;
+    loop {
+        let now = Instant::now();
+        if now >= run.deadline {
+            return (Ended::TimedOut, printed.unwrap_or_default());
+        }
+        if (run.abandoned)() {
+            return (Ended::Abandoned, Vec::new());
+        }
+        if exited.is_none() {
+            exited = killed.child.try_wait().ok().flatten().map(|status| (status, now));
+            killed.reaped = exited.is_some();
+        }
+        if let Some((status, at)) = exited
+            && (printed.is_some() || now.saturating_duration_since(at) > OUTPUT_GRACE)
+        {
+            return (Ended::Exited(status), printed.unwrap_or_default());
+        }
+        if printed.is_some() {
+            thread::sleep(interval);
+        } else {
+            match output.recv_timeout(interval) {
+                Ok(all) if all.len() > MAX_OUTPUT => return (Ended::TooLong, Vec::new()),
+                Ok(all) => printed = Some(all),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => printed = Some(Vec::new()),
+            }
+        }
+        interval = (interval * 2).min(POLL_INTERVAL);
+    }
+}
+
+/// A process that is killed and reaped when this is dropped.
+struct Killed<'a> {
+    child: &'a mut Child,
+    /// If the process leads a group of its own.
+    group: bool,
+    reaped: bool,
+}
+
+impl Drop for Killed<'_> {
+    fn drop(&mut self) {
+        // The number of a reaped process may belong to another one already.
+        if self.reaped {
+            return;
+        }
+        #[cfg(unix)]
+        if self.group
+            && let Ok(number) = i32::try_from(self.child.id())
+            && let Some(group) = rustix::process::Pid::from_raw(number)
+        {
+            // An error means that the group has ended.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// What happens to more than the limit.
+#[derive(Clone, Copy, PartialEq)]
+enum Excess {
+    Stop,
+    DropOldest,
+}
+
+/// Reads `pipe` on a thread until it ends; `shown` repeats it on this process's standard error.
+fn read(
+    pipe: Option<impl Read + Send + 'static>,
+    limit: usize,
+    excess: Excess,
+    shown: bool,
+) -> io::Result<Receiver<Vec<u8>>> {
+    let (done, all) = channel();
+    let Some(mut pipe) = pipe else { return Ok(all) };
+    thread::Builder::new().name("steadfast-plugin".to_owned()).spawn(move || {
+        let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
+        loop {
+            match pipe.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+                Ok(length) => {
+                    let new = &buffer[..length];
+                    kept.extend_from_slice(new);
+                    if shown {
+                        drop(io::stderr().write_all(new));
+                    }
+                    if kept.len() > limit {
+                        if excess == Excess::Stop {
+                            break;
+                        }
+                        kept.drain(..kept.len() - limit);
+                    }
+                }
+            }
+        }
+        drop(done.send(kept));
+    })?;
+    Ok(all)
+}

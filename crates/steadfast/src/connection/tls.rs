@@ -1,0 +1,52 @@
+//! The TLS configuration of a connection: `kube`'s for the server, with our own handling of the client certificate.
+
+use std::sync::Arc;
+
+use kube::client::ConfigExt;
+use rustls::crypto::CryptoProvider;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+
+use super::error;
+
+/// The error where no provider of cryptography is available.
+const NO_PROVIDER: &str = "no provider of cryptography for TLS: build `steadfast` with its feature `ring` or `aws-lc-rs`, or \
+                           install one with `rustls::crypto::CryptoProvider::install_default` before connecting";
+
+/// The provider of cryptography: the program's own choice, or the one that this library was built with.
+pub(super) fn provider() -> Result<Arc<CryptoProvider>, String> {
+    // The program's own choice counts. Where a program's crates bring two providers, rustls panics unless one is the default.
+    if CryptoProvider::get_default().is_none() {
+        install_provider();
+    }
+    CryptoProvider::get_default().cloned().ok_or_else(|| NO_PROVIDER.to_owned())
+}
+
+/// The TLS configuration for the server of `config`, in which this client shows `certificate`.
+pub(super) fn client_config(
+    config: &kube::Config,
+    certificate: Option<Arc<CertifiedKey>>,
+) -> Result<rustls::ClientConfig, String> {
+    provider()?;
+    // Nothing would be trusted, and only the first handshake would say so.
+    let nothing = config.root_cert.as_ref().is_some_and(Vec::is_empty);
+    if nothing && config.root_cert_file.is_none() && !config.accept_invalid_certs {
+        return Err("its certificate-authority holds no certificate".to_owned());
+    }
+    // Without credentials: `kube` would run a plugin here, and rejects certificates that a server may accept.
+    let mut anonymous = config.clone();
+    anonymous.auth_info = kube::config::AuthInfo::default();
+    let mut tls = anonymous.rustls_client_config().map_err(|problem| error::describe(&problem))?;
+    if let Some(certificate) = certificate {
+        tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certificate));
+    }
+    Ok(tls)
+}
+
+/// Makes the provider of cryptography that this library was built with the process's default, if it was built with one.
+fn install_provider() {
+    // An error means that another thread has just set one, which serves as well.
+    #[cfg(feature = "aws-lc-rs")]
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
+    drop(rustls::crypto::ring::default_provider().install_default());
+}
