@@ -10,6 +10,7 @@ mod gate;
 mod metrics;
 mod note;
 mod notes;
+mod primary;
 mod pulse;
 mod running;
 mod sights;
@@ -19,7 +20,6 @@ mod stage;
 mod start;
 mod view;
 
-use std::any::TypeId;
 use std::error::Error;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -189,55 +189,62 @@ impl<K: Kept> Controller<K> {
     ///
     /// An owner is whatever their `ownerReferences` name that is of this controller's kind, in whichever version. Nothing is
     /// called while this cache is in doubt for too long ([`WhenStale`]).
-    pub fn owns<C>(self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
+    ///
+    /// An owner is in the namespace of its child, or in none. The type of this controller's objects states which; for a
+    /// `DynamicObject` the first object in the cache does. Until one was seen, [`run_by_key`](Self::run_by_key) calls for both
+    /// keys.
+    ///
+    /// [`run`](Self::run) returns an error if no object in `source` can have an owner here: if both are requested in
+    /// different namespaces, or if the children are in no namespace and the owners in one.
+    pub fn owns<C>(mut self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
     where
         C: Resource + 'static,
         PartialObjectMeta<C>: Kept<Resource: Resource> + DeserializeOwned,
     {
+        let source = source.into();
         let kind = &self.kind;
         let (group, kind) = (K::Resource::group(kind).into_owned(), K::Resource::kind(kind).into_owned());
-        let everywhere =
-            TypeId::of::<<K::Resource as Resource>::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>();
-        let owners = move |child: &Object<PartialObjectMeta<C>>| -> Vec<ObjectKey> {
-            let namespace = child.key().namespace().filter(|_| !everywhere);
-            let references = child.metadata.owner_references.as_deref().unwrap_or_default();
-            let of_kind = references.iter().filter(|reference| {
-                let own = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-                reference.kind == kind && own == group
-            });
-            of_kind.map(|owner| key(namespace, &owner.name)).collect()
-        };
-        self.attach(source.into(), owners, true)
+        self.others.push(Box::new(move |links| {
+            let (source, owned) = source.open(&links.factory)?;
+            links.primary.can_own(&owned)?;
+            let primary = links.primary.clone();
+            let owners = move |child: &Object<PartialObjectMeta<C>>| -> Vec<ObjectKey> {
+                let namespace = child.key().namespace();
+                let references = child.metadata.owner_references.as_deref().unwrap_or_default();
+                let of_kind = references.iter().filter(|reference| {
+                    let own = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+                    reference.kind == kind && own == group
+                });
+                of_kind.flat_map(|owner| primary.owner(namespace, &owner.name)).collect()
+            };
+            let (informer, detach) = source.attach(links, None, owners)?;
+            Ok(Attached { view: Arc::new(informer), detach, is_read: true })
+        }));
+        self
     }
 
     /// Calls for what `keys` names for an object in `source` when that changes; where it has changed, for what `keys` names for
     /// either state.
     ///
+    /// A key that no object of this controller can have, such as one in another namespace than that of its
+    /// [`Scope`](steadfast::Scope), is never called for by [`run`](Self::run). The first such key is logged
+    /// ([`ControllerNote::OutsideScope`]).
+    ///
     /// It leads to calls and does not hold them up: where the calls read it from its cache, and are not to be made while that is
     /// in doubt for too long, [say so](Self::reads).
     pub fn watches<W: Kept, I>(
-        self,
+        mut self,
         source: impl Into<Source<W>>,
         keys: impl Fn(&Object<W>) -> I + Send + Sync + 'static,
     ) -> Self
     where
         I: IntoIterator<Item = ObjectKey> + 'static,
     {
-        self.attach(source.into(), keys, false)
-    }
-
-    fn attach<W: Kept, I>(
-        mut self,
-        source: Source<W>,
-        keys: impl Fn(&Object<W>) -> I + Send + Sync + 'static,
-        is_read: bool,
-    ) -> Self
-    where
-        I: IntoIterator<Item = ObjectKey> + 'static,
-    {
+        let source = source.into();
         self.others.push(Box::new(move |links| {
-            let (informer, detach) = source.attach(links, keys)?;
-            Ok(Attached { view: Arc::new(informer), detach, is_read })
+            let (source, informer) = source.open(&links.factory)?;
+            let (informer, detach) = source.attach(links, links.strays(informer.name()), keys)?;
+            Ok(Attached { view: Arc::new(informer), detach, is_read: false })
         }));
         self
     }
@@ -356,7 +363,7 @@ impl<K: Kept> Controller<K> {
         C: Send + Sync + 'static,
     {
         let work = Arc::new((reconcile, error_policy));
-        self.start(move |informer| {
+        self.start(false, move |informer| {
             Box::new(move |key| {
                 let object: Arc<K> = match informer.snapshot().get_by_key(key) {
                     Lookup::Found(object) => object.into(),
@@ -389,7 +396,7 @@ impl<K: Kept> Controller<K> {
         C: Send + Sync + 'static,
     {
         let work = Arc::new((reconcile, error_policy));
-        self.start(move |_| Box::new(move |key| begin(&work, key.clone(), &context)))
+        self.start(true, move |_| Box::new(move |key| begin(&work, key.clone(), &context)))
     }
 }
 
@@ -426,10 +433,6 @@ fn with_causes(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
-}
-
-fn key(namespace: Option<&str>, name: &str) -> ObjectKey {
-    namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
 }
 
 impl<K: Kept> fmt::Debug for Controller<K> {

@@ -37,6 +37,8 @@ pub struct ControllerFigures {
     pub catch_ups: u64,
     /// How long all those waits took together.
     pub caught_up: Duration,
+    /// Keys that sources mapped to and that no object of the controller can have: they are never reconciled.
+    pub outside_scope: u64,
     /// Whether nothing is called, or only what is safe, since a cache is in doubt.
     pub paused: bool,
     /// How often that was so.
@@ -60,6 +62,7 @@ pub(super) struct Counted {
     pub(super) catching_up: AtomicUsize,
     pub(super) catch_ups: AtomicU64,
     pub(super) caught_up_nanos: AtomicU64,
+    pub(super) outside_scope: AtomicU64,
 }
 
 impl Counted {
@@ -98,6 +101,7 @@ impl Counted {
             catching_up: self.catching_up.load(Ordering::Relaxed) > 0,
             catch_ups: count(&self.catch_ups),
             caught_up: Duration::from_nanos(count(&self.caught_up_nanos)),
+            outside_scope: count(&self.outside_scope),
             paused,
             pauses: count(&self.pauses),
         }

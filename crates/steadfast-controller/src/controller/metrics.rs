@@ -91,6 +91,12 @@ impl Collector for ControllerMetrics {
             |figures| figures.caught_up.as_secs_f64(),
         )?;
         counter(
+            "steadfast_controller_keys_outside_scope",
+            None,
+            "Keys that sources mapped to and that no object of the controller can have",
+            |figures| figures.outside_scope as f64,
+        )?;
+        counter(
             "steadfast_controller_pauses",
             None,
             "How often nothing was called since a cache was in doubt for too long",

@@ -19,6 +19,7 @@ use super::figures::Counted;
 use super::gate::Gate;
 use super::note::ControllerNote;
 use super::notes::Notes;
+use super::primary::Primary;
 use super::running::RunningController;
 use super::sights::Sights;
 use super::source::{Detach, Links};
@@ -37,7 +38,13 @@ const LOOK: Duration = Duration::from_secs(1);
 
 impl<K: Kept> Controller<K> {
     /// Runs it: `caller` says how a call begins, with the cache of the objects.
-    pub(super) fn start(self, caller: impl FnOnce(Informer<K>) -> Caller) -> Result<RunningController, RunError> {
+    ///
+    /// Only `by_key` are keys reconciled that the cache of the objects does not have.
+    pub(super) fn start(
+        self,
+        by_key: bool,
+        caller: impl FnOnce(Informer<K>) -> Caller,
+    ) -> Result<RunningController, RunError> {
         let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
         if self.concurrency == 0 {
             return Err(RunError::Setting("no calls at a time are no calls: set concurrency to 1 or more"));
@@ -54,6 +61,7 @@ impl<K: Kept> Controller<K> {
         let (stage, counted) = (Stage::new(), Arc::new(Counted::default()));
         let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
 
+        let (source, informer) = self.source.open(&self.factory)?;
         let links = Links {
             factory: self.factory.clone(),
             queue: queue.clone(),
@@ -61,9 +69,12 @@ impl<K: Kept> Controller<K> {
             all: All::new(environment.clone(), queue.clone(), stage.clone()),
             stage: stage.clone(),
             notes: notes.clone(),
+            primary: Primary::of(&informer),
+            counted: counted.clone(),
+            by_key,
         };
         let own = |object: &Object<K>| [object.key().clone()];
-        let (informer, detach) = self.source.attach(&links, own)?;
+        let (_, detach) = source.attach(&links, None, own)?;
         links.all.are_of(&informer);
         let mut attached = vec![Attached { view: Arc::new(informer.clone()), detach, is_read: true }];
         for other in self.others {
@@ -125,10 +136,13 @@ impl<K: Kept> Controller<K> {
         ];
         for mut keys in triggers {
             let (queue, notes) = (queue.clone(), crew.notes.clone());
+            let strays = links.strays("a stream of keys");
             tasks.push(environment.spawn_foreign(Box::pin(async move {
                 let all = async {
                     while let Some(key) = keys.next().await {
-                        queue.add(key);
+                        if strays.as_ref().is_none_or(|strays| strays.admit(&key)) {
+                            queue.add(key);
+                        }
                     }
                 };
                 if let Err(panic) = AssertUnwindSafe(all).catch_unwind().await {
