@@ -4,6 +4,7 @@ mod action;
 mod all;
 mod changes;
 mod crew;
+mod declared;
 mod figures;
 mod gate;
 #[cfg(feature = "metrics")]
@@ -38,6 +39,7 @@ use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, Ob
 pub use action::{Action, back_off};
 pub use changes::Changes;
 use crew::{Call, Failed};
+use declared::{Declared, Role};
 pub use figures::ControllerFigures;
 pub use gate::WhenStale;
 #[cfg(feature = "metrics")]
@@ -133,10 +135,8 @@ type Other = Box<dyn FnOnce(&Links) -> Result<Attached, SourceError> + Send>;
 
 /// A source that is attached.
 struct Attached {
-    view: Arc<dyn View>,
+    cache: Declared,
     detach: Detach,
-    /// Whether nothing may be called while it is in doubt.
-    is_read: bool,
 }
 
 /// Why a controller does not run.
@@ -218,7 +218,7 @@ impl<K: Kept> Controller<K> {
                 of_kind.flat_map(|owner| primary.owner(namespace, &owner.name)).collect()
             };
             let (informer, detach) = source.attach(links, None, owners)?;
-            Ok(Attached { view: Arc::new(informer), detach, is_read: true })
+            Ok(Attached { cache: Declared { view: Arc::new(informer), role: Role::Owned }, detach })
         }));
         self
     }
@@ -244,7 +244,7 @@ impl<K: Kept> Controller<K> {
         self.others.push(Box::new(move |links| {
             let (source, informer) = source.open(&links.factory)?;
             let (informer, detach) = source.attach(links, links.strays(informer.name()), keys)?;
-            Ok(Attached { view: Arc::new(informer), detach, is_read: false })
+            Ok(Attached { cache: Declared { view: Arc::new(informer), role: Role::Watched }, detach })
         }));
         self
     }

@@ -96,7 +96,7 @@ pub use error::{Difference, HandlerError, InformerError, NotSynced, SyncTimeout,
 pub use factory::{InformerBuilder, InformerFactory};
 pub use handler::{AsyncHandler, Call, Handler};
 pub use handler_counts::HandlerCounts;
-pub use informer::Informer;
+pub use informer::{CacheId, Informer};
 pub use lister::{Index, Lister};
 pub use memory::Memory;
 pub use readiness::FactoryFreshness;

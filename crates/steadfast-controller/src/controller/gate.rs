@@ -5,17 +5,21 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steadfast::ObjectKey;
 use steadfast::environment::Instant;
+use steadfast::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
-use super::view::View;
+use super::declared::Declared;
 use crate::workqueue::Priority;
 
 /// What a controller does while a cache that it reads has been in doubt for longer than a bound.
 ///
 /// What counts is the doubt that [`Informer::freshness`](steadfast::Informer::freshness) tells, of a cache that was synced
 /// once: from one that was not nothing can be read.
+///
+/// The choice applies at the start too, to the caches that are not synced yet. The cache of the controller's own objects is
+/// waited for in any case. A cache that the server refuses is not waited for, unless calls are declared to
+/// [read](crate::Controller::reads) it.
 #[derive(Clone)]
 pub struct WhenStale {
     bound: Duration,
@@ -32,12 +36,14 @@ enum Choice {
 type Safe = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
 impl WhenStale {
-    /// Calls nothing once the doubt is older than `bound`, until it is over.
+    /// Calls nothing once the doubt is older than `bound`, until it is over. At the start nothing is called until each cache
+    /// that the calls read is synced.
     pub fn wait(bound: Duration) -> Self {
         Self { bound, choice: Choice::Wait }
     }
 
-    /// Calls as if there were no doubt: for controllers that read nothing from caches.
+    /// Calls as if there were no doubt: for controllers that read nothing from caches. At the start only the cache of the
+    /// objects themselves is waited for; the others at most one second, and not after a failed attempt.
     pub fn act() -> Self {
         Self { bound: Duration::MAX, choice: Choice::Act }
     }
@@ -47,8 +53,18 @@ impl WhenStale {
         matches!(self.choice, Choice::Wait)
     }
 
+    /// Whether calls are made whatever is in doubt.
+    pub(super) fn acts(&self) -> bool {
+        matches!(self.choice, Choice::Act)
+    }
+
+    /// The age of a doubt from which on only safe calls are made, if such calls are.
+    pub(super) fn safe_bound(&self) -> Option<Duration> {
+        matches!(self.choice, Choice::Only(_)).then_some(self.bound)
+    }
+
     /// Calls only what is `safe` once the doubt is older than `bound`: what can be repeated whatever has changed. Everything
-    /// else is put off until the doubt is over.
+    /// else is put off until the doubt is over. At the start the same holds for a cache that is not synced after `bound`.
     pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
         Self { bound, choice: Choice::Only(Arc::new(safe)) }
     }
@@ -73,7 +89,7 @@ impl fmt::Debug for WhenStale {
 
 /// The caches that a controller reads, and what that says of its calls.
 pub(super) struct Gate {
-    views: Vec<Arc<dyn View>>,
+    caches: Vec<Declared>,
     when_stale: WhenStale,
     state: Mutex<State>,
     /// Whether it is closed.
@@ -98,15 +114,15 @@ pub(super) enum Turn {
 }
 
 impl Gate {
-    pub(super) fn new(views: Vec<Arc<dyn View>>, when_stale: WhenStale) -> Self {
-        Self { views, when_stale, state: Mutex::default(), closed: watch::Sender::new(false) }
+    pub(super) fn new(caches: Vec<Declared>, when_stale: WhenStale) -> Self {
+        Self { caches, when_stale, state: Mutex::default(), closed: watch::Sender::new(false) }
     }
 
     /// Looks whether the caches are true enough.
     pub(super) fn look(&self, now: Instant) -> Turn {
         let doubtful = match self.when_stale.choice {
             Choice::Act => None,
-            Choice::Wait | Choice::Only(_) => self.views.iter().find_map(|view| self.doubt(&**view)),
+            Choice::Wait | Choice::Only(_) => self.caches.iter().find_map(|cache| self.doubt(cache)),
         };
         if doubtful.is_none() && !*self.closed.borrow() {
             return Turn::None;
@@ -129,10 +145,17 @@ impl Gate {
     }
 
     /// Why a cache cannot be relied on, if it cannot.
-    fn doubt(&self, view: &dyn View) -> Option<String> {
+    fn doubt(&self, Declared { view, role }: &Declared) -> Option<String> {
         let freshness = view.freshness();
         let lasting = freshness.doubt()?.lasting;
-        (lasting > self.when_stale.bound && view.is_synced()).then(|| format!("{}: {freshness}", view.name()))
+        let is_refused = matches!(freshness, Freshness::Failed(_)) && role.is_refusable();
+        let is_doubted = if view.is_synced() {
+            lasting > self.when_stale.bound
+        } else {
+            // Calls are made before it is synced, as soon as its doubt is as old as the bound.
+            !self.when_stale.waits() && !is_refused && lasting >= self.when_stale.bound
+        };
+        is_doubted.then(|| format!("{}: {freshness}", view.name()))
     }
 
     /// Whether it was closed when it was last looked at.
@@ -181,7 +204,7 @@ impl Gate {
 
     /// Tells when a look may find something else.
     pub(super) fn changes(&self) -> Vec<watch::Receiver<u64>> {
-        self.views.iter().map(|view| view.changed()).collect()
+        self.caches.iter().map(|cache| cache.view.changed()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
