@@ -14,6 +14,7 @@ mod requests;
 mod shares;
 mod succession;
 mod timing;
+mod trouble;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +27,7 @@ use steadfast::kube;
 
 use breach::Breaches;
 use campaign::Campaign;
-use office::{Office, Term};
+use office::{Office, Standing, Term};
 use registration::Registration;
 use timing::{Timing, WallClock};
 
@@ -39,6 +40,7 @@ pub use candidate::Candidate;
 pub use shares::SharesBreach;
 pub use shares::{Held, Shares, SharesBuilder};
 pub use timing::ElectionError;
+pub use trouble::ElectionTrouble;
 
 /// A candidate for one lease, and its leadership while it holds that. Cheap to clone.
 ///
@@ -305,7 +307,26 @@ impl LeaderElection {
         self.handle.office.standing.borrow().holder.clone()
     }
 
+    /// Waits until the holder is not `known`, as returned by [`holder`](Self::holder), or the election is stopped; returns the
+    /// holder then.
+    pub async fn holder_changed(&self, known: Option<&str>) -> Option<String> {
+        let mut standing = self.handle.office.standing.subscribe();
+        let is_changed = |standing: &Standing| standing.holder.as_deref() != known || standing.over.is_some();
+        // Its sender is what this is a handle of.
+        standing.wait_for(is_changed).await.ok()?.holder.clone()
+    }
+
+    /// Why the lease cannot be read or written: the last error, with the missing permission if that is the cause. None if the
+    /// last requests succeeded.
+    ///
+    /// The first error of each cause is logged as a warning. The candidate tries again all the same.
+    pub fn trouble(&self) -> Option<ElectionTrouble> {
+        self.handle.office.troubles.last()
+    }
+
     /// Waits until this is the leader; none once the election is stopped.
+    ///
+    /// A candidate that lacks a permission waits as any other: see [`trouble`](Self::trouble).
     pub async fn until_leader(&self) -> Option<Leader> {
         let mut standing = self.handle.office.standing.subscribe();
         loop {

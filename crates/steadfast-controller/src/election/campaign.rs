@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::breach::Breaches;
 use super::candidacy::{Answer, Candidacy, Step};
-use super::leases::{Answered, Leases};
+use super::leases::{Answered, Leases, end_troubles};
 use super::office::{Office, Term, Unsettled};
 use super::registration::Registration;
 use super::timing::{Timing, WallClock};
@@ -154,11 +154,16 @@ impl Campaign {
         let is_leader = self.candidacy.term(now).is_some();
         let Office { namespace, name, identity, .. } = &*self.office;
         if let Some(problem) = problem {
+            let is_news = self.office.troubles.add(problem.clone());
             if is_leader {
-                tracing::warn!(%namespace, %name, %identity, problem, "the lease was not renewed; again");
+                tracing::warn!(%namespace, %name, %identity, %problem, "the lease was not renewed; again");
+            } else if is_news {
+                tracing::warn!(%namespace, %name, %identity, %problem, "the candidate cannot use the lease; again");
             } else {
-                tracing::debug!(%namespace, %name, %identity, problem, "the lease is not known; again");
+                tracing::debug!(%namespace, %name, %identity, %problem, "the candidate cannot use the lease; again");
             }
+        } else {
+            end_troubles(&self.office.troubles, step, &answer);
         }
         self.unanswered = answer == Answer::None;
         let chance = self.office.environment.random() as f64 / u64::MAX as f64;
@@ -200,6 +205,7 @@ impl Campaign {
             self.candidacy.term(now).filter(|_| self.term.is_none() && self.unsettled.until(self.now()).is_none());
         if let Some((numbers, until)) = begins.map(|held| ([held.number, held.token], held.until)) {
             tracing::info!(%namespace, %name, %identity, "the leader");
+            office.troubles.clear();
             self.term = Some(Arc::new(Term::new(&self.connection, numbers, until, &self.timing)));
         }
         let (term, holder) = (self.term.clone(), self.candidacy.holder());
