@@ -6,6 +6,7 @@ mod choices;
 mod finalizers;
 mod gates;
 mod lifetimes;
+mod moving_children;
 mod own_writes;
 mod sources;
 

@@ -390,7 +390,7 @@ async fn mapped_key_change_passes_any_filter_of_changes() -> Result<(), WorldErr
 }
 
 /// A definition of a cluster-scoped custom resource `tenants`.
-fn tenant_definition() -> serde_json::Value {
+pub(super) fn tenant_definition() -> serde_json::Value {
     let mut definition = widget_definition("x.example");
     definition["metadata"]["name"] = json!("tenants.x.example");
     definition["spec"]["scope"] = json!("Cluster");
@@ -398,7 +398,7 @@ fn tenant_definition() -> serde_json::Value {
     definition
 }
 
-fn kind_of(kind: &str) -> ApiResource {
+pub(super) fn kind_of(kind: &str) -> ApiResource {
     ApiResource {
         group: "x.example".to_owned(),
         version: "v1".to_owned(),
