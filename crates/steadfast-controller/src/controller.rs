@@ -16,10 +16,12 @@ mod pulse;
 mod running;
 mod sights;
 mod source;
+mod source_error;
 mod spins;
 mod stage;
 mod start;
 mod view;
+mod when_stale;
 
 use std::error::Error;
 use std::fmt;
@@ -41,15 +43,16 @@ pub use changes::Changes;
 use crew::{Call, Failed};
 use declared::{Declared, Role};
 pub use figures::ControllerFigures;
-pub use gate::WhenStale;
 #[cfg(feature = "metrics")]
 pub use metrics::ControllerMetrics;
 pub use note::ControllerNote;
 use notes::Told;
 pub use running::{RunningController, Stopped};
+pub use source::Source;
 use source::{Detach, Links};
-pub use source::{Source, SourceError};
-use view::View;
+pub use source_error::SourceError;
+use view::{View, name_of};
+pub use when_stale::WhenStale;
 
 use crate::election::Shares;
 use crate::panics;
@@ -135,7 +138,7 @@ type Other = Box<dyn FnOnce(&Links) -> Result<Attached, SourceError> + Send>;
 
 /// A source that is attached.
 struct Attached {
-    cache: Declared,
+    caches: Vec<Declared>,
     detach: Detach,
 }
 
@@ -155,7 +158,8 @@ pub enum RunError {
 }
 
 impl<K: Kept> Controller<K> {
-    /// A controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with choices.
+    /// A controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with choices, for
+    /// example of several [namespaces](Source::namespaces).
     ///
     /// Its caches are those of `factory`, which it shares with whoever uses it.
     pub fn new(factory: &InformerFactory, source: impl Into<Source<K>>) -> Self
@@ -217,8 +221,8 @@ impl<K: Kept> Controller<K> {
                 });
                 of_kind.flat_map(|owner| primary.owner(namespace, &owner.name)).collect()
             };
-            let (informer, detach) = source.attach(links, None, owners)?;
-            Ok(Attached { cache: Declared { view: Arc::new(informer), role: Role::Owned }, detach })
+            let detach = source.attach(links, None, owners)?;
+            Ok(Attached { caches: Declared::all(owned, Role::Owned), detach })
         }));
         self
     }
@@ -242,9 +246,9 @@ impl<K: Kept> Controller<K> {
     {
         let source = source.into();
         self.others.push(Box::new(move |links| {
-            let (source, informer) = source.open(&links.factory)?;
-            let (informer, detach) = source.attach(links, links.strays(informer.name()), keys)?;
-            Ok(Attached { cache: Declared { view: Arc::new(informer), role: Role::Watched }, detach })
+            let (source, watched) = source.open(&links.factory)?;
+            let detach = source.attach(links, links.strays(&name_of(&watched)), keys)?;
+            Ok(Attached { caches: Declared::all(watched, Role::Watched), detach })
         }));
         self
     }
@@ -363,14 +367,20 @@ impl<K: Kept> Controller<K> {
         C: Send + Sync + 'static,
     {
         let work = Arc::new((reconcile, error_policy));
-        self.start(false, move |informer| {
+        self.start(false, move |informers| {
             Box::new(move |key| {
-                let object: Arc<K> = match informer.snapshot().get_by_key(key) {
-                    Lookup::Found(object) => object.into(),
-                    Lookup::Absent => return Call::Gone,
-                    Lookup::Unknown { .. } => return Call::Undecodable,
-                };
-                begin(&work, object, &context)
+                let mut missing = Call::Gone;
+                for informer in &informers {
+                    match informer.snapshot().get_by_key(key) {
+                        Lookup::Found(object) => {
+                            let object: Arc<K> = object.into();
+                            return begin(&work, object, &context);
+                        }
+                        Lookup::Absent => {}
+                        Lookup::Unknown { .. } => missing = Call::Undecodable,
+                    }
+                }
+                missing
             })
         })
     }

@@ -37,6 +37,7 @@
 //! | `controller::all` | calls for all there is, where it is not known what has changed |
 //! | `controller::primary` | the scope of a controller's own objects: which keys they can have |
 //! | `controller::declared` | the caches that a controller declares, and how long each may delay its start |
+//! | `controller::when_stale` | what is chosen of calls while caches are in doubt |
 //! | `controller::gate` | whether anything may be called, while caches are in doubt |
 //! | `finalizer` | what is to be done before an object is gone |
 //! | `panics` | what is left of a panic |

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::environment::{Instant, SharedEnvironment};
-use steadfast::{Freshness, WaitError, Writes};
+use steadfast::{Freshness, Informer, Kept, WaitError, Writes};
 
-use super::gate::WhenStale;
 use super::view::View;
+use super::when_stale::WhenStale;
 
 /// How long caches that are only watched delay the start, and how long a doubt of them is tolerated.
 const WATCHED_PATIENCE: Duration = Duration::from_secs(30);
@@ -86,6 +86,11 @@ impl Patience {
 }
 
 impl Declared {
+    /// The caches of `informers`, all in the same role.
+    pub(super) fn all<K: Kept>(informers: Vec<Informer<K>>, role: Role) -> Vec<Self> {
+        informers.into_iter().map(|informer| Self { view: Arc::new(informer), role }).collect()
+    }
+
     /// Waits until `is_over` holds, and checks that whenever the cache changes and once a second.
     pub(super) async fn until(&self, environment: &SharedEnvironment, is_over: impl Fn(&dyn View) -> bool) {
         let mut changed = self.view.changed();

@@ -7,7 +7,8 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use steadfast::{Informer, Kept, ObjectKey, Scope};
 
-use super::source::SourceError;
+use super::source_error::SourceError;
+use super::view::name_of;
 
 /// Whether the objects of a resource are in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +33,11 @@ impl Placement {
     }
 }
 
-/// The scope of a controller's own objects. Cheap to clone.
+/// The scopes of a controller's own objects. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Primary {
     name: Arc<str>,
-    scope: Scope,
+    scopes: Arc<[Scope]>,
     placement: Placement,
     /// The placement of the objects themselves, once one was seen.
     seen: Arc<OnceLock<Placement>>,
@@ -44,24 +45,23 @@ pub(super) struct Primary {
 }
 
 impl Primary {
-    /// Scope of the objects in the cache of `informer`.
-    pub(super) fn of<K: Kept>(informer: &Informer<K>) -> Self {
+    /// Scopes of the objects in the caches of `informers`.
+    pub(super) fn of<K: Kept>(informers: &[Informer<K>]) -> Self {
+        let scopes: Arc<[Scope]> = informers.iter().map(|informer| informer.scope().clone()).collect();
         let placement = match Placement::of::<K::Resource>() {
             // Only a resource with namespaces can be requested in one.
-            Placement::Unknown if informer.scope().in_namespace().is_some() => Placement::Namespaced,
+            Placement::Unknown if scopes.iter().any(|scope| scope.in_namespace().is_some()) => Placement::Namespaced,
             placement => placement,
         };
-        let cache = informer.clone();
+        let caches = informers.to_vec();
         let look = move || {
-            let snapshot = cache.snapshot();
-            let first = snapshot.iter().next()?;
-            Some(if first.key().namespace().is_some() { Placement::Namespaced } else { Placement::Cluster })
+            let first = caches.iter().find_map(|cache| Some(cache.snapshot().iter().next()?.key().clone()))?;
+            Some(if first.namespace().is_some() { Placement::Namespaced } else { Placement::Cluster })
         };
-        let (name, scope) = (informer.name().into(), informer.scope().clone());
-        Self { name, scope, placement, seen: Arc::default(), look: Arc::new(look) }
+        Self { name: name_of(informers).into(), scopes, placement, seen: Arc::default(), look: Arc::new(look) }
     }
 
-    /// The resource and its scope, for people.
+    /// The resource and its scopes, for people.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -95,23 +95,29 @@ impl Primary {
             Placement::Cluster => key.namespace().is_none(),
             Placement::Unknown => true,
         };
-        is_placed && self.scope.in_namespace().is_none_or(|own| key.namespace() == Some(own))
+        let is_in = |scope: &Scope| scope.in_namespace().is_none_or(|own| key.namespace() == Some(own));
+        is_placed && self.scopes.iter().any(is_in)
     }
 
-    /// Checks that the objects of `owned` can have owners here.
+    /// Checks that the objects of each of `owned` can have owners here.
     ///
     /// # Errors
     ///
     /// If they are in other namespaces, or in none while the owners are in namespaces.
-    pub(super) fn can_own<C: Kept>(&self, owned: &Informer<C>) -> Result<(), SourceError> {
-        let (own, theirs) = (self.scope.in_namespace(), owned.scope().in_namespace());
-        let is_elsewhere = own.zip(theirs).is_some_and(|(own, theirs)| own != theirs);
+    pub(super) fn can_own<C: Kept>(&self, owned: &[Informer<C>]) -> Result<(), SourceError> {
         let is_nowhere =
             self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;
-        if is_elsewhere || is_nowhere {
-            let (owned, owners) = (owned.name().to_owned(), self.name.to_string());
-            return Err(SourceError::NoOwners { owned, owners });
+        let has_owners = |informer: &&Informer<C>| {
+            let theirs = informer.scope().in_namespace();
+            let is_beside = |own: &Scope| own.in_namespace().zip(theirs).is_none_or(|(own, theirs)| own == theirs);
+            !is_nowhere && self.scopes.iter().any(is_beside)
+        };
+        match owned.iter().find(|informer| !has_owners(informer)) {
+            None => Ok(()),
+            Some(informer) => {
+                let (owned, owners) = (informer.name().to_owned(), self.name.to_string());
+                Err(SourceError::NoOwners { owned, owners })
+            }
         }
-        Ok(())
     }
 }

@@ -20,11 +20,11 @@ use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Write
 
 use super::declared::{Declared, Patience, Role};
 use super::figures::Counted;
-use super::gate::WhenStale;
 use super::note::ControllerNote;
 use super::notes::Notes;
 use super::stage::Stage;
 use super::view::View;
+use super::when_stale::WhenStale;
 use crate::workqueue::{Priority, Workqueue};
 
 /// After so long it is told that a cache still lacks something; and again after as long.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use steadfast::{
-    Call, DynamicType, Event, Handler, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey,
+    Call, DynamicType, Event, Handler, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey, Registration,
     Scope, Writes,
 };
 
@@ -18,11 +18,15 @@ use super::note::ControllerNote;
 use super::notes::Notes;
 use super::primary::Primary;
 use super::sights::Sights;
+use super::source_error::SourceError;
 use super::stage::Stage;
 use crate::panics::told;
 use crate::workqueue::{Priority, Workqueue};
 
 /// Objects whose changes a controller follows: a [`Scope`], or an [`Informer`] that there is already, and which changes count.
+///
+/// Of several namespaces, [`namespaces`](Self::namespaces) follows one informer each, for programs that have permissions in
+/// those alone. The same is made of several scopes or informers: `Source::from(vec![…])`.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -40,12 +44,27 @@ pub struct Source<K: Kept> {
     resync: Option<Duration>,
 }
 
-type Open<K> = Box<dyn FnOnce(&InformerFactory) -> Result<Informer<K>, InformerError> + Send>;
+type Open<K> = Box<dyn FnOnce(&InformerFactory) -> Result<Vec<Informer<K>>, InformerError> + Send>;
 
 /// Ends what a source gives.
 pub(super) type Detach = Box<dyn Fn() + Send + Sync>;
 
 impl<K: Kept> Source<K> {
+    /// All changes of the objects in `namespaces`, by one informer for each. A program needs permissions in these namespaces
+    /// only.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::apps::v1::Deployment;
+    /// # use steadfast_controller::Source;
+    /// let deployments = Source::<Deployment>::namespaces(["team-a", "team-b"]);
+    /// ```
+    pub fn namespaces<N: Into<String>>(namespaces: impl IntoIterator<Item = N>) -> Self
+    where
+        DynamicType<K>: Default,
+    {
+        namespaces.into_iter().map(Scope::namespace).collect::<Vec<_>>().into()
+    }
+
     /// Counts only the changes that `changes` selects. Defaults to all changes.
     ///
     /// A change that maps the object to other keys always counts, for example when a child gets another owner.
@@ -60,49 +79,66 @@ impl<K: Kept> Source<K> {
         self
     }
 
-    /// Opens the source's informer.
-    pub(super) fn open(self, factory: &InformerFactory) -> Result<(Self, Informer<K>), SourceError> {
-        let informer = (self.open)(factory)?;
-        let opened = informer.clone();
-        Ok((Self { open: Box::new(|_| Ok(opened)), ..self }, informer))
+    /// Opens the source's informers; at least one.
+    pub(super) fn open(self, factory: &InformerFactory) -> Result<(Self, Vec<Informer<K>>), SourceError> {
+        let informers = (self.open)(factory)?;
+        if informers.is_empty() {
+            return Err(SourceError::Empty);
+        }
+        let opened = informers.clone();
+        Ok((Self { open: Box::new(|_| Ok(opened)), ..self }, informers))
     }
 
-    /// Has the keys that `keys` names for an object added to `queue` when it has changed, and called for when all caches have
-    /// seen that.
+    /// Has the keys that `keys` names for an object added to the queue when it has changed, and called for when all caches have
+    /// seen that. Returns what ends that.
     pub(super) fn attach<I>(
         self,
         links: &Links,
         strays: Option<Strays>,
         keys: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
-    ) -> Result<(Informer<K>, Detach), SourceError>
+    ) -> Result<Detach, SourceError>
     where
         I: IntoIterator<Item = ObjectKey>,
     {
         let Self { open, changes, resync } = self;
         let Links { factory, queue, sights, all, stage, notes, .. } = links;
-        let informer = open(factory)?;
-        let handler = informer.handler().deliver_each(ONE_BY_ONE);
-        let handler = match resync {
-            Some(period) => handler.resync(period),
-            None => handler,
-        };
-        let leads = Leads {
-            informer: informer.clone(),
-            factory: factory.clone(),
-            changes,
-            keys: Box::new(move |object, add| keys(object).into_iter().for_each(add)),
-            strays,
-            queue: queue.clone(),
-            sights: sights.clone(),
-            again: all.follow(&informer, factory),
-            stage: stage.clone(),
-            notes: notes.clone(),
-        };
-        let registration = handler.add_handler(leads)?;
-        let detach = move || {
-            registration.remove();
-        };
-        Ok((informer, Box::new(detach)))
+        let keys: Keys<K> = Arc::new(move |object, add| keys(object).into_iter().for_each(add));
+        let strays = strays.map(Arc::new);
+        let mut registrations: Vec<Registration<K>> = Vec::new();
+        for informer in open(factory)? {
+            let handler = informer.handler().deliver_each(ONE_BY_ONE);
+            let handler = match resync {
+                Some(period) => handler.resync(period),
+                None => handler,
+            };
+            let leads = Leads {
+                informer: informer.clone(),
+                factory: factory.clone(),
+                changes: changes.clone(),
+                keys: keys.clone(),
+                strays: strays.clone(),
+                queue: queue.clone(),
+                sights: sights.clone(),
+                again: all.follow(&informer, factory),
+                stage: stage.clone(),
+                notes: notes.clone(),
+            };
+            match handler.add_handler(leads) {
+                Ok(registration) => registrations.push(registration),
+                Err(error) => {
+                    // The others are of no use alone.
+                    for registration in &registrations {
+                        registration.remove();
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(Box::new(move || {
+            for registration in &registrations {
+                registration.remove();
+            }
+        }))
     }
 }
 
@@ -168,7 +204,7 @@ struct Leads<K: Kept> {
     factory: InformerFactory,
     changes: Changes<K::Resource>,
     keys: Keys<K>,
-    strays: Option<Strays>,
+    strays: Option<Arc<Strays>>,
     queue: Workqueue<ObjectKey>,
     sights: Sights,
     again: Again,
@@ -177,7 +213,7 @@ struct Leads<K: Kept> {
 }
 
 /// Hands on the keys that an object leads to.
-type Keys<K> = Box<dyn Fn(&Object<K>, &mut dyn FnMut(ObjectKey)) + Send + Sync>;
+type Keys<K> = Arc<dyn Fn(&Object<K>, &mut dyn FnMut(ObjectKey)) + Send + Sync>;
 
 /// The keys that a state of an object maps to.
 struct Mapped {
@@ -258,7 +294,17 @@ where
 {
     /// All changes of the objects in `scope`, by an informer of the controller's factory.
     fn from(scope: Scope) -> Self {
-        let open: Open<K> = Box::new(move |factory| factory.informer(scope));
+        vec![scope].into()
+    }
+}
+
+impl<K: Kept> From<Vec<Scope>> for Source<K>
+where
+    DynamicType<K>: Default,
+{
+    /// All changes of the objects in `scopes`, by one informer of the controller's factory for each.
+    fn from(scopes: Vec<Scope>) -> Self {
+        let open: Open<K> = Box::new(|factory| scopes.into_iter().map(|scope| factory.informer(scope)).collect());
         Self { open, changes: Changes::all(), resync: None }
     }
 }
@@ -266,7 +312,14 @@ where
 impl<K: Kept> From<Informer<K>> for Source<K> {
     /// All changes that `informer` sees: one with choices of its own, or of a type that says at run time what it is.
     fn from(informer: Informer<K>) -> Self {
-        let open: Open<K> = Box::new(move |_| Ok(informer));
+        vec![informer].into()
+    }
+}
+
+impl<K: Kept> From<Vec<Informer<K>>> for Source<K> {
+    /// All changes that any of `informers` sees.
+    fn from(informers: Vec<Informer<K>>) -> Self {
+        let open: Open<K> = Box::new(move |_| Ok(informers));
         Self { open, changes: Changes::all(), resync: None }
     }
 }
@@ -275,27 +328,4 @@ impl<K: Kept> fmt::Debug for Source<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source").field("changes", &self.changes).field("resync", &self.resync).finish_non_exhaustive()
     }
-}
-
-/// Why a controller has no such source.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SourceError {
-    /// There is no such informer.
-    #[error(transparent)]
-    Informer(#[from] InformerError),
-    /// It was stopped.
-    #[error(transparent)]
-    Handler(#[from] HandlerError),
-    /// No object of an owned resource can have an owner among the controller's objects.
-    #[error(
-        "{owned} cannot be owned by {owners}: a namespaced owner is in the namespace of its children; request both in the same \
-         scope, or use `watches` with a mapping of your own"
-    )]
-    NoOwners {
-        /// The owned resource and its scope.
-        owned: String,
-        /// The controller's resource and its scope.
-        owners: String,
-    },
 }

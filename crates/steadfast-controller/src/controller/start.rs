@@ -44,7 +44,7 @@ impl<K: Kept> Controller<K> {
     pub(super) fn start(
         self,
         by_key: bool,
-        caller: impl FnOnce(Informer<K>) -> Caller,
+        caller: impl FnOnce(Vec<Informer<K>>) -> Caller,
     ) -> Result<RunningController, RunError> {
         let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
         if self.concurrency == 0 {
@@ -62,7 +62,7 @@ impl<K: Kept> Controller<K> {
         let (stage, counted) = (Stage::new(), Arc::new(Counted::default()));
         let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
 
-        let (source, informer) = self.source.open(&self.factory)?;
+        let (source, informers) = self.source.open(&self.factory)?;
         let links = Links {
             factory: self.factory.clone(),
             queue: queue.clone(),
@@ -70,15 +70,14 @@ impl<K: Kept> Controller<K> {
             all: All::new(environment.clone(), queue.clone(), stage.clone()),
             stage: stage.clone(),
             notes: notes.clone(),
-            primary: Primary::of(&informer),
+            primary: Primary::of(&informers),
             counted: counted.clone(),
             by_key,
         };
         let own = |object: &Object<K>| [object.key().clone()];
-        let (_, detach) = source.attach(&links, None, own)?;
-        links.all.are_of(&informer);
-        let own = Declared { view: Arc::new(informer.clone()), role: Role::Objects };
-        let mut attached = vec![Attached { cache: own, detach }];
+        let detach = source.attach(&links, None, own)?;
+        links.all.are_of(&informers);
+        let mut attached = vec![Attached { caches: Declared::all(informers.clone(), Role::Objects), detach }];
         for other in self.others {
             let other = other(&links);
             // What was attached before is of no use alone.
@@ -89,7 +88,7 @@ impl<K: Kept> Controller<K> {
                 stage.reach(Point::Cancelled);
             })?);
         }
-        let mut caches: Vec<_> = attached.iter().map(|attached| attached.cache.clone()).collect();
+        let mut caches: Vec<_> = attached.iter().flat_map(|attached| attached.caches.clone()).collect();
         caches.extend(self.reads.into_iter().map(|view| Declared { view, role: Role::Read }));
         sights.declare(&caches, &self.when_stale);
         let first = caches.iter().map(|cache| (cache.clone(), Patience::of(cache.role, &self.when_stale))).collect();
@@ -99,7 +98,7 @@ impl<K: Kept> Controller<K> {
         let mut triggers = self.triggers;
         let mut ends: Vec<Detach> = Vec::new();
         if let Some(shares) = &self.shares {
-            triggers.push(shares.gained(&informer).boxed());
+            triggers.extend(informers.iter().map(|informer| shares.gained(informer).boxed()));
             let (sights, stage) = (sights.clone(), stage.clone());
             let reader = shares.read_by(move || {
                 let (sights, stage) = (sights.clone(), stage.clone());
@@ -111,7 +110,7 @@ impl<K: Kept> Controller<K> {
         let crew = Arc::new(Crew {
             connection,
             queue: queue.clone(),
-            caller: caller(informer),
+            caller: caller(informers),
             gate,
             sights,
             shares: self.shares,

@@ -26,6 +26,11 @@ pub(super) trait View: Send + Sync {
     fn changed(&self) -> watch::Receiver<u64>;
 }
 
+/// The resource and the scopes of informers, for people.
+pub(super) fn name_of<K: Kept>(informers: &[Informer<K>]) -> String {
+    informers.iter().map(Informer::name).collect::<Vec<_>>().join(", ")
+}
+
 impl<K: Kept> View for Informer<K> {
     fn name(&self) -> &str {
         Informer::name(self)

@@ -7,6 +7,7 @@ mod finalizers;
 mod gates;
 mod lifetimes;
 mod moving_children;
+mod namespaces;
 mod own_writes;
 mod sources;
 
