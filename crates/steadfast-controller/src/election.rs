@@ -31,6 +31,7 @@ use office::{Office, Standing, Term};
 use registration::Registration;
 use timing::{Timing, WallClock};
 
+use crate::events::EventRecorder;
 use crate::panics;
 
 #[cfg(feature = "breach")]
@@ -87,9 +88,18 @@ pub struct LeaderElectionBuilder {
     identity: Option<String>,
     timing: Timing,
     wall: WallClock,
+    events: Option<EventRecorder>,
 }
 
 impl LeaderElectionBuilder {
+    /// Records an event about the lease when this becomes the leader, and when it no longer is: reason `LeaderElection`, as
+    /// client-go has it. None unless it is set.
+    #[must_use]
+    pub fn events(mut self, recorder: &EventRecorder) -> Self {
+        self.events = Some(recorder.clone());
+        self
+    }
+
     /// Who this is, for those who read the lease; the host's name unless it is said, which is the pod's in a cluster.
     ///
     /// A random ending is added, so that no two processes are taken for the same holder: not those of one name, nor one that
@@ -159,7 +169,7 @@ impl LeaderElectionBuilder {
     fn stand(self, candidate: Option<Candidate>, breaches: Breaches) -> Result<LeaderElection, ElectionError> {
         self.check()?;
         let identity = self.who()?;
-        let Self { connection, namespace, name, timing, wall, .. } = self;
+        let Self { connection, namespace, name, timing, wall, events, .. } = self;
         let environment = connection.environment().clone();
         // Of a coordinated candidate it is the name of an object.
         let joint = if candidate.is_some() { '-' } else { '_' };
@@ -167,7 +177,7 @@ impl LeaderElectionBuilder {
         let office = Arc::new(Office::new(environment.clone(), namespace, name, identity));
         let registration =
             candidate.map(|candidate| Registration::new(connection.clone(), office.clone(), candidate, &timing));
-        let campaign = Campaign::new(connection, office.clone(), timing, wall, registration, breaches);
+        let campaign = Campaign::new(connection, office.clone(), timing, (wall, events), registration, breaches);
         // Goes on without its handle, which would only end it before it has released the lease.
         drop(environment.spawn(Box::pin(campaign.run())));
         Ok(LeaderElection { handle: Arc::new(Handle { office }) })
@@ -279,6 +289,7 @@ impl LeaderElection {
             identity: None,
             timing: Timing::default(),
             wall: Arc::new(Timestamp::now),
+            events: None,
         }
     }
 

@@ -39,6 +39,7 @@
 //! | `controller::declared` | the caches that a controller declares, and how long each may delay its start |
 //! | `controller::when_stale` | what is chosen of calls while caches are in doubt |
 //! | `controller::gate` | whether anything may be called, while caches are in doubt |
+//! | `conflict` | updates that are repeated after a conflict |
 //! | `finalizer` | what is to be done before an object is gone |
 //! | `panics` | what is left of a panic |
 //! | `workqueue` | which keys are to be worked on, one call of each at a time |
@@ -67,6 +68,7 @@
 //! | `events::similar`, `allowance`, `pace` | what is combined, how many there may be about one object, when all wait |
 //! | `events::shared`, `sender`, `request` | what those who record share with the task that sends; a request and its answer |
 
+mod conflict;
 mod controller;
 mod election;
 mod events;
@@ -74,6 +76,7 @@ mod finalizer;
 mod panics;
 mod workqueue;
 
+pub use conflict::retry_on_conflict;
 #[cfg(feature = "metrics")]
 pub use controller::ControllerMetrics;
 pub use controller::{

@@ -115,7 +115,7 @@ pub use steadfast_core::reflector::{Gravity, Note, ReflectorSettings};
 pub use steadfast_core::selector::{SelectorError, parse_selector};
 pub use steadfast_core::store::{IndexSnapshot, Lookup, Snapshot};
 pub use steadfast_core::{
-    Certainty, DeleteReason, Doubt, Entry, Event, FieldPath, Freshness, KeySet, Lazy, Object, ObjectKey,
+    Certainty, DeleteReason, Doubt, Entry, Event, FieldPath, Freshness, InvalidKey, KeySet, Lazy, Object, ObjectKey,
     ResourceVersion, Uid,
 };
 pub use stream::Watch;

@@ -1,7 +1,10 @@
 //! What a controller counts.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crate::workqueue::Durations;
 
 /// What a controller has done, and how it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,12 +66,27 @@ pub(super) struct Counted {
     pub(super) catch_ups: AtomicU64,
     pub(super) caught_up_nanos: AtomicU64,
     pub(super) outside_scope: AtomicU64,
+    pub(super) durations: Mutex<Durations>,
 }
 
 impl Counted {
     /// One more of something.
     pub(super) fn one(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call has taken so long, however it ended.
+    pub(super) fn took(&self, duration: Duration) {
+        self.lock_durations().add(duration);
+    }
+
+    /// How long calls have taken.
+    pub(super) fn durations(&self) -> Durations {
+        self.lock_durations().clone()
+    }
+
+    fn lock_durations(&self) -> MutexGuard<'_, Durations> {
+        self.durations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A key has waited for `wait`, until caches had what was written for it.

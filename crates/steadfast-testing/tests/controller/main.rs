@@ -3,6 +3,7 @@
 mod calls;
 mod checked;
 mod choices;
+mod conflicts;
 mod finalizers;
 mod gates;
 mod lifetimes;

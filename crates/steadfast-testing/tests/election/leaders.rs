@@ -6,13 +6,14 @@ use std::time::Duration;
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use steadfast::{Connection, kube};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
-use steadfast_controller::{ElectionMetrics, Leader, LeaderElection, Shares};
+use steadfast_controller::{ElectionMetrics, EventRecorder, Leader, LeaderElection, Shares};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
@@ -480,5 +481,31 @@ async fn holder_change_wakes_those_that_wait() -> Result<(), WorldError> {
     assert!(timeout(60 * SECOND, waits).await.is_err(), "the same holder");
     let (changed, released) = tokio::join!(second.holder_changed(known.as_deref()), first.stop());
     assert!(released && changed != known, "{changed:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn terms_are_recorded_as_events_about_the_lease() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    let recorder = EventRecorder::new(&connection, "example.com/test")?;
+    let election = LeaderElection::builder(&connection, "default", "it").identity("a").events(&recorder).build()?;
+    leader(&election).await?;
+    sleep(10 * SECOND).await;
+    assert!(election.stop().await);
+    recorder.stop(10 * SECOND).await?;
+    let uid = server.get("leases.coordination.k8s.io", "default", "it")?["metadata"]["uid"].clone();
+    let events = Api::<Event>::all(connection.client()).list(&ListParams::default()).await?;
+    let mut notes = Vec::new();
+    for event in events.items {
+        let regarding = event.regarding.ok_or("about nothing")?;
+        let about =
+            [regarding.kind, regarding.name, regarding.uid, event.reason, event.type_].map(Option::unwrap_or_default);
+        assert_eq!(about, ["Lease", "it", uid.as_str().unwrap_or_default(), "LeaderElection", "Normal"]);
+        notes.push(event.note.unwrap_or_default());
+    }
+    notes.sort_unstable();
+    let identity = election.identity();
+    assert_eq!(notes, [format!("{identity} became leader"), format!("{identity} stopped leading")]);
     Ok(())
 }
