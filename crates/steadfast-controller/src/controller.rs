@@ -4,22 +4,25 @@ mod action;
 mod all;
 mod changes;
 mod crew;
+mod declared;
 mod figures;
 mod gate;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod note;
 mod notes;
+mod primary;
 mod pulse;
 mod running;
 mod sights;
 mod source;
+mod source_error;
 mod spins;
 mod stage;
 mod start;
 mod view;
+mod when_stale;
 
-use std::any::TypeId;
 use std::error::Error;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -38,16 +41,18 @@ use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, Ob
 pub use action::{Action, back_off};
 pub use changes::Changes;
 use crew::{Call, Failed};
+use declared::{Declared, Role};
 pub use figures::ControllerFigures;
-pub use gate::WhenStale;
 #[cfg(feature = "metrics")]
 pub use metrics::ControllerMetrics;
 pub use note::ControllerNote;
 use notes::Told;
 pub use running::{RunningController, Stopped};
+pub use source::Source;
 use source::{Detach, Links};
-pub use source::{Source, SourceError};
-use view::View;
+pub use source_error::SourceError;
+use view::{View, name_of};
+pub use when_stale::WhenStale;
 
 use crate::election::Shares;
 use crate::panics;
@@ -133,10 +138,8 @@ type Other = Box<dyn FnOnce(&Links) -> Result<Attached, SourceError> + Send>;
 
 /// A source that is attached.
 struct Attached {
-    view: Arc<dyn View>,
+    caches: Vec<Declared>,
     detach: Detach,
-    /// Whether nothing may be called while it is in doubt.
-    is_read: bool,
 }
 
 /// Why a controller does not run.
@@ -155,7 +158,8 @@ pub enum RunError {
 }
 
 impl<K: Kept> Controller<K> {
-    /// A controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with choices.
+    /// A controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with choices, for
+    /// example of several [namespaces](Source::namespaces).
     ///
     /// Its caches are those of `factory`, which it shares with whoever uses it.
     pub fn new(factory: &InformerFactory, source: impl Into<Source<K>>) -> Self
@@ -189,55 +193,62 @@ impl<K: Kept> Controller<K> {
     ///
     /// An owner is whatever their `ownerReferences` name that is of this controller's kind, in whichever version. Nothing is
     /// called while this cache is in doubt for too long ([`WhenStale`]).
-    pub fn owns<C>(self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
+    ///
+    /// An owner is in the namespace of its child, or in none. The type of this controller's objects states which; for a
+    /// `DynamicObject` the first object in the cache does. Until one was seen, [`run_by_key`](Self::run_by_key) calls for both
+    /// keys.
+    ///
+    /// [`run`](Self::run) returns an error if no object in `source` can have an owner here: if both are requested in
+    /// different namespaces, or if the children are in no namespace and the owners in one.
+    pub fn owns<C>(mut self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
     where
         C: Resource + 'static,
         PartialObjectMeta<C>: Kept<Resource: Resource> + DeserializeOwned,
     {
+        let source = source.into();
         let kind = &self.kind;
         let (group, kind) = (K::Resource::group(kind).into_owned(), K::Resource::kind(kind).into_owned());
-        let everywhere =
-            TypeId::of::<<K::Resource as Resource>::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>();
-        let owners = move |child: &Object<PartialObjectMeta<C>>| -> Vec<ObjectKey> {
-            let namespace = child.key().namespace().filter(|_| !everywhere);
-            let references = child.metadata.owner_references.as_deref().unwrap_or_default();
-            let of_kind = references.iter().filter(|reference| {
-                let own = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-                reference.kind == kind && own == group
-            });
-            of_kind.map(|owner| key(namespace, &owner.name)).collect()
-        };
-        self.attach(source.into(), owners, true)
+        self.others.push(Box::new(move |links| {
+            let (source, owned) = source.open(&links.factory)?;
+            links.primary.can_own(&owned)?;
+            let primary = links.primary.clone();
+            let owners = move |child: &Object<PartialObjectMeta<C>>| -> Vec<ObjectKey> {
+                let namespace = child.key().namespace();
+                let references = child.metadata.owner_references.as_deref().unwrap_or_default();
+                let of_kind = references.iter().filter(|reference| {
+                    let own = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+                    reference.kind == kind && own == group
+                });
+                of_kind.flat_map(|owner| primary.owner(namespace, &owner.name)).collect()
+            };
+            let detach = source.attach(links, None, owners)?;
+            Ok(Attached { caches: Declared::all(owned, Role::Owned), detach })
+        }));
+        self
     }
 
     /// Calls for what `keys` names for an object in `source` when that changes; where it has changed, for what `keys` names for
     /// either state.
     ///
+    /// A key that no object of this controller can have, such as one in another namespace than that of its
+    /// [`Scope`](steadfast::Scope), is never called for by [`run`](Self::run). The first such key is logged
+    /// ([`ControllerNote::OutsideScope`]).
+    ///
     /// It leads to calls and does not hold them up: where the calls read it from its cache, and are not to be made while that is
     /// in doubt for too long, [say so](Self::reads).
     pub fn watches<W: Kept, I>(
-        self,
+        mut self,
         source: impl Into<Source<W>>,
         keys: impl Fn(&Object<W>) -> I + Send + Sync + 'static,
     ) -> Self
     where
         I: IntoIterator<Item = ObjectKey> + 'static,
     {
-        self.attach(source.into(), keys, false)
-    }
-
-    fn attach<W: Kept, I>(
-        mut self,
-        source: Source<W>,
-        keys: impl Fn(&Object<W>) -> I + Send + Sync + 'static,
-        is_read: bool,
-    ) -> Self
-    where
-        I: IntoIterator<Item = ObjectKey> + 'static,
-    {
+        let source = source.into();
         self.others.push(Box::new(move |links| {
-            let (informer, detach) = source.attach(links, keys)?;
-            Ok(Attached { view: Arc::new(informer), detach, is_read })
+            let (source, watched) = source.open(&links.factory)?;
+            let detach = source.attach(links, links.strays(&name_of(&watched)), keys)?;
+            Ok(Attached { caches: Declared::all(watched, Role::Watched), detach })
         }));
         self
     }
@@ -356,14 +367,20 @@ impl<K: Kept> Controller<K> {
         C: Send + Sync + 'static,
     {
         let work = Arc::new((reconcile, error_policy));
-        self.start(move |informer| {
+        self.start(false, move |informers| {
             Box::new(move |key| {
-                let object: Arc<K> = match informer.snapshot().get_by_key(key) {
-                    Lookup::Found(object) => object.into(),
-                    Lookup::Absent => return Call::Gone,
-                    Lookup::Unknown { .. } => return Call::Undecodable,
-                };
-                begin(&work, object, &context)
+                let mut missing = Call::Gone;
+                for informer in &informers {
+                    match informer.snapshot().get_by_key(key) {
+                        Lookup::Found(object) => {
+                            let object: Arc<K> = object.into();
+                            return begin(&work, object, &context);
+                        }
+                        Lookup::Absent => {}
+                        Lookup::Unknown { .. } => missing = Call::Undecodable,
+                    }
+                }
+                missing
             })
         })
     }
@@ -389,7 +406,7 @@ impl<K: Kept> Controller<K> {
         C: Send + Sync + 'static,
     {
         let work = Arc::new((reconcile, error_policy));
-        self.start(move |_| Box::new(move |key| begin(&work, key.clone(), &context)))
+        self.start(true, move |_| Box::new(move |key| begin(&work, key.clone(), &context)))
     }
 }
 
@@ -426,10 +443,6 @@ fn with_causes(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
-}
-
-fn key(namespace: Option<&str>, name: &str) -> ObjectKey {
-    namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
 }
 
 impl<K: Kept> fmt::Debug for Controller<K> {

@@ -14,6 +14,7 @@ mod requests;
 mod shares;
 mod succession;
 mod timing;
+mod trouble;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,10 +27,11 @@ use steadfast::kube;
 
 use breach::Breaches;
 use campaign::Campaign;
-use office::{Office, Term};
+use office::{Office, Standing, Term};
 use registration::Registration;
 use timing::{Timing, WallClock};
 
+use crate::events::EventRecorder;
 use crate::panics;
 
 #[cfg(feature = "breach")]
@@ -39,6 +41,7 @@ pub use candidate::Candidate;
 pub use shares::SharesBreach;
 pub use shares::{Held, Shares, SharesBuilder};
 pub use timing::ElectionError;
+pub use trouble::ElectionTrouble;
 
 /// A candidate for one lease, and its leadership while it holds that. Cheap to clone.
 ///
@@ -85,9 +88,18 @@ pub struct LeaderElectionBuilder {
     identity: Option<String>,
     timing: Timing,
     wall: WallClock,
+    events: Option<EventRecorder>,
 }
 
 impl LeaderElectionBuilder {
+    /// Records an event about the lease when this becomes the leader, and when it no longer is: reason `LeaderElection`, as
+    /// client-go has it. None unless it is set.
+    #[must_use]
+    pub fn events(mut self, recorder: &EventRecorder) -> Self {
+        self.events = Some(recorder.clone());
+        self
+    }
+
     /// Who this is, for those who read the lease; the host's name unless it is said, which is the pod's in a cluster.
     ///
     /// A random ending is added, so that no two processes are taken for the same holder: not those of one name, nor one that
@@ -157,7 +169,7 @@ impl LeaderElectionBuilder {
     fn stand(self, candidate: Option<Candidate>, breaches: Breaches) -> Result<LeaderElection, ElectionError> {
         self.check()?;
         let identity = self.who()?;
-        let Self { connection, namespace, name, timing, wall, .. } = self;
+        let Self { connection, namespace, name, timing, wall, events, .. } = self;
         let environment = connection.environment().clone();
         // Of a coordinated candidate it is the name of an object.
         let joint = if candidate.is_some() { '-' } else { '_' };
@@ -165,7 +177,7 @@ impl LeaderElectionBuilder {
         let office = Arc::new(Office::new(environment.clone(), namespace, name, identity));
         let registration =
             candidate.map(|candidate| Registration::new(connection.clone(), office.clone(), candidate, &timing));
-        let campaign = Campaign::new(connection, office.clone(), timing, wall, registration, breaches);
+        let campaign = Campaign::new(connection, office.clone(), timing, (wall, events), registration, breaches);
         // Goes on without its handle, which would only end it before it has released the lease.
         drop(environment.spawn(Box::pin(campaign.run())));
         Ok(LeaderElection { handle: Arc::new(Handle { office }) })
@@ -277,6 +289,7 @@ impl LeaderElection {
             identity: None,
             timing: Timing::default(),
             wall: Arc::new(Timestamp::now),
+            events: None,
         }
     }
 
@@ -305,7 +318,26 @@ impl LeaderElection {
         self.handle.office.standing.borrow().holder.clone()
     }
 
+    /// Waits until the holder is not `known`, as returned by [`holder`](Self::holder), or the election is stopped; returns the
+    /// holder then.
+    pub async fn holder_changed(&self, known: Option<&str>) -> Option<String> {
+        let mut standing = self.handle.office.standing.subscribe();
+        let is_changed = |standing: &Standing| standing.holder.as_deref() != known || standing.over.is_some();
+        // Its sender is what this is a handle of.
+        standing.wait_for(is_changed).await.ok()?.holder.clone()
+    }
+
+    /// Why the lease cannot be read or written: the last error, with the missing permission if that is the cause. None if the
+    /// last requests succeeded.
+    ///
+    /// The first error of each cause is logged as a warning. The candidate tries again all the same.
+    pub fn trouble(&self) -> Option<ElectionTrouble> {
+        self.handle.office.troubles.last()
+    }
+
     /// Waits until this is the leader; none once the election is stopped.
+    ///
+    /// A candidate that lacks a permission waits as any other: see [`trouble`](Self::trouble).
     pub async fn until_leader(&self) -> Option<Leader> {
         let mut standing = self.handle.office.standing.subscribe();
         loop {

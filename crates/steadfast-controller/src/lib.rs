@@ -35,7 +35,11 @@
 //! | `controller::crew`, `controller::pulse`, `controller::spins` | those who make the calls; whether a call gives its thread back, or wants to be called again at once |
 //! | `controller::sights` | what the next call of a key has to see, and waits for |
 //! | `controller::all` | calls for all there is, where it is not known what has changed |
+//! | `controller::primary` | the scope of a controller's own objects: which keys they can have |
+//! | `controller::declared` | the caches that a controller declares, and how long each may delay its start |
+//! | `controller::when_stale` | what is chosen of calls while caches are in doubt |
 //! | `controller::gate` | whether anything may be called, while caches are in doubt |
+//! | `conflict` | updates that are repeated after a conflict |
 //! | `finalizer` | what is to be done before an object is gone |
 //! | `panics` | what is left of a panic |
 //! | `workqueue` | which keys are to be worked on, one call of each at a time |
@@ -49,6 +53,7 @@
 //! | `election::campaign`, `election::leases`, `election::office` | a candidate at work, its requests, what it tells |
 //! | `election::succession` | of a lease that a coordinator gives: who held it before us, and until when they may act |
 //! | `election::candidate`, `election::registration` | what a coordinator knows of a candidate; that it is there, and answers |
+//! | `election::trouble` | why a candidate cannot use its lease, and which permission is missing |
 //! | `election::breach` | deliberate breaches of the rules, for tests; empty without the feature `breach` |
 //! | `election::requests` | how a request about leases is made: within its time |
 //! | `election::shares` | which of several processes acts on which key: a lease each, and hand-overs without overlap |
@@ -74,6 +79,7 @@ macro_rules! debug_as_message {
     )+};
 }
 
+mod conflict;
 mod controller;
 mod election;
 mod events;
@@ -81,6 +87,7 @@ mod finalizer;
 mod panics;
 mod workqueue;
 
+pub use conflict::retry_on_conflict;
 #[cfg(feature = "metrics")]
 pub use controller::ControllerMetrics;
 pub use controller::{
@@ -90,8 +97,8 @@ pub use controller::{
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
 pub use election::{
-    Candidate, CoordinatedElectionBuilder, ElectionError, Held, Leader, LeaderElection, LeaderElectionBuilder, Shares,
-    SharesBuilder,
+    Candidate, CoordinatedElectionBuilder, ElectionError, ElectionTrouble, Held, Leader, LeaderElection,
+    LeaderElectionBuilder, Shares, SharesBuilder,
 };
 #[cfg(feature = "breach")]
 #[doc(hidden)]

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::str::FromStr;
 
 use crate::short::ShortText;
 use crate::text::told;
@@ -170,6 +171,41 @@ fn hashed(mut hash: u64, text: &[u8]) -> u64 {
     mixed(hash ^ short, LAST ^ text.len() as u64)
 }
 
+/// A text is not the key of an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not the key of an object: give it a name, or a namespace and a name as in \"default/web\"")]
+pub struct InvalidKey {
+    text: String,
+}
+
+/// Parses `namespace/name`, or the `name` of a cluster-scoped object, as client-go's `SplitMetaNamespaceKey` does.
+///
+/// # Errors
+///
+/// If a part is empty, or there are more than two.
+///
+/// ```
+/// use steadfast_core::ObjectKey;
+///
+/// assert_eq!("default/web".parse(), Ok(ObjectKey::namespaced("default", "web")));
+/// assert_eq!("node-1".parse(), Ok(ObjectKey::cluster("node-1")));
+/// assert!("default/".parse::<ObjectKey>().is_err());
+/// ```
+impl FromStr for ObjectKey {
+    type Err = InvalidKey;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.split('/');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(name), None, None) if !name.is_empty() => Ok(Self::cluster(name)),
+            (Some(namespace), Some(name), None) if !namespace.is_empty() && !name.is_empty() => {
+                Ok(Self::namespaced(namespace, name))
+            }
+            _ => Err(InvalidKey { text: told(text, LONGEST_TOLD).to_string() }),
+        }
+    }
+}
+
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
@@ -205,6 +241,17 @@ mod tests {
             parts,
             [(None, "ab"), (Some(""), "ab"), (Some("a"), "b"), (Some("a"), "bb"), (Some("a-b"), "a"), (Some("ab"), "")]
         );
+    }
+
+    #[test]
+    fn key_is_parsed_as_it_is_displayed() {
+        for key in [ObjectKey::cluster("node-1"), ObjectKey::namespaced("default", "web")] {
+            assert_eq!(key.to_string().parse(), Ok(key));
+        }
+        for text in ["", "/", "/web", "default/", "a/b/c", "a//b"] {
+            let error = text.parse::<ObjectKey>().expect_err("not a key");
+            assert!(error.to_string().starts_with(&format!("{text:?} is not the key of an object: ")), "{error}");
+        }
     }
 
     #[test]

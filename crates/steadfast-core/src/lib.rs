@@ -41,7 +41,7 @@ pub mod version;
 pub use decode::{Encoding, Kept, RawObject};
 pub use event::{Certainty, DeleteReason, Event};
 pub use freshness::{Doubt, Freshness};
-pub use key::ObjectKey;
+pub use key::{InvalidKey, ObjectKey};
 pub use keyset::KeySet;
 pub use lazy::Lazy;
 pub use object::{Entry, Object, Weighed};

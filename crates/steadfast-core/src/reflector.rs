@@ -251,7 +251,7 @@ impl Reflector {
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
             Input::SeekProof => {
                 self.hasten_poll(now);
-                self.search.want(now);
+                self.search.await_proof(now);
                 self.side_tick(now, &mut out);
             }
             Input::Stop => self.stop(now, &mut out),

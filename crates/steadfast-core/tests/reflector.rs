@@ -432,11 +432,12 @@ fn asked(request: &Request) -> String {
         Request::State { key, version } => format!("{key} as it was at {version}"),
         Request::Versions { continue_token: Some(_), .. } => "next page of versions".to_owned(),
         Request::Versions { limit, .. } => format!("versions, {limit} at once"),
-        Request::ShortWatch { from, target, reach: Reach::Streamed } => {
-            format!("short watch from {from} where {target} is reached")
+        Request::ShortWatch { from, target, reach: Reach::Streamed, seconds } => {
+            format!("{} watch from {from} where {target} is reached", if *seconds < 4 { "brief" } else { "short" })
         }
-        Request::ShortWatch { from, target, reach: Reach::Listed } => {
-            format!("short watch from {from} where a list says that {target} is reached")
+        Request::ShortWatch { from, target, reach: Reach::Listed, seconds } => {
+            let length = if *seconds < 4 { "brief" } else { "short" };
+            format!("{length} watch from {from} where a list says that {target} is reached")
         }
         Request::ShortWatch { from, reach: Reach::Unknown, .. } => format!("short watch from {from}"),
     }

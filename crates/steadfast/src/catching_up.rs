@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::driver::Command;
 use crate::error::WaitError;
-use crate::informer::{Informer, is_at, is_unversioned};
+use crate::informer::{Informer, UNAIDED_WAIT, is_at, is_unversioned};
 use crate::shared::Shared;
 use crate::writes::{GRACE, Outcome, Write, Writes};
 
@@ -28,6 +28,10 @@ const NEXT_MOMENT: Duration = Duration::from_nanos(1);
 
 /// The time from a question that was not answered to the next.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a cache may take to reach the version of the server before a proof is sought. No event may lie between the two,
+/// for another resource may have been written: then no wait helps.
+const UNAIDED_BY_EVENTS: Duration = Duration::from_millis(100);
 
 /// How long is waited.
 #[derive(Clone, Copy)]
@@ -144,6 +148,7 @@ impl<K: Kept> Informer<K> {
         let begun = self.snapshot();
         let (was_held, epoch) = (holds(&begun), begun.epoch());
         drop(begun);
+        let unaided = if told.is_none() && !was_held { UNAIDED_BY_EVENTS } else { UNAIDED_WAIT };
         let wanted = match told {
             Some(version) => Some(version),
             None if was_held => None,
@@ -166,7 +171,8 @@ impl<K: Kept> Informer<K> {
             };
             // What was held and is to go may be gone in any.
             let after = wanted.as_ref().filter(|_| !was_held);
-            match self.wait_aided(self.left(limit).min(STEP), write.to_string(), after, reached).await {
+            let (step, target) = (self.left(limit).min(STEP), write.to_string());
+            match self.wait_unaided_for(unaided, step, target, after, reached).await {
                 Err(WaitError::Deadline { .. }) => {}
                 ended => return ended,
             }

@@ -205,16 +205,6 @@ pub enum WaitError {
     },
 }
 
-impl WaitError {
-    /// The same after a longer wait, of which this was the end.
-    pub(crate) fn waited(mut self, time: Duration) -> Self {
-        if let Self::Deadline { waited, .. } = &mut self {
-            *waited = time;
-        }
-        self
-    }
-}
-
 /// The newest state of an object could not be decoded, so the cache does not know it.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the state of {key} at version {version} could not be decoded; the next one that can be will be here")]

@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 #[cfg(feature = "checkpoint")]
 use serde::de::DeserializeOwned;
+use steadfast_core::Freshness;
 #[cfg(feature = "checkpoint")]
 use steadfast_core::Lazy;
 use steadfast_core::breach::Breaches;
@@ -20,7 +21,7 @@ use steadfast_core::event::{Event, Rules};
 use steadfast_core::reflector::{Note, Reflector, ReflectorSettings};
 use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::answers::Asker;
 use crate::answers::OBJECT_LIMIT;
@@ -31,7 +32,7 @@ use crate::choices::{Choices, SecretsOnDisk, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Keeper, Limits, Transform};
 use crate::error::{InformerError, NotSynced, SyncTimeout, Unkept, WaitError};
-use crate::informer::Informer;
+use crate::informer::{CacheId, Informer};
 #[cfg(feature = "checkpoint")]
 use crate::keepsake::Keepsake;
 use crate::owner::{Held, Origin, Owner, Release, Share};
@@ -45,8 +46,8 @@ use crate::writes::Writes;
 /// A cache that has been in doubt for longer is not waited for.
 const DOUBTED: Duration = Duration::from_secs(30);
 
-/// So long is waited for a cache before it is looked whether it is in doubt.
-const STEP: Duration = Duration::from_secs(10);
+/// How often the freshness of a cache is checked that is waited for.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Creates informers on one connection and shuts them down together. Cheap to clone.
 ///
@@ -98,7 +99,10 @@ trait Control: Send + Sync {
     fn has_handlers(&self) -> bool;
     fn close_handlers(&self) -> Undelivered;
     fn origin(&self) -> &Origin;
+    fn concerns(&self, writes: &Writes) -> bool;
     fn is_waited_for(&self, writes: &Writes) -> bool;
+    fn changed(&self) -> watch::Receiver<u64>;
+    fn cache_id(&self) -> CacheId;
     fn has_writes(&self, writes: &Writes) -> bool;
     fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;
 }
@@ -144,9 +148,20 @@ impl<K: Kept> Control for Informer<K> {
         Informer::origin(self)
     }
 
+    fn concerns(&self, writes: &Writes) -> bool {
+        !self.shared().is_stopped() && writes.iter().any(|write| Informer::origin(self).concerns(write))
+    }
+
     fn is_waited_for(&self, writes: &Writes) -> bool {
-        let concerns = writes.iter().any(|write| Informer::origin(self).concerns(write));
-        concerns && !self.shared().is_stopped() && self.freshness().doubt().is_none_or(|doubt| doubt.lasting <= DOUBTED)
+        self.concerns(writes) && is_not_doubted(&self.freshness())
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        Informer::changed(self)
+    }
+
+    fn cache_id(&self) -> CacheId {
+        Informer::cache_id(self)
     }
 
     fn has_writes(&self, writes: &Writes) -> bool {
@@ -305,29 +320,48 @@ impl InformerFactory {
     ///
     /// When `deadline` passes first, or a version cannot be compared: of the first cache to which that happens.
     pub async fn wait_for_writes(&self, writes: &Writes, deadline: Duration) -> Result<(), WaitError> {
-        let environment = self.inner.connection.environment().clone();
-        let begun = environment.now();
-        let mut incomparable = Ok(());
-        for control in self.controls() {
-            loop {
-                if !control.is_waited_for(writes) {
-                    break;
-                }
-                let left = deadline.saturating_sub(environment.now().since(begun));
-                match control.wait_for_writes(writes, left.min(STEP)).await {
-                    Ok(()) | Err(WaitError::Stopped { .. }) => break,
-                    Err(error @ WaitError::Deadline { .. }) if left <= STEP => return Err(error.waited(deadline)),
-                    // It may be in doubt by now.
-                    Err(WaitError::Deadline { .. }) => {}
-                    // The others are waited for all the same.
-                    Err(error) => {
-                        incomparable = incomparable.and(Err(error));
-                        break;
+        self.wait_for_writes_while(writes, deadline, |_, freshness| is_not_doubted(freshness)).await
+    }
+
+    /// Waits as [`wait_for_writes`](Self::wait_for_writes) does, for each cache while its identity and its freshness satisfy
+    /// `is_awaited`.
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first, or a version cannot be compared: of the first cache to which that happens.
+    pub async fn wait_for_writes_while(
+        &self,
+        writes: &Writes,
+        deadline: Duration,
+        is_awaited: impl Fn(CacheId, &Freshness) -> bool + Sync,
+    ) -> Result<(), WaitError> {
+        let environment = self.inner.connection.environment();
+        let controls = self.controls();
+        let waits = controls.iter().filter(|control| control.concerns(writes)).map(|control| async {
+            let mut changed = control.changed();
+            let rejected = async {
+                while is_awaited(control.cache_id(), &control.state().state) {
+                    // Doubt grows with time alone too.
+                    tokio::select! {
+                        biased;
+                        _ = changed.changed() => {}
+                        () = environment.sleep_until(environment.now() + LOOK) => {}
                     }
                 }
+            };
+            tokio::select! {
+                biased;
+                () = rejected => Ok(()),
+                waited = control.wait_for_writes(writes, deadline) => match waited {
+                    Err(WaitError::Stopped { .. }) => Ok(()),
+                    waited => waited,
+                }
             }
-        }
-        incomparable
+        });
+        let errors = futures::future::join_all(waits).await.into_iter().filter_map(Result::err);
+        let (late, incomparable): (Vec<_>, Vec<_>) =
+            errors.partition(|error| matches!(error, WaitError::Deadline { .. }));
+        late.into_iter().chain(incomparable).next().map_or(Ok(()), Err)
     }
 
     /// How true the caches of this factory are: the worst of all, which one that is and why, and what a readiness probe
@@ -381,6 +415,11 @@ impl InformerFactory {
     fn lock(&self) -> std::sync::MutexGuard<'_, Informers> {
         self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a cache is fresh, or was until 30 s ago.
+fn is_not_doubted(freshness: &Freshness) -> bool {
+    freshness.doubt().is_none_or(|doubt| doubt.lasting <= DOUBTED)
 }
 
 /// Lets go of an informer that was stopped: its store lives as long as someone reads it.

@@ -26,7 +26,7 @@ use crate::scope::Scope;
 use crate::shared::Shared;
 
 /// How long a wait lasts before a proof is sought for it: a write outside the selector makes no event (C12).
-const UNAIDED_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 
 /// A cache of the objects of one resource and scope, kept true by one watch, and delivered to any number of handlers.
 ///
@@ -35,6 +35,11 @@ const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 pub struct Informer<K> {
     owner: Held<K>,
 }
+
+/// Identity of the cache of an [`Informer`]: clones of the informer have the same identity, and no other informer that exists
+/// at the same time has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CacheId(usize);
 
 impl<K> Clone for Informer<K> {
     fn clone(&self) -> Self {
@@ -79,6 +84,11 @@ impl<K: Kept> Informer<K> {
     /// The resource and its scope, for people.
     pub fn name(&self) -> &str {
         &self.shared().name
+    }
+
+    /// Identity of the cache.
+    pub fn cache_id(&self) -> CacheId {
+        CacheId(Arc::as_ptr(self.shared()).addr())
     }
 
     /// What the informer looks at.
@@ -324,8 +334,20 @@ impl<K: Kept> Informer<K> {
         version: Option<&ResourceVersion>,
         reached: impl Fn(&Shared<K>) -> bool,
     ) -> Result<(), WaitError> {
+        self.wait_unaided_for(UNAIDED_WAIT, deadline, target, version, reached).await
+    }
+
+    /// Waits as [`wait_aided`](Self::wait_aided) does, and seeks the first proof after `unaided`.
+    pub(crate) async fn wait_unaided_for(
+        &self,
+        unaided: Duration,
+        deadline: Duration,
+        target: String,
+        version: Option<&ResourceVersion>,
+        reached: impl Fn(&Shared<K>) -> bool,
+    ) -> Result<(), WaitError> {
         let begun = self.shared().environment.now();
-        let mut unaided = UNAIDED_WAIT;
+        let mut unaided = unaided;
         loop {
             let passed = self.shared().environment.now().since(begun);
             let step = unaided.min(deadline.saturating_sub(passed));

@@ -107,7 +107,7 @@ pub use error::{Difference, HandlerError, InformerError, NotSynced, SyncTimeout,
 pub use factory::{InformerBuilder, InformerFactory};
 pub use handler::{AsyncHandler, Call, Handler};
 pub use handler_counts::HandlerCounts;
-pub use informer::Informer;
+pub use informer::{CacheId, Informer};
 pub use lister::{Index, Lister};
 pub use memory::Memory;
 pub use readiness::FactoryFreshness;
@@ -126,7 +126,7 @@ pub use steadfast_core::reflector::{Gravity, Note, ReflectorSettings};
 pub use steadfast_core::selector::{SelectorError, parse_selector};
 pub use steadfast_core::store::{IndexSnapshot, Lookup, Snapshot};
 pub use steadfast_core::{
-    Certainty, DeleteReason, Doubt, Entry, Event, FieldPath, Freshness, KeySet, Lazy, Object, ObjectKey,
+    Certainty, DeleteReason, Doubt, Entry, Event, FieldPath, Freshness, InvalidKey, KeySet, Lazy, Object, ObjectKey,
     ResourceVersion, Uid,
 };
 pub use stream::Watch;

@@ -34,10 +34,12 @@ impl All {
         Self(Arc::new(Inner { environment, queue, stage, keys: OnceLock::new() }))
     }
 
-    /// They are those of the objects of `informer`.
-    pub(super) fn are_of<K: Kept>(&self, informer: &Informer<K>) {
-        let informer = informer.clone();
-        let keys = move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect();
+    /// They are those of the objects of `informers`.
+    pub(super) fn are_of<K: Kept>(&self, informers: &[Informer<K>]) {
+        let informers = informers.to_vec();
+        let keys_of =
+            |informer: &Informer<K>| informer.snapshot().iter().map(|entry| entry.key().clone()).collect::<Vec<_>>();
+        let keys = move || informers.iter().flat_map(keys_of).collect();
         drop(self.0.keys.set(Box::new(keys)));
     }
 

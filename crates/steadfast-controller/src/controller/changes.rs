@@ -10,7 +10,8 @@ use steadfast::Kept;
 /// Which changes of an object have a controller called: all, unless something is said.
 ///
 /// That an object is there, is gone, or is another one of the same name always matters, and so does a change of its
-/// `deletionTimestamp`: no choice made here can swallow these.
+/// `deletionTimestamp`: no choice made here can swallow these. A change that maps the object to other keys always matters
+/// too, for example when a child gets another owner.
 ///
 /// ```
 /// use k8s_openapi::api::apps::v1::Deployment;

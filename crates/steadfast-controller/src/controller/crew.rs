@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use steadfast::environment::SharedEnvironment;
+use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{Connection, ObjectKey, Recording};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -336,18 +336,20 @@ struct Running<'a> {
     crew: &'a Crew,
     key: &'a ObjectKey,
     recording: Recording,
+    begun: Instant,
 }
 
 impl<'a> Running<'a> {
     fn begin(crew: &'a Crew, key: &'a ObjectKey) -> Self {
         crew.counted.running.fetch_add(1, Ordering::Relaxed);
-        Self { crew, key, recording: crew.connection.record_writes() }
+        Self { crew, key, recording: crew.connection.record_writes(), begun: crew.environment().now() }
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.crew.counted.running.fetch_sub(1, Ordering::Relaxed);
+        self.crew.counted.took(self.crew.environment().now().since(self.begun));
         self.crew.sights.written(self.key, self.recording.writes());
     }
 }

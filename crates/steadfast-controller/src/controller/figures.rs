@@ -1,7 +1,10 @@
 //! What a controller counts.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crate::workqueue::Durations;
 
 /// What a controller has done, and how it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct ControllerFigures {
     pub catch_ups: u64,
     /// How long all those waits took together.
     pub caught_up: Duration,
+    /// Keys that sources mapped to and that no object of the controller can have: they are never reconciled.
+    pub outside_scope: u64,
     /// Whether nothing is called, or only what is safe, since a cache is in doubt.
     pub paused: bool,
     /// How often that was so.
@@ -60,12 +65,28 @@ pub(super) struct Counted {
     pub(super) catching_up: AtomicUsize,
     pub(super) catch_ups: AtomicU64,
     pub(super) caught_up_nanos: AtomicU64,
+    pub(super) outside_scope: AtomicU64,
+    pub(super) durations: Mutex<Durations>,
 }
 
 impl Counted {
     /// One more of something.
     pub(super) fn one(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call has taken so long, however it ended.
+    pub(super) fn took(&self, duration: Duration) {
+        self.lock_durations().add(duration);
+    }
+
+    /// How long calls have taken.
+    pub(super) fn durations(&self) -> Durations {
+        self.lock_durations().clone()
+    }
+
+    fn lock_durations(&self) -> MutexGuard<'_, Durations> {
+        self.durations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A key has waited for `wait`, until caches had what was written for it.
@@ -98,6 +119,7 @@ impl Counted {
             catching_up: self.catching_up.load(Ordering::Relaxed) > 0,
             catch_ups: count(&self.catch_ups),
             caught_up: Duration::from_nanos(count(&self.caught_up_nanos)),
+            outside_scope: count(&self.outside_scope),
             paused,
             pauses: count(&self.pauses),
         }

@@ -1,79 +1,20 @@
 //! Whether anything may be called: not on the word of a cache that has been in doubt for too long.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steadfast::ObjectKey;
 use steadfast::environment::Instant;
+use steadfast::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
-use super::view::View;
+use super::declared::Declared;
+use super::when_stale::{Choice, WhenStale};
 use crate::workqueue::Priority;
-
-/// What a controller does while a cache that it reads has been in doubt for longer than a bound.
-///
-/// What counts is the doubt that [`Informer::freshness`](steadfast::Informer::freshness) tells, of a cache that was synced
-/// once: from one that was not nothing can be read.
-#[derive(Clone)]
-pub struct WhenStale {
-    bound: Duration,
-    choice: Choice,
-}
-
-#[derive(Clone)]
-enum Choice {
-    Act,
-    Wait,
-    Only(Safe),
-}
-
-type Safe = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
-
-impl WhenStale {
-    /// Calls nothing once the doubt is older than `bound`, until it is over.
-    pub fn wait(bound: Duration) -> Self {
-        Self { bound, choice: Choice::Wait }
-    }
-
-    /// Calls as if there were no doubt: for controllers that read nothing from caches.
-    pub fn act() -> Self {
-        Self { bound: Duration::MAX, choice: Choice::Act }
-    }
-
-    /// Whether nothing is called while a cache is in doubt.
-    pub(super) fn waits(&self) -> bool {
-        matches!(self.choice, Choice::Wait)
-    }
-
-    /// Calls only what is `safe` once the doubt is older than `bound`: what can be repeated whatever has changed. Everything
-    /// else is put off until the doubt is over.
-    pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
-        Self { bound, choice: Choice::Only(Arc::new(safe)) }
-    }
-}
-
-impl Default for WhenStale {
-    /// Waits once a doubt is older than 30 s: longer than it takes to notice a server that has vanished (R1) and to resume.
-    fn default() -> Self {
-        Self::wait(Duration::from_secs(30))
-    }
-}
-
-impl fmt::Debug for WhenStale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.choice {
-            Choice::Act => f.write_str("act"),
-            Choice::Wait => write!(f, "wait after {:?}", self.bound),
-            Choice::Only(_) => write!(f, "only what is safe after {:?}", self.bound),
-        }
-    }
-}
 
 /// The caches that a controller reads, and what that says of its calls.
 pub(super) struct Gate {
-    views: Vec<Arc<dyn View>>,
+    caches: Vec<Declared>,
     when_stale: WhenStale,
     state: Mutex<State>,
     /// Whether it is closed.
@@ -98,15 +39,15 @@ pub(super) enum Turn {
 }
 
 impl Gate {
-    pub(super) fn new(views: Vec<Arc<dyn View>>, when_stale: WhenStale) -> Self {
-        Self { views, when_stale, state: Mutex::default(), closed: watch::Sender::new(false) }
+    pub(super) fn new(caches: Vec<Declared>, when_stale: WhenStale) -> Self {
+        Self { caches, when_stale, state: Mutex::default(), closed: watch::Sender::new(false) }
     }
 
     /// Looks whether the caches are true enough.
     pub(super) fn look(&self, now: Instant) -> Turn {
         let doubtful = match self.when_stale.choice {
             Choice::Act => None,
-            Choice::Wait | Choice::Only(_) => self.views.iter().find_map(|view| self.doubt(&**view)),
+            Choice::Wait | Choice::Only(_) => self.caches.iter().find_map(|cache| self.doubt(cache)),
         };
         if doubtful.is_none() && !*self.closed.borrow() {
             return Turn::None;
@@ -129,10 +70,17 @@ impl Gate {
     }
 
     /// Why a cache cannot be relied on, if it cannot.
-    fn doubt(&self, view: &dyn View) -> Option<String> {
+    fn doubt(&self, Declared { view, role }: &Declared) -> Option<String> {
         let freshness = view.freshness();
         let lasting = freshness.doubt()?.lasting;
-        (lasting > self.when_stale.bound && view.is_synced()).then(|| format!("{}: {freshness}", view.name()))
+        let is_refused = matches!(freshness, Freshness::Failed(_)) && role.is_refusable();
+        let is_doubted = if view.is_synced() {
+            lasting > self.when_stale.bound
+        } else {
+            // Calls are made before it is synced, as soon as its doubt is as old as the bound.
+            !self.when_stale.waits() && !is_refused && lasting >= self.when_stale.bound
+        };
+        is_doubted.then(|| format!("{}: {freshness}", view.name()))
     }
 
     /// Whether it was closed when it was last looked at.
@@ -181,7 +129,7 @@ impl Gate {
 
     /// Tells when a look may find something else.
     pub(super) fn changes(&self) -> Vec<watch::Receiver<u64>> {
-        self.views.iter().map(|view| view.changed()).collect()
+        self.caches.iter().map(|cache| cache.view.changed()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

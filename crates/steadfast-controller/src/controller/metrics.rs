@@ -4,12 +4,14 @@ use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use super::figures::ControllerFigures;
 use super::running::RunningController;
+use crate::workqueue::Durations;
 
 /// The metrics of some controllers; to be registered once for all controllers of a program.
 ///
@@ -28,8 +30,16 @@ pub struct ControllerMetrics {
     controllers: Vec<(String, Reader)>,
 }
 
-/// Reads the figures of a controller and how many calls it may make at a time, if it still runs.
-type Reader = Box<dyn Fn() -> Option<(ControllerFigures, usize)> + Send + Sync>;
+/// Reads the figures of a controller, if it still runs.
+type Reader = Box<dyn Fn() -> Option<Reading> + Send + Sync>;
+
+/// The figures of a controller at one scrape.
+struct Reading {
+    figures: ControllerFigures,
+    /// How many calls it may make at a time.
+    most: usize,
+    durations: Durations,
+}
 
 impl ControllerMetrics {
     /// These and those of `controller`, with `name` as their label.
@@ -38,7 +48,7 @@ impl ControllerMetrics {
         let crew = controller.weak();
         let read = move || {
             let crew = crew.upgrade()?;
-            Some((crew.figures(), crew.concurrency))
+            Some(Reading { figures: crew.figures(), most: crew.concurrency, durations: crew.counted.durations() })
         };
         self.controllers.push((name.into(), Box::new(read)));
         self
@@ -50,11 +60,9 @@ type Readings<'a> = [(&'a str, ControllerFigures, usize)];
 
 impl Collector for ControllerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let all: Vec<_> = self
-            .controllers
-            .iter()
-            .filter_map(|(name, read)| read().map(|(figures, most)| (name.as_str(), figures, most)))
-            .collect();
+        let read: Vec<_> = self.controllers.iter().filter_map(|(name, read)| Some((name.as_str(), read()?))).collect();
+        let all: Vec<_> = read.iter().map(|(name, reading)| (*name, reading.figures, reading.most)).collect();
+        durations(&mut encoder, &read)?;
         results(&mut encoder, &all)?;
         let mut counter = |name, unit: Option<Unit>, help, read: fn(&ControllerFigures) -> f64| {
             family(&mut encoder, (name, unit, help), &all, |figures, _| ConstCounter::new(read(figures)))
@@ -91,6 +99,12 @@ impl Collector for ControllerMetrics {
             |figures| figures.caught_up.as_secs_f64(),
         )?;
         counter(
+            "steadfast_controller_keys_outside_scope",
+            None,
+            "Keys that sources mapped to and that no object of the controller can have",
+            |figures| figures.outside_scope as f64,
+        )?;
+        counter(
             "steadfast_controller_pauses",
             None,
             "How often nothing was called since a cache was in doubt for too long",
@@ -123,6 +137,20 @@ impl Collector for ControllerMetrics {
             |figures, _| usize::from(figures.paused),
         )
     }
+}
+
+/// How long calls have taken.
+fn durations(encoder: &mut DescriptorEncoder<'_>, all: &[(&str, Reading)]) -> fmt::Result {
+    let (name, help) = ("controller_runtime_reconcile_time", "How long calls have taken, however they ended");
+    let mut encoder = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+    for (name, Reading { durations: Durations { count, sum, classes }, .. }) in all {
+        let bounds = Durations::BOUNDS.into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(*classes).collect();
+        let labels = [("controller", *name)];
+        let mut encoder = encoder.encode_family(&labels)?;
+        encoder.encode_histogram::<[(&str, &str); 1]>(sum.as_secs_f64(), *count, &buckets, None)?;
+    }
+    Ok(())
 }
 
 /// Calls by what they came to.

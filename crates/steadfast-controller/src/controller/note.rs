@@ -99,6 +99,17 @@ pub enum ControllerNote {
         /// Whether the first calls wait for it, since they read it; the other sources do not, otherwise.
         waits: bool,
     },
+    /// A source maps to a key that no object of the controller can have, so that it is never reconciled. Reported for the
+    /// first such key of each source; [`ControllerFigures::outside_scope`](crate::ControllerFigures::outside_scope) counts
+    /// them all.
+    OutsideScope {
+        /// The source: a resource and its scope, or a stream of keys.
+        source: String,
+        /// The key.
+        key: ObjectKey,
+        /// The controller's resource and its scope.
+        scope: String,
+    },
     /// Something of the user's beside the calls has panicked: what the first calls wait for, or a stream of keys, which is over then;
     /// or what maps objects to keys, and then all objects are called for.
     Broken {
@@ -170,6 +181,11 @@ impl fmt::Display for ControllerNote {
             Self::SourceMissing { why, waits: true } => {
                 write!(f, "a source is not there, and the first calls, which read it, wait for it: {why}")
             }
+            Self::OutsideScope { source, key, scope } => write!(
+                f,
+                "{source} leads to {key}, which is not among {scope} and is never reconciled: widen the scope of the controller, \
+                 or narrow that of the source"
+            ),
             Self::Broken { what, message } => write!(f, "{what} panicked: {message}"),
             Self::Undecodable { key } => write!(f, "{key} cannot be decoded, and is not called"),
         }

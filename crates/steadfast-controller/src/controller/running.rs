@@ -12,7 +12,7 @@ use super::crew::Crew;
 use super::figures::ControllerFigures;
 use super::source::Detach;
 use super::stage::Point;
-use crate::workqueue::Workqueue;
+use crate::workqueue::{Durations, Workqueue};
 
 /// A controller that runs, until this is stopped or dropped.
 #[must_use = "the controller ends when this is dropped"]
@@ -48,6 +48,11 @@ impl RunningController {
     /// What it has done, and how it is.
     pub fn figures(&self) -> ControllerFigures {
         self.crew.figures()
+    }
+
+    /// How long calls have taken, however they ended (`controller_runtime_reconcile_time_seconds`).
+    pub fn durations(&self) -> Durations {
+        self.crew.counted.durations()
     }
 
     /// What is read of it, without keeping it.

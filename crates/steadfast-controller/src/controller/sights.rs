@@ -5,21 +5,26 @@
 //! and are waited for unless they are in doubt.
 //!
 //! And where keys come from another process, what that has written: by now it writes nothing more to them, so its last
-//! writes are there in what the server has come to when it is asked from now on.
+//! writes are there in what the server has come to when it is asked from now on. Only caches that the controller declares may
+//! delay that while they are in doubt: the others need not have to do with it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::join_all;
 use steadfast::environment::{Instant, SharedEnvironment};
-use steadfast::{InformerFactory, ObjectKey, WaitError, Writes};
+use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
 
+use super::declared::{Declared, Patience, Role};
 use super::figures::Counted;
 use super::note::ControllerNote;
 use super::notes::Notes;
 use super::stage::Stage;
 use super::view::View;
+use super::when_stale::WhenStale;
 use crate::workqueue::{Priority, Workqueue};
 
 /// After so long it is told that a cache still lacks something; and again after as long.
@@ -38,6 +43,8 @@ struct Inner {
     stage: Stage,
     /// The caches that calls are said to read.
     read: Mutex<Vec<Arc<dyn View>>>,
+    /// The caches that the controller declares, and how long each may delay calls by what others have written.
+    declared: Mutex<Vec<(Declared, Patience)>>,
     lacking: Mutex<All>,
 }
 
@@ -97,13 +104,21 @@ impl Sights {
         stage: Stage,
     ) -> Self {
         let environment = factory.connection().environment().clone();
-        let (read, lacking) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { factory, environment, queue, notes, counted, stage, read, lacking }))
+        let (read, declared, lacking) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { factory, environment, queue, notes, counted, stage, read, declared, lacking }))
     }
 
-    /// Calls read `views`.
-    pub(super) fn reads(&self, views: Vec<Arc<dyn View>>) {
-        *self.0.read.lock().unwrap_or_else(PoisonError::into_inner) = views;
+    /// The controller declares these caches.
+    pub(super) fn declare(&self, caches: &[Declared], when_stale: &WhenStale) {
+        // A controller that acts though caches are in doubt waits for none of these.
+        let read = caches.iter().filter(|cache| when_stale.waits() && cache.role.is_read());
+        *lock(&self.0.read) = read.map(|cache| cache.view.clone()).collect();
+        let declared = caches.iter().map(|cache| match (cache.role, when_stale.acts()) {
+            // It has to be synced, which the start waits for; here its doubt counts as that of the others.
+            (Role::Objects, true) => (cache.clone(), Patience::Brief),
+            (role, _) => (cache.clone(), Patience::of(role, when_stale)),
+        });
+        *lock(&self.0.declared) = declared.collect();
     }
 
     /// A call for `key` has ended, and has made `writes`.
@@ -202,27 +217,42 @@ impl Sights {
     }
 
     /// Waits until caches have whatever was written before this is called, by whoever acted on the keys before.
+    ///
+    /// A cache of the factory that the controller does not declare is waited for only while it is fresh.
     pub(super) async fn catch_up(&self) {
         let inner = &self.0;
         let begun = inner.environment.now();
+        let declared = lock(&inner.declared).clone();
         let mut written = inner.factory.written_so_far();
-        for view in inner.read() {
+        for (cache, _) in &declared {
             // One of another factory.
-            written.extend(view.written_so_far());
+            written.extend(cache.view.written_so_far());
         }
         let _waiting = CatchingUp::begin(&inner.counted);
+        let mut is_incomparable = false;
         loop {
-            match inner.seen(&written).await {
-                Ok(()) => break,
-                Err(error @ WaitError::Deadline { .. }) => {
-                    let (why, lasting) = (error.to_string(), inner.since(begun));
-                    inner.notes.tell(&ControllerNote::LacksOthers { why, lasting });
-                }
-                Err(error) => {
-                    inner.notes.tell(&ControllerNote::CannotCatchUp { why: error.to_string() });
-                    break;
+            let (written, environment) = (&written, &inner.environment);
+            let own = declared.iter().map(|(cache, patience)| {
+                cache.wait_for_writes(environment, written, PATIENCE, *patience, begun).boxed()
+            });
+            let lasts = |id: CacheId, freshness: &Freshness| {
+                let is_declared = declared.iter().any(|(cache, _)| cache.view.cache_id() == id);
+                !is_declared && Patience::Brief.lasts(freshness, begun, environment.now())
+            };
+            let others = inner.factory.wait_for_writes_while(written, PATIENCE, lasts).boxed();
+            let mut late = None;
+            for error in join_all(own.chain([others])).await.into_iter().filter_map(Result::err) {
+                match error {
+                    WaitError::Deadline { .. } => late = late.or(Some(error)),
+                    error if !std::mem::replace(&mut is_incomparable, true) => {
+                        inner.notes.tell(&ControllerNote::CannotCatchUp { why: error.to_string() });
+                    }
+                    _ => {}
                 }
             }
+            let Some(late) = late else { break };
+            let (why, lasting) = (late.to_string(), inner.since(begun));
+            inner.notes.tell(&ControllerNote::LacksOthers { why, lasting });
         }
         inner.counted.caught_up(inner.since(begun));
     }
@@ -362,7 +392,7 @@ impl Inner {
     }
 
     fn read(&self) -> Vec<Arc<dyn View>> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.read).clone()
     }
 
     fn since(&self, begun: Instant) -> Duration {
@@ -370,8 +400,13 @@ impl Inner {
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
-        self.lacking.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lacking)
     }
+}
+
+/// No code of the user's runs under these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,20 +5,22 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use futures::{FutureExt, StreamExt};
 use kube::Resource;
 use steadfast::environment::SharedEnvironment;
-use steadfast::{Freshness, Informer, InformerFactory, Kept, Object, ObjectKey};
+use steadfast::{Freshness, Informer, Kept, Object, ObjectKey};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::all::All;
 use super::crew::{Caller, Crew};
+use super::declared::{Declared, Patience, Role};
 use super::figures::Counted;
 use super::gate::Gate;
 use super::note::ControllerNote;
 use super::notes::Notes;
+use super::primary::Primary;
 use super::running::RunningController;
 use super::sights::Sights;
 use super::source::{Detach, Links};
@@ -29,15 +31,21 @@ use super::{Attached, Controller, QueueChoices, RunError};
 use crate::panics::told;
 use crate::workqueue::Workqueue;
 
-/// So long the first calls wait for caches that are not synced, and not refused either.
-const SYNC_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the first calls wait for a cache before that is reported.
+const REPORT_AFTER: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether calls keep their threads.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl<K: Kept> Controller<K> {
     /// Runs it: `caller` says how a call begins, with the cache of the objects.
-    pub(super) fn start(self, caller: impl FnOnce(Informer<K>) -> Caller) -> Result<RunningController, RunError> {
+    ///
+    /// Only `by_key` are keys reconciled that the cache of the objects does not have.
+    pub(super) fn start(
+        self,
+        by_key: bool,
+        caller: impl FnOnce(Vec<Informer<K>>) -> Caller,
+    ) -> Result<RunningController, RunError> {
         let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
         if self.concurrency == 0 {
             return Err(RunError::Setting("no calls at a time are no calls: set concurrency to 1 or more"));
@@ -54,6 +62,7 @@ impl<K: Kept> Controller<K> {
         let (stage, counted) = (Stage::new(), Arc::new(Counted::default()));
         let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
 
+        let (source, informers) = self.source.open(&self.factory)?;
         let links = Links {
             factory: self.factory.clone(),
             queue: queue.clone(),
@@ -61,11 +70,14 @@ impl<K: Kept> Controller<K> {
             all: All::new(environment.clone(), queue.clone(), stage.clone()),
             stage: stage.clone(),
             notes: notes.clone(),
+            primary: Primary::of(&informers),
+            counted: counted.clone(),
+            by_key,
         };
         let own = |object: &Object<K>| [object.key().clone()];
-        let (informer, detach) = self.source.attach(&links, own)?;
-        links.all.are_of(&informer);
-        let mut attached = vec![Attached { view: Arc::new(informer.clone()), detach, is_read: true }];
+        let detach = source.attach(&links, None, own)?;
+        links.all.are_of(&informers);
+        let mut attached = vec![Attached { caches: Declared::all(informers.clone(), Role::Objects), detach }];
         for other in self.others {
             let other = other(&links);
             // What was attached before is of no use alone.
@@ -76,21 +88,17 @@ impl<K: Kept> Controller<K> {
                 stage.reach(Point::Cancelled);
             })?);
         }
-        let (read, led): (Vec<_>, Vec<_>) = attached.iter().partition(|attached| attached.is_read);
-        let views = |attached: Vec<&Attached>| -> Vec<_> {
-            attached.into_iter().map(|attached| attached.view.clone()).collect()
-        };
-        let (own, led, said) = (views(read), views(led), self.reads);
-        let read: Vec<_> = own.iter().chain(&said).cloned().collect();
-        let first = [(said, First::There), (own, First::Refused), (led, First::Late)];
-        // Who acts though caches are in doubt, waits for none that is.
-        sights.reads(if self.when_stale.waits() { read.clone() } else { Vec::new() });
-        let gate = Gate::new(read.clone(), self.when_stale);
+        let mut caches: Vec<_> = attached.iter().flat_map(|attached| attached.caches.clone()).collect();
+        caches.extend(self.reads.into_iter().map(|view| Declared { view, role: Role::Read }));
+        sights.declare(&caches, &self.when_stale);
+        let first = caches.iter().map(|cache| (cache.clone(), Patience::of(cache.role, &self.when_stale))).collect();
+        caches.retain(|cache| cache.role.is_read());
+        let gate = Gate::new(caches, self.when_stale);
 
         let mut triggers = self.triggers;
         let mut ends: Vec<Detach> = Vec::new();
         if let Some(shares) = &self.shares {
-            triggers.push(shares.gained(&informer).boxed());
+            triggers.extend(informers.iter().map(|informer| shares.gained(informer).boxed()));
             let (sights, stage) = (sights.clone(), stage.clone());
             let reader = shares.read_by(move || {
                 let (sights, stage) = (sights.clone(), stage.clone());
@@ -102,7 +110,7 @@ impl<K: Kept> Controller<K> {
         let crew = Arc::new(Crew {
             connection,
             queue: queue.clone(),
-            caller: caller(informer),
+            caller: caller(informers),
             gate,
             sights,
             shares: self.shares,
@@ -120,15 +128,18 @@ impl<K: Kept> Controller<K> {
         (0..self.concurrency).for_each(|_| crew.recruit());
 
         let mut tasks = vec![
-            environment.spawn_foreign(Box::pin(begin(crew.clone(), self.factory, first, self.after))),
+            environment.spawn_foreign(Box::pin(begin(crew.clone(), first, self.after))),
             environment.spawn_foreign(Box::pin(look_after(crew.clone()))),
         ];
         for mut keys in triggers {
             let (queue, notes) = (queue.clone(), crew.notes.clone());
+            let strays = links.strays("a stream of keys");
             tasks.push(environment.spawn_foreign(Box::pin(async move {
                 let all = async {
                     while let Some(key) = keys.next().await {
-                        queue.add(key);
+                        if strays.as_ref().is_none_or(|strays| strays.admit(&key)) {
+                            queue.add(key);
+                        }
                     }
                 };
                 if let Err(panic) = AssertUnwindSafe(all).catch_unwind().await {
@@ -152,65 +163,9 @@ impl QueueChoices {
     }
 }
 
-/// When the first calls wait no longer for a cache.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
-    /// When it is there: the user has said that they read it.
-    There,
-    /// When it is there, or the server refuses it.
-    Refused,
-    /// The same, or when that takes too long.
-    Late,
-}
-
 /// Waits for the caches, and for what the user wants to wait for. Then the calls begin.
-async fn begin(
-    crew: Arc<Crew>,
-    factory: InformerFactory,
-    views: [(Vec<Arc<dyn View>>, First); 3],
-    after: Option<BoxFuture<'static, ()>>,
-) {
-    let environment = crew.connection.environment().clone();
-    let end = environment.now() + SYNC_PATIENCE;
-    let mut all = Vec::new();
-    for (views, first) in views {
-        all.extend(views.into_iter().map(|view| (view, first)));
-    }
-    for (view, first) in all {
-        let missing = |waits| {
-            let why = format!("{}: {}", view.name(), view.freshness());
-            crew.notes.tell(&ControllerNote::SourceMissing { why, waits });
-        };
-        let settled = || match view.freshness() {
-            _ if view.is_synced() => true,
-            Freshness::Stopped(_) => true,
-            Freshness::Failed(_) => first != First::There,
-            _ => false,
-        };
-        let mut changed = view.changed();
-        let (mut late, mut is_late) = (environment.sleep_until(end), false);
-        while !settled() {
-            tokio::select! {
-                biased;
-                _ = changed.changed() => {}
-                () = &mut late, if !is_late => {
-                    is_late = true;
-                    if first == First::Late {
-                        break;
-                    }
-                    missing(true);
-                }
-            }
-        }
-        if !view.is_synced() {
-            missing(false);
-            continue;
-        }
-        // What calls read may be another cache of the same objects, whose list is older than this one.
-        if let Err(error) = factory.wait_for_writes(&view.seen(), SYNC_PATIENCE).await {
-            crew.notes.tell(&ControllerNote::SourceMissing { why: error.to_string(), waits: false });
-        }
-    }
+async fn begin(crew: Arc<Crew>, caches: Vec<(Declared, Patience)>, after: Option<BoxFuture<'static, ()>>) {
+    join_all(caches.iter().map(|(cache, patience)| settled(&crew, cache, *patience))).await;
     let after = after.unwrap_or_else(|| std::future::ready(()).boxed());
     if let Err(panic) = AssertUnwindSafe(after).catch_unwind().await {
         let what = "what the first calls wait for";
@@ -220,6 +175,36 @@ async fn begin(
     // What led before, or was there before, has written; and caches that were warm by then may not have seen all of it.
     crew.stage.clone().until_ending(crew.sights.catch_up()).await;
     crew.stage.reach(Point::Working);
+}
+
+/// Waits until `cache` delays the first calls no longer.
+async fn settled(crew: &Crew, cache: &Declared, patience: Patience) {
+    let environment = crew.connection.environment();
+    let begun = environment.now();
+    let missing = |waits| {
+        let why = format!("{}: {}", cache.view.name(), cache.view.freshness());
+        crew.notes.tell(&ControllerNote::SourceMissing { why, waits });
+    };
+    let is_settled = |view: &dyn View| match view.freshness() {
+        _ if view.is_synced() => true,
+        Freshness::Stopped(_) => true,
+        Freshness::Failed(_) if cache.role.is_refusable() => true,
+        freshness => !patience.lasts(&freshness, begun, environment.now()),
+    };
+    // What is given up by then is reported as missing at once.
+    let is_reported = !matches!(patience, Patience::Doubt(bound) if bound <= REPORT_AFTER);
+    let mut settled = std::pin::pin!(cache.until(environment, is_settled));
+    tokio::select! {
+        biased;
+        () = &mut settled => {}
+        () = environment.sleep_until(begun + REPORT_AFTER), if is_reported => {
+            missing(true);
+            settled.await;
+        }
+    }
+    if !cache.view.is_synced() {
+        missing(false);
+    }
 }
 
 /// Looks after the calls and the caches, as long as it runs.

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use steadfast::{Freshness, Informer, Kept, WaitError, Writes};
+use steadfast::{CacheId, Freshness, Informer, Kept, WaitError, Writes};
 use tokio::sync::watch;
 
 /// A cache, as a controller needs to know it.
 pub(super) trait View: Send + Sync {
     /// The resource and its scope, for people.
     fn name(&self) -> &str;
+    /// Its identity.
+    fn cache_id(&self) -> CacheId;
     /// Whether its first list is complete.
     fn is_synced(&self) -> bool;
     /// Whether it is true.
     fn freshness(&self) -> Freshness;
-    /// What it has seen, for others to be waited for.
-    fn seen(&self) -> Writes;
     /// Whatever anybody may have written so far to what it looks at.
     fn written_so_far(&self) -> Writes;
     /// Whether it has these, as far as it is going to.
@@ -26,9 +26,18 @@ pub(super) trait View: Send + Sync {
     fn changed(&self) -> watch::Receiver<u64>;
 }
 
+/// The resource and the scopes of informers, for people.
+pub(super) fn name_of<K: Kept>(informers: &[Informer<K>]) -> String {
+    informers.iter().map(Informer::name).collect::<Vec<_>>().join(", ")
+}
+
 impl<K: Kept> View for Informer<K> {
     fn name(&self) -> &str {
         Informer::name(self)
+    }
+
+    fn cache_id(&self) -> CacheId {
+        Informer::cache_id(self)
     }
 
     fn is_synced(&self) -> bool {
@@ -37,10 +46,6 @@ impl<K: Kept> View for Informer<K> {
 
     fn freshness(&self) -> Freshness {
         Informer::freshness(self)
-    }
-
-    fn seen(&self) -> Writes {
-        Informer::seen(self)
     }
 
     fn written_so_far(&self) -> Writes {

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use steadfast::Connection;
 use steadfast::environment::Instant;
+use steadfast::k8s_openapi::api::core::v1::ObjectReference;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::breach::Breaches;
 use super::candidacy::{Answer, Candidacy, Step};
-use super::leases::{Answered, Leases};
+use super::leases::{Answered, Leases, end_troubles};
 use super::office::{Office, Term, Unsettled};
 use super::registration::Registration;
 use super::timing::{Timing, WallClock};
+use crate::events::{EventDraft, EventRecorder};
 
 /// A candidate at work.
 pub(super) struct Campaign {
@@ -22,6 +24,10 @@ pub(super) struct Campaign {
     office: Arc<Office>,
     timing: Timing,
     wall: WallClock,
+    /// Records when terms begin and end.
+    events: Option<EventRecorder>,
+    /// UID of the lease of the last term.
+    uid: Option<String>,
     candidacy: Candidacy,
     /// Where a coordinator says who leads: by what it knows of us.
     registration: Option<Registration>,
@@ -38,7 +44,7 @@ impl Campaign {
         connection: Connection,
         office: Arc<Office>,
         timing: Timing,
-        wall: WallClock,
+        (wall, events): (WallClock, Option<EventRecorder>),
         registration: Option<Registration>,
         breaches: Breaches,
     ) -> Self {
@@ -56,6 +62,8 @@ impl Campaign {
             office,
             timing,
             wall,
+            events,
+            uid: None,
             candidacy,
             registration,
             term: None,
@@ -154,11 +162,16 @@ impl Campaign {
         let is_leader = self.candidacy.term(now).is_some();
         let Office { namespace, name, identity, .. } = &*self.office;
         if let Some(problem) = problem {
+            let is_news = self.office.troubles.add(problem.clone());
             if is_leader {
-                tracing::warn!(%namespace, %name, %identity, problem, "the lease was not renewed; again");
+                tracing::warn!(%namespace, %name, %identity, %problem, "the lease was not renewed; again");
+            } else if is_news {
+                tracing::warn!(%namespace, %name, %identity, %problem, "the candidate cannot use the lease; again");
             } else {
-                tracing::debug!(%namespace, %name, %identity, problem, "the lease is not known; again");
+                tracing::debug!(%namespace, %name, %identity, %problem, "the candidate cannot use the lease; again");
             }
+        } else {
+            end_troubles(&self.office.troubles, step, &answer);
         }
         self.unanswered = answer == Answer::None;
         let chance = self.office.environment.random() as f64 / u64::MAX as f64;
@@ -195,12 +208,17 @@ impl Campaign {
             self.unsettled.close(&term, &self.timing);
             tracing::warn!(%namespace, %name, %identity, "no longer the leader: the lease may have lapsed, or is another's");
             self.term = None;
+            self.record("stopped leading");
         }
         let begins =
             self.candidacy.term(now).filter(|_| self.term.is_none() && self.unsettled.until(self.now()).is_none());
-        if let Some((numbers, until)) = begins.map(|held| ([held.number, held.token], held.until)) {
+        let begins = begins.map(|held| ([held.number, held.token], held.until, held.uid.clone()));
+        if let Some((numbers, until, uid)) = begins {
             tracing::info!(%namespace, %name, %identity, "the leader");
+            office.troubles.clear();
             self.term = Some(Arc::new(Term::new(&self.connection, numbers, until, &self.timing)));
+            self.uid = Some(uid).filter(|uid| !uid.is_empty());
+            self.record("became leader");
         }
         let (term, holder) = (self.term.clone(), self.candidacy.holder());
         self.office.standing.send_if_modified(|standing| {
@@ -212,6 +230,21 @@ impl Campaign {
         });
     }
 
+    /// Records an event about the lease.
+    fn record(&self, what: &str) {
+        let Some(events) = &self.events else { return };
+        let Office { namespace, name, identity, .. } = &*self.office;
+        let lease = ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            namespace: Some(namespace.clone()),
+            name: Some(name.clone()),
+            uid: self.uid.clone(),
+            ..ObjectReference::default()
+        };
+        events.publish(&lease, EventDraft::normal("LeaderElection", "Electing").note(format!("{identity} {what}")));
+    }
+
     /// Gives up the lease if it is ours; says whether it is free now.
     async fn release(&mut self) -> bool {
         let Some(term) = self.term.take() else {
@@ -221,6 +254,7 @@ impl Campaign {
         let until = self.candidacy.term(self.now()).map(|held| held.until);
         self.unsettled.close(&term, &self.timing);
         self.office.standing.send_modify(|_| {});
+        self.record("stopped leading");
         let Some(until) = until else { return false };
         if let Some(settled) = self.unsettled.until(self.now()) {
             // The server may still act on it, and another leader must not have begun by then.

@@ -65,7 +65,7 @@ pub(super) struct Term {
     /// Rises from each holder to the next: the version of the write by which the lease was acquired.
     pub(super) token: u64,
     /// The lease that is held: another one of its name is not.
-    uid: String,
+    pub(super) uid: String,
 }
 
 /// One candidate's view of a lease.

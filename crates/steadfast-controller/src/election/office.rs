@@ -10,6 +10,7 @@ use steadfast::transport::Fence;
 use tokio::sync::watch;
 
 use super::timing::Timing;
+use super::trouble::Troubles;
 
 /// One term as a leader, in which requests may be sent.
 pub(super) struct Term {
@@ -68,6 +69,7 @@ pub(super) struct Office {
     pub(super) identity: String,
     pub(super) standing: watch::Sender<Standing>,
     pub(super) stopping: watch::Sender<bool>,
+    pub(super) troubles: Troubles,
     /// How often a leader could not renew at the first attempt.
     slow_paths: AtomicU64,
 }
@@ -82,6 +84,7 @@ impl Office {
             identity,
             standing: watch::Sender::default(),
             stopping: watch::Sender::new(false),
+            troubles: Troubles::default(),
             slow_paths: AtomicU64::new(0),
         }
     }

@@ -18,6 +18,7 @@ use super::candidate::Candidate;
 use super::office::Office;
 use super::requests::Requests;
 use super::timing::{Timing, WallClock};
+use super::trouble::{Asked, ElectionTrouble};
 
 /// How far ahead of the server's clock an answer may be: who is gone would be taken to be there for longer.
 const AHEAD: SignedDuration = SignedDuration::from_secs(2);
@@ -43,6 +44,9 @@ impl ServerClock {
         time.round(TimestampRound::new().smallest(Unit::Microsecond)).unwrap_or(time)
     }
 }
+
+/// The resource of the requests.
+const RESOURCE: &str = "leasecandidates";
 
 /// The `LeaseCandidate` of a candidate.
 pub(super) struct Registration {
@@ -95,37 +99,53 @@ impl Registration {
             Ok(()) if self.is_known => {}
             Ok(()) => tracing::info!(%namespace, %name, %identity, "known to the coordinator as a candidate"),
             Err(problem) => {
-                tracing::warn!(%namespace, %name, %identity, problem, "not known to the coordinator as a candidate; again");
+                if self.office.troubles.add(problem.clone()) {
+                    tracing::warn!(%namespace, %name, %identity, %problem, "not known to the coordinator as a candidate; again");
+                } else {
+                    tracing::debug!(%namespace, %name, %identity, %problem, "not known to the coordinator as a candidate; again");
+                }
             }
         }
         self.is_known = !self.unanswered;
     }
 
     /// One look, and at most one write.
-    async fn look(&mut self, wall: &WallClock) -> Result<(), String> {
-        let get = self.request.get(&self.office.identity, &GetParams::default());
-        let body = match self.requests.ask::<LeaseCandidate>(get, self.unanswered).await? {
+    async fn look(&mut self, wall: &WallClock) -> Result<(), ElectionTrouble> {
+        let office = self.office.clone();
+        let asked =
+            |verb| Asked { verb, resource: RESOURCE, namespace: &office.namespace, name: Some(&office.identity) };
+        let get = self.request.get(&office.identity, &GetParams::default());
+        let found = self.requests.ask::<LeaseCandidate>(get, self.unanswered).await;
+        let (verb, body) = match found.map_err(|why| asked("get").failed(why))? {
             Ok(entry) => {
                 let now = self.now();
-                if let Some(MicroTime(asked)) = entry.spec.ping_time {
-                    self.clock.hear(asked, now);
+                if let Some(MicroTime(time)) = entry.spec.ping_time {
+                    self.clock.hear(time, now);
                 }
+                office.troubles.end("get", RESOURCE);
+                office.troubles.end("create", RESOURCE);
                 match answer(entry, self.clock.time(now, wall())) {
-                    Some(entry) => encode(&entry)
-                        .and_then(|body| self.request.replace(&self.office.identity, &PostParams::default(), body)),
+                    Some(entry) => {
+                        let body = encode(&entry)
+                            .and_then(|body| self.request.replace(&office.identity, &PostParams::default(), body));
+                        ("update", body)
+                    }
                     None => return Ok(()),
                 }
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                let Office { namespace, name, identity, .. } = &*self.office;
+                office.troubles.end("get", RESOURCE);
+                let Office { namespace, name, identity, .. } = &*office;
                 let entry = self.candidate.entry(namespace, identity, name, self.wall(wall()));
-                encode(&entry).and_then(|body| self.request.create(&PostParams::default(), body))
+                ("create", encode(&entry).and_then(|body| self.request.create(&PostParams::default(), body)))
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(asked("get").answered(&error)),
         };
-        match self.requests.ask::<LeaseCandidate>(body, false).await? {
+        let written = self.requests.ask::<LeaseCandidate>(body, false).await;
+        match written.map_err(|why| asked(verb).failed(why))? {
             Ok(entry) => {
                 let now = self.now();
+                office.troubles.end(verb, RESOURCE);
                 // It tells what time it is there, if nobody has asked anything yet.
                 if let Some(created) = entry.metadata.creation_timestamp.filter(|_| self.clock.0.is_none()) {
                     self.clock.hear(created.0, now);
@@ -138,7 +158,7 @@ impl Registration {
                 self.due = self.now();
                 Ok(())
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(asked(verb).answered(&error)),
         }
     }
 

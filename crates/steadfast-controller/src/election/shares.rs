@@ -25,7 +25,8 @@ use member::Member;
 use office::Office;
 
 use super::office::Term;
-use super::{ElectionError, LeaderElection, LeaderElectionBuilder};
+use super::trouble::Troubles;
+use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilder};
 
 #[cfg(feature = "breach")]
 pub use breach::SharesBreach;
@@ -150,6 +151,7 @@ impl SharesBuilder {
             identity: format!("{identity}_{ending}"),
             standing: watch::Sender::default(),
             stopping: watch::Sender::new(false),
+            troubles: Troubles::default(),
             readers: Mutex::default(),
         });
         let member = Member::new(connection, office.clone(), timing, wall, self.1);
@@ -187,6 +189,14 @@ impl Shares {
     /// Who this is, as its lease has it.
     pub fn identity(&self) -> &str {
         &self.handle.office.identity
+    }
+
+    /// Why leases cannot be read or written: the last error, with the missing permission if that is the cause. None if the last
+    /// requests succeeded.
+    ///
+    /// The first error of each cause is logged as a warning. The replica tries again all the same.
+    pub fn trouble(&self) -> Option<ElectionTrouble> {
+        self.handle.office.troubles.last()
     }
 
     /// Whether `key` is this replica's own at this moment. It may not be at the next: to act on it, [hold](Self::hold) it.

@@ -18,7 +18,7 @@ impl Durations {
     /// The upper bounds of all classes but the last, in seconds: client-go's, which are powers of ten.
     pub const BOUNDS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3];
 
-    pub(super) fn add(&mut self, took: Duration) {
+    pub(crate) fn add(&mut self, took: Duration) {
         self.count += 1;
         self.sum = self.sum.saturating_add(took);
         let seconds = took.as_secs_f64();

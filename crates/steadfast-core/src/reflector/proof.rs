@@ -9,11 +9,16 @@
 //! reached P ([`Reach`]), and a short watch that then comes to its end in good order has shown all up to P. Our own
 //! stream has not said so: what it tells later is heard, though it be below P, and it is resumed from where it is.
 //!
+//! While a caller waits, the short watch lasts one second and not four. An end without an event is the same proof, if the
+//! watch was open for half of that time: the server sends what it has as soon as a watch is open. Everything else decides
+//! nothing, and is followed by a watch of four seconds.
+//!
 //! A probe may be another informer's, sent before this one sought a proof. So it proves what was true when it was sent,
 //! and is no sign of another history to who came to hold a higher version since.
 
 use std::time::Duration;
 
+use super::request::{BRIEF_WATCH_SECONDS, SHORT_WATCH_SECONDS};
 use super::{
     Failure, FailureKind, LONGEST_RETRY_AFTER, Note, Output, Phase, Reach, Record, Reflector, Request, RequestId,
     Verdict,
@@ -37,6 +42,8 @@ pub(super) enum Side {
         held: ResourceVersion,
         /// Since when that was held.
         since: Instant,
+        /// Whether a caller waits for the proof.
+        is_awaited: bool,
         deadline: Instant,
     },
     /// A short watch, which has to show all up to the probe's version.
@@ -51,6 +58,10 @@ pub(super) enum Side {
         heard: bool,
         /// Whether one came that reached the target.
         complete: bool,
+        /// Whether it lasts one second only, for a caller that waits.
+        brief: bool,
+        /// When the head of its response came.
+        opened: Option<Instant>,
         deadline: Instant,
     },
     /// A short watch is over, and our own watch is about to bring what that has shown.
@@ -66,6 +77,8 @@ pub(super) struct Search {
     pub(super) at: Instant,
     /// Whether someone cannot wait for that.
     wanted: bool,
+    /// Whether that is a caller, and not a comparison.
+    is_awaited: bool,
     /// Not before this, whoever wants it.
     earliest: Instant,
     /// When the last one began.
@@ -116,6 +129,7 @@ impl Search {
         Self {
             at,
             wanted: false,
+            is_awaited: false,
             earliest,
             begun,
             overdue: false,
@@ -131,6 +145,12 @@ impl Search {
     pub(super) fn want(&mut self, now: Instant) {
         self.wanted = true;
         self.earliest = self.earliest.max(now);
+    }
+
+    /// A caller waits for the proof.
+    pub(super) fn await_proof(&mut self, now: Instant) {
+        self.want(now);
+        self.is_awaited = true;
     }
 
     pub(super) fn due(&self) -> Instant {
@@ -150,7 +170,7 @@ impl Search {
 
     fn begin(&mut self, now: Instant) {
         self.overdue = now >= self.at;
-        self.wanted = false;
+        (self.wanted, self.is_awaited) = (false, false);
         self.earliest = now + PAUSE;
         self.begun = now;
     }
@@ -254,7 +274,7 @@ impl Reflector {
 
     /// Sends the probe.
     fn seek_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let wanted = self.search.wanted;
+        let (wanted, is_awaited) = (self.search.wanted, self.search.is_awaited);
         self.search.begin(now);
         let Some(held) = self.reached().cloned().filter(ResourceVersion::is_ordered) else {
             self.seek_in_list(now, out);
@@ -281,7 +301,8 @@ impl Reflector {
             None => now - self.rhythm.period() / SHARED_WITHIN,
         };
         let id = self.next_id();
-        self.side = Side::Probing { id, held, since: self.held_since, deadline: now + self.settings.probe_deadline };
+        let deadline = now + self.settings.probe_deadline;
+        self.side = Side::Probing { id, held, since: self.held_since, is_awaited, deadline };
         out.push(Output::Send(id, Request::Probe { since }));
     }
 
@@ -294,7 +315,8 @@ impl Reflector {
         sent: Instant,
         out: &mut Vec<Output>,
     ) {
-        let Side::Probing { id: probing, held, since, .. } = &self.side else { return };
+        let Side::Probing { id: probing, held, since, is_awaited, .. } = &self.side else { return };
+        let is_awaited = *is_awaited;
         if *probing != id {
             return;
         }
@@ -310,7 +332,7 @@ impl Reflector {
         } else if self.has_shown(&target) {
             self.proof_found(now, sent, out);
         } else {
-            self.watch_shortly(now, from, target, sent, out);
+            self.watch_shortly(now, from, (target, sent), is_awaited, out);
         }
     }
 
@@ -327,13 +349,13 @@ impl Reflector {
         }
     }
 
-    /// Opens the short watch.
+    /// Opens the short watch, a brief one if a caller waits (`is_awaited`) and its end is a proof.
     fn watch_shortly(
         &mut self,
         now: Instant,
         from: ResourceVersion,
-        target: ResourceVersion,
-        sent: Instant,
+        (target, sent): (ResourceVersion, Instant),
+        is_awaited: bool,
         out: &mut Vec<Output>,
     ) {
         if self.search.reach == Reach::Streamed && !self.streaming.is_to_work(now) {
@@ -341,8 +363,16 @@ impl Reflector {
         }
         let id = self.next_id();
         let (reach, deadline) = (self.search.reach, now + self.settings.short_watch_deadline);
-        out.push(Output::Send(id, Request::ShortWatch { from, target: target.clone(), reach }));
-        self.side = Side::Reaching { id, target, sent, ahead: None, heard: false, complete: false, deadline };
+        let brief = is_awaited && self.trusts_the_end();
+        let seconds = if brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
+        out.push(Output::Send(id, Request::ShortWatch { from, target: target.clone(), reach, seconds }));
+        let (ahead, heard, complete, opened) = (None, false, false, None);
+        self.side = Side::Reaching { id, target, sent, ahead, heard, complete, brief, opened, deadline };
+    }
+
+    /// Whether the end of a short watch in good order is a proof.
+    fn trusts_the_end(&self) -> bool {
+        self.search.reach == Reach::Streamed || self.search.reach == Reach::Listed && self.rhythm.has_bookmarks()
     }
 
     /// A record of a stream beside the watch.
@@ -405,12 +435,23 @@ impl Reflector {
 
     /// A short watch came to its end in good order. Our own watch has a moment to bring what it has shown last.
     fn short_watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let trusted =
-            self.search.reach == Reach::Streamed || self.search.reach == Reach::Listed && self.rhythm.has_bookmarks();
-        let Side::Reaching { target, sent, ahead, heard, complete, .. } = &mut self.side else { return };
+        let trusted = self.trusts_the_end();
+        let Side::Reaching { target, sent, ahead, heard, complete, brief, opened, .. } = &mut self.side else { return };
         let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= MOMENT);
+        // A server that is slow to open a brief watch may end it before it has sent anything.
+        let lasted = !*brief || opened.is_some_and(|opened| now.since(opened) >= MOMENT / 2);
         // A bookmark below the probe's version says that this watch is not there, whatever the server has said.
-        *complete |= trusted && quiet && !*heard;
+        *complete |= trusted && quiet && lasted && !*heard;
+        if *brief && !*complete {
+            // One second was too short, for example since events came: that decides nothing.
+            let found = (target.clone(), *sent);
+            self.side = Side::Quiet;
+            return match self.version.clone() {
+                Some(_) if self.has_shown(&found.0) => self.proof_found(now, found.1, out),
+                Some(from) => self.watch_shortly(now, from, found, false, out),
+                None => {}
+            };
+        }
         let (complete, heard) = (*complete, *heard);
         let shown = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
         // Old events that come again show nothing.
@@ -434,8 +475,13 @@ impl Reflector {
     }
 
     pub(super) fn side_opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        if !matches!(self.side, Side::Replacing { id: replacing, .. } if replacing == id) {
-            return;
+        match &mut self.side {
+            Side::Replacing { id: replacing, .. } if *replacing == id => {}
+            Side::Reaching { id: reaching, opened, .. } if *reaching == id => {
+                *opened = Some(now);
+                return;
+            }
+            _ => return,
         }
         self.side = Side::Quiet;
         self.leave_watch(out);
@@ -448,11 +494,11 @@ impl Reflector {
 
     pub(super) fn side_failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         match &self.side {
-            Side::Reaching { id: side, target, sent, .. }
+            Side::Reaching { id: side, target, sent, brief, .. }
                 if *side == id && self.search.reach != Reach::Unknown && is_refusal(failure) =>
             {
                 // Not taken in this form. In which one it is, if in any, is remembered for as long as that brings proofs.
-                let (target, sent) = (target.clone(), *sent);
+                let (found, is_awaited) = ((target.clone(), *sent), *brief);
                 if self.search.reach == Reach::Streamed {
                     self.streaming.does_not_work_of_nothing(now + self.settings.pages_for);
                 }
@@ -462,7 +508,7 @@ impl Reflector {
                 };
                 self.side = Side::Quiet;
                 if let Some(from) = self.version.clone() {
-                    self.watch_shortly(now, from, target, sent, out);
+                    self.watch_shortly(now, from, found, is_awaited, out);
                 }
             }
             Side::Reaching { id: side, target, sent, .. } if *side == id && self.may_lag(now, failure) => {

@@ -76,6 +76,8 @@ pub enum Request {
         target: ResourceVersion,
         /// How that is found out: by [`Request::reach_query`], answered on the connection that carries the watch then.
         reach: Reach,
+        /// How long the watch lasts.
+        seconds: u32,
     },
 }
 
@@ -100,7 +102,11 @@ pub enum ListFrom {
 }
 
 /// The seconds that a short watch lasts; its bookmark, if one is sent, comes about two seconds before its end.
-const SHORT_WATCH_SECONDS: u32 = 4;
+pub(super) const SHORT_WATCH_SECONDS: u32 = 4;
+
+/// The seconds that a short watch lasts while a caller waits for it. A bookmark is rarely sent in this time: the end of the
+/// watch is the proof.
+pub(super) const BRIEF_WATCH_SECONDS: u32 = 1;
 
 /// A field selector that matches nothing: no object has two names.
 pub const OF_NOTHING: &str = "metadata.name=a,metadata.name=b";
@@ -151,18 +157,11 @@ impl Request {
                     (None, ListFrom::Consistent) => {}
                 }
             }
-            Self::Watch { from, timeout_seconds, .. } => {
+            Self::Watch { from, timeout_seconds, .. } | Self::ShortWatch { from, seconds: timeout_seconds, .. } => {
                 let from = encoded(from.as_str());
                 let _ = write!(
                     query,
                     "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={timeout_seconds}"
-                );
-            }
-            Self::ShortWatch { from, .. } => {
-                let from = encoded(from.as_str());
-                let _ = write!(
-                    query,
-                    "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={SHORT_WATCH_SECONDS}"
                 );
             }
             Self::State { version, .. } => {

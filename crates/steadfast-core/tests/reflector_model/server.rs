@@ -491,9 +491,10 @@ impl Server {
         }
         out.push((id, Arrival::Opened));
         self.open(now, id, from, false);
-        if matches!(self.asked[&id].request, Request::ShortWatch { .. }) {
-            self.plan(now + Duration::from_secs(2), Doing::LastBookmark(id));
-            self.plan(now + Duration::from_secs(4), Doing::End(id));
+        if let Request::ShortWatch { seconds, .. } = self.asked[&id].request {
+            // Of a brief one too: a real server may send a bookmark at once.
+            self.plan(now + Duration::from_secs(u64::from(seconds) / 2), Doing::LastBookmark(id));
+            self.plan(now + Duration::from_secs(seconds.into()), Doing::End(id));
         }
     }
 

@@ -96,6 +96,8 @@ async fn a_suspect_connection_is_left_as_soon_as_there_is_another() -> Result<()
     }
     world.judge().await?;
     assert_eq!(world.lists(), lists, "all resumed");
+    // The bound of R1.
+    tokio::time::sleep_until(begun + Duration::from_secs(15)).await;
     let ended = world.connection.recently_closed();
     assert!(ended.iter().any(|ended| ended.why.contains("no answer to a ping")), "{ended:?}");
     assert_eq!(log.said(), "", "what has moved in time has nothing to report");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 use steadfast::{Lazy, Scope};
@@ -32,6 +32,19 @@ async fn what_makes_no_sense_is_refused_with_what_to_do() -> Result<(), WorldErr
     );
     let nodes = refused(controller().owns::<Node>(Scope::namespace("default")));
     assert!(nodes.is_err_and(|error| error.contains("nodes")), "a namespace, for what is in none");
+    let in_a = || Controller::<ConfigMap>::new(&world.factory, Scope::namespace("a"));
+    assert_eq!(
+        refused(in_a().owns::<Secret>(Scope::namespace("b"))),
+        Err("the controller has not been started: secrets in namespace b cannot be owned by configmaps in namespace a: a \
+             namespaced owner is in the namespace of its children; request both in the same scope, or use `watches` with a \
+             mapping of your own"
+            .into())
+    );
+    assert!(
+        refused(in_a().owns::<Node>(Scope::all())).is_err_and(|error| error.contains("nodes in all namespaces cannot"))
+    );
+    assert_eq!(refused(in_a().owns::<Secret>(Scope::all())), Ok(()));
+    assert_eq!(refused(controller().owns::<Secret>(Scope::namespace("b"))), Ok(()));
     let factory = world.factory.clone();
     let outside = std::thread::spawn(move || start(Controller::new(&factory, Scope::all())).map(drop));
     assert_eq!(outside.join().ok(), Some(Err(RunError::NoRuntime)));

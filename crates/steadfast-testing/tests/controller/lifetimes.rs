@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use serde_json::json;
 use steadfast::Scope;
-use steadfast_controller::{Action, Controller, RunningController, back_off};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
 use steadfast_testing::{WorldError, config_map};
 use tokio::sync::oneshot;
 
@@ -113,7 +115,7 @@ async fn what_waits_for_a_write_ends_with_the_controller() -> Result<(), WorldEr
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
         let maps = maps.clone();
         async move {
-            let patch = Patch::Merge(serde_json::json!({ "data": { "value": "own" } }));
+            let patch = Patch::Merge(json!({ "data": { "value": "own" } }));
             maps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
             Ok::<_, kube::Error>(Action::await_change())
         }
@@ -184,7 +186,7 @@ async fn no_call_is_made_before_it_is_known_what_was_written_before() -> Result<
 #[tokio::test(start_paused = true)]
 async fn calls_begin_when_all_caches_are_there() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
-    let late = steadfast_apiserver::RequestRule::any().resource("secrets");
+    let late = RequestRule::any().resource("secrets");
     world.server.faults().answer_late(late, 5 * SECOND);
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
@@ -199,7 +201,7 @@ async fn calls_begin_when_all_caches_are_there() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_is_read_is_waited_for_however_long_it_takes_and_that_is_told() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
-    let late = steadfast_apiserver::RequestRule::any().resource("secrets");
+    let late = RequestRule::any().resource("secrets");
     world.server.faults().answer_late(late, 100 * SECOND);
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     let (told, running) = (Told::default(), Arc::default());
@@ -211,5 +213,132 @@ async fn a_cache_that_is_read_is_waited_for_however_long_it_takes_and_that_is_to
     world.server.faults().answer_truly();
     pass(60 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
+    Ok(())
+}
+
+/// Issue 32, line 16: every cache of the factory was waited for, for as long as 30 s.
+#[tokio::test(start_paused = true)]
+async fn undeclared_cache_that_fails_delays_no_controller() -> Result<(), WorldError> {
+    for code in [500, 503] {
+        let world = world_of(&["a"]).await?;
+        world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(code));
+        let _services = world.factory.informer::<Service>(Scope::all())?;
+        let (told, running) = (Told::default(), Arc::default());
+        let _controller = slow(&world, &told, &running, |controller| controller)?;
+        pass(5 * SECOND).await;
+        let times = told.times("begins a");
+        assert!(times.len() == 1 && times[0] <= SECOND, "{code}: {times:?} {:?}", told.all());
+    }
+    Ok(())
+}
+
+/// A cache whose stream has broken delays no controller that does not declare it, although it was synced.
+#[tokio::test(start_paused = true)]
+async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    pass(SECOND).await;
+    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(500));
+    world.server.faults().end_watches();
+    pass(5 * SECOND).await;
+    assert!(secrets.has_synced() && !secrets.freshness().is_fresh());
+    world.server.create(&json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "unseen", "namespace": "default" },
+    }))?;
+    let (told, running) = (Told::default(), Arc::default());
+    let _controller = slow(&world, &told, &running, |controller| controller)?;
+    pass(5 * SECOND).await;
+    let times = told.times("begins a");
+    assert!(times.len() == 1 && times[0] <= SECOND, "{times:?} {:?}", told.all());
+    Ok(())
+}
+
+/// Issue 32, line 16: `act` waited for a cache that is owned and never synced.
+#[tokio::test(start_paused = true)]
+async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(500));
+    let (told, running) = (Told::default(), Arc::default());
+    let _controller = slow(&world, &told, &running, |controller| {
+        controller.owns::<Service>(Scope::all()).when_stale(WhenStale::act())
+    })?;
+    pass(5 * SECOND).await;
+    let times = told.times("begins a");
+    assert!(times.len() == 1 && times[0] <= SECOND, "{times:?} {:?}", told.all());
+    assert_eq!(told.times("a source is not there, the others do without it: services in all namespaces").len(), 1);
+    Ok(())
+}
+
+/// It reads the objects themselves in any case.
+#[tokio::test(start_paused = true)]
+async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    world.server.faults().answer_with(RequestRule::any().resource("configmaps"), Answer::code(500));
+    let (told, running) = (Told::default(), Arc::default());
+    let _controller = slow(&world, &told, &running, |controller| controller.when_stale(WhenStale::act()))?;
+    pass(120 * SECOND).await;
+    let missing = "a source is not there, and the first calls, which read it, wait for it: configmaps in all";
+    assert!(told.all().len() == 1 && told.all()[0].starts_with(missing), "{:?}", told.all());
+    world.server.faults().answer_truly();
+    pass(60 * SECOND).await;
+    assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_safe_keys_are_called_while_an_owned_cache_fails() -> Result<(), WorldError> {
+    let world = world_of(&["safe", "unsafe"]).await?;
+    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(500));
+    let (told, running) = (Told::default(), Arc::default());
+    let only = WhenStale::only(10 * SECOND, |key| key.name() == "safe");
+    let controller =
+        slow(&world, &told, &running, |controller| controller.owns::<Service>(Scope::all()).when_stale(only))?;
+    pass(60 * SECOND).await;
+    let times = told.times("begins safe");
+    assert!(times.len() == 1 && times[0] >= 10 * SECOND && times[0] <= 12 * SECOND, "{:?}", told.all());
+    assert_eq!(told.times("begins unsafe").len(), 0, "{:?}", told.all());
+    assert!(controller.figures().paused);
+    world.server.faults().answer_truly();
+    pass(60 * SECOND).await;
+    assert_eq!(told.times("begins unsafe").len(), 1, "{:?}", told.all());
+    Ok(())
+}
+
+/// Issue 32, line 17: the version of a quiet resource is behind that of the server, for leases are written all the time.
+/// That nothing is missing was proven by a watch that lasted four seconds, for one cache after the other.
+#[tokio::test(start_paused = true)]
+async fn quiet_caches_delay_a_new_leader_by_a_second() -> Result<(), WorldError> {
+    for (http2, has_bookmarks) in [(true, true), (true, false), (false, true), (false, false)] {
+        let builder = ApiServer::builder().seed(0).in_memory().http2(http2);
+        let world = World::of(0, builder.start().await?).await?;
+        world.server.create(&config_map("a", "1"))?;
+        let (told, running) = (Told::default(), Arc::default());
+        let (lead, leads) = oneshot::channel::<()>();
+        let ready = async { drop(leads.await) };
+        let controller = slow(&world, &told, &running, |controller| {
+            controller.owns::<Secret>(Scope::all()).owns::<Service>(Scope::all()).after(ready)
+        })?;
+        let lease = |name: &str| {
+            world.server.create(&json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": name, "namespace": "default" },
+            }))
+        };
+        pass(30 * SECOND).await;
+        lease("first")?;
+        pass(60 * SECOND).await;
+        world.server.faults().no_bookmarks(!has_bookmarks);
+        lease("second")?;
+        let led = told.begun.elapsed();
+        drop(lead);
+        pass(20 * SECOND).await;
+        let times = told.times("begins a");
+        let taken = times.first().map(|begun| *begun - led);
+        assert!(
+            taken.is_some_and(|taken| taken <= SECOND * 3 / 2),
+            "{http2} {has_bookmarks}: {taken:?} {:?}",
+            told.all()
+        );
+        assert_eq!(controller.figures().catch_ups, 1);
+    }
     Ok(())
 }

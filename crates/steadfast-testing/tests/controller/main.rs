@@ -3,9 +3,12 @@
 mod calls;
 mod checked;
 mod choices;
+mod conflicts;
 mod finalizers;
 mod gates;
 mod lifetimes;
+mod moving_children;
+mod namespaces;
 mod own_writes;
 mod sources;
 
@@ -37,7 +40,11 @@ impl World {
     }
 
     async fn seeded(seed: u64) -> Result<Self, WorldError> {
-        let server = ApiServer::builder().seed(seed).in_memory().start().await?;
+        Self::of(seed, ApiServer::builder().seed(seed).in_memory().start().await?).await
+    }
+
+    /// The view of `server`.
+    async fn of(seed: u64, server: ApiServer) -> Result<Self, WorldError> {
         let network = NetworkFaults::seeded(seed);
         let client = InMemory { seed, network: network.clone(), ..InMemory::default() };
         let connection = client.connection(&server).await?;

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 use kube::ResourceExt;
+use kube::api::{ApiResource, DynamicObject};
 use serde_json::json;
 use steadfast::{ObjectKey, Scope};
 use steadfast_apiserver::{Answer, RequestRule};
 use steadfast_controller::{Action, Changes, Controller, RunningController, Source, back_off};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{WorldError, config_map, config_map_in, widget_definition};
 
 use super::{Failure, SECOND, Told, World, key, pass};
 
@@ -294,5 +296,224 @@ async fn several_controllers_share_a_factory_and_its_informers() -> Result<(), W
     world.write("a", "2")?;
     pass(SECOND).await;
     assert_eq!((one.take(), other.take()), (vec![], vec!["a".to_owned()]), "the one that goes on");
+    Ok(())
+}
+
+fn deployment_of(owner: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "child", "namespace": "default",
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": "u" }],
+        },
+        "spec": {
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "main", "image": "none" }] },
+            },
+        },
+    })
+}
+
+/// The names of the objects that were reconciled since the last call, in alphabetical order.
+fn reconciled(told: &Told) -> Vec<String> {
+    let mut names = told.take();
+    names.sort_unstable();
+    names
+}
+
+/// Issue 32, line 14: the filter of changes was asked before the mapping.
+#[tokio::test(start_paused = true)]
+async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    world.server.create(&deployment_of("a"))?;
+    let told = Told::default();
+    let source = Source::from(Scope::all()).on(Changes::of_generation());
+    let controller = Controller::new(&world.factory, Scope::all()).owns::<Deployment>(source);
+    let _controller = telling(controller, &told)?;
+    pass(SECOND).await;
+    told.take();
+    let patch = |owners: serde_json::Value| {
+        let patch = json!({ "metadata": { "ownerReferences": owners } });
+        world.server.merge_patch("deployments", "default", "child", patch)
+    };
+    patch(json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "u" }]))?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), ["a", "b"], "the old owner and the new one");
+    patch(json!(null))?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), ["b"], "an owner that has lost its child");
+    let annotated = json!({ "metadata": { "annotations": { "note": "1" } } });
+    world.server.merge_patch("deployments", "default", "child", annotated)?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), [""; 0], "a change that the filter excludes");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn mapped_key_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let told = Told::default();
+    let of = |secret: &steadfast::Object<Secret>| {
+        let names = secret.annotations().get("for").map(|names| names.split(',').map(key).collect::<Vec<_>>());
+        names.unwrap_or_default()
+    };
+    let source = Source::from(Scope::all()).on(Changes::of_labels());
+    let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(source, of);
+    let _controller = telling(controller, &told)?;
+    world.server.create(&json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": { "name": "s", "namespace": "default", "annotations": { "for": "a" } },
+    }))?;
+    pass(SECOND).await;
+    told.take();
+    let annotate = |annotations: serde_json::Value| {
+        world.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": annotations } }))
+    };
+    annotate(json!({ "for": "b,a" }))?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), ["a", "b"]);
+    annotate(json!({ "for": "a,b", "other": "1" }))?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), [""; 0], "the same keys in another order");
+    annotate(json!({ "for": null }))?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), ["a", "b"]);
+    Ok(())
+}
+
+/// A definition of a cluster-scoped custom resource `tenants`.
+pub(super) fn tenant_definition() -> serde_json::Value {
+    let mut definition = widget_definition("x.example");
+    definition["metadata"]["name"] = json!("tenants.x.example");
+    definition["spec"]["scope"] = json!("Cluster");
+    definition["spec"]["names"] = json!({ "plural": "tenants", "singular": "tenant", "kind": "Tenant" });
+    definition
+}
+
+pub(super) fn kind_of(kind: &str) -> ApiResource {
+    ApiResource {
+        group: "x.example".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "x.example/v1".to_owned(),
+        kind: kind.to_owned(),
+        plural: format!("{}s", kind.to_lowercase()),
+    }
+}
+
+/// Issue 32, line 13: a `DynamicObject` does not state its scope, and was taken to be namespaced.
+#[tokio::test(start_paused = true)]
+async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError> {
+    for (definition, kind, namespace) in
+        [(tenant_definition(), "Tenant", None), (widget_definition("x.example"), "Widget", Some("default"))]
+    {
+        let world = World::new().await?;
+        world.server.create(&definition)?;
+        let kind = kind_of(kind);
+        world.server.create(&json!({
+            "apiVersion": kind.api_version, "kind": kind.kind, "metadata": { "name": "acme", "namespace": namespace },
+        }))?;
+        let told = Told::default();
+        let calls = told.clone();
+        let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+        let _controller = Controller::new_with(&world.factory, kind.clone(), owners)
+            .owns::<Pod>(Scope::all())
+            .on_note(told.notes())
+            .run(
+                move |object: Arc<DynamicObject>, _: Arc<()>| {
+                    calls.say(object.name_any());
+                    async { Ok::<_, Failure>(Action::await_change()) }
+                },
+                back_off,
+                Arc::new(()),
+            )?;
+        pass(SECOND).await;
+        assert_eq!(told.take(), ["acme"], "{}", kind.kind);
+        world.server.create(&pod_of("child", &[("x.example/v1", &kind.kind, "acme")]))?;
+        pass(SECOND).await;
+        assert_eq!(told.take(), ["acme"], "{}", kind.kind);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn dynamic_owner_by_key_has_both_keys_until_one_is_seen() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&tenant_definition())?;
+    let kind = kind_of("Tenant");
+    let told = Told::default();
+    let calls = told.clone();
+    let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    let _controller = Controller::new_with(&world.factory, kind, owners).owns::<Pod>(Scope::all()).run_by_key(
+        move |key: ObjectKey, _: Arc<()>| {
+            calls.say(key.to_string());
+            async { Ok::<_, Failure>(Action::await_change()) }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    pass(SECOND).await;
+    world.server.create(&pod_of("first", &[("x.example/v1", "Tenant", "acme")]))?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), ["acme", "default/acme"]);
+    world.server.create(&json!({ "apiVersion": "x.example/v1", "kind": "Tenant", "metadata": { "name": "other" } }))?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), ["other"]);
+    world.server.create(&pod_of("second", &[("x.example/v1", "Tenant", "acme")]))?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), ["acme"]);
+    Ok(())
+}
+
+/// Issue 32, line 18: these keys were never reconciled, and nothing was logged.
+#[tokio::test(start_paused = true)]
+async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for namespace in ["team-a", "team-b"] {
+        world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
+        for name in ["x", "y"] {
+            world.server.create(&config_map_in(namespace, name, "1"))?;
+        }
+    }
+    let told = Told::default();
+    let controller = Controller::new(&world.factory, Scope::namespace("team-a"))
+        .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
+        .triggered_by(futures::stream::iter([ObjectKey::cluster("x"), ObjectKey::namespaced("team-a", "x")]));
+    let controller = telling(controller, &told)?;
+    pass(SECOND).await;
+    let beginning = |source: &str, key: &str| {
+        format!("{source} leads to {key}, which is not among configmaps in namespace team-a and is never reconciled: ")
+    };
+    let notes = told.take();
+    for (source, key) in [("configmaps in namespace team-b", "team-b/x"), ("a stream of keys", "x")] {
+        let count = notes.iter().filter(|note| note.starts_with(&beginning(source, key))).count();
+        assert_eq!(count, 1, "{source}: {notes:?}");
+    }
+    assert_eq!(notes.len(), 2 + 2, "two reports, and the objects of team-a: {notes:?}");
+    assert_eq!(controller.figures().outside_scope, 3);
+
+    // By key they are reconciled.
+    let calls = told.clone();
+    let by_key = Controller::<ConfigMap>::new(&world.factory, Scope::namespace("team-a"))
+        .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
+        .on_note(told.notes())
+        .run_by_key(
+            move |key: ObjectKey, _: Arc<()>| {
+                calls.say(key.to_string());
+                async { Ok::<_, Failure>(Action::await_change()) }
+            },
+            back_off,
+            Arc::new(()),
+        )?;
+    pass(SECOND).await;
+    assert_eq!(reconciled(&told), ["team-a/x", "team-a/y", "team-b/x", "team-b/y"]);
+    assert_eq!(by_key.figures().outside_scope, 0);
     Ok(())
 }

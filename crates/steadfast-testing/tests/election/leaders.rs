@@ -1,18 +1,19 @@
 //! What an election promises to one program, each as a story.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use steadfast::{Connection, kube};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
-use steadfast_controller::{ElectionMetrics, Leader, LeaderElection};
+use steadfast_controller::{ElectionMetrics, EventRecorder, Leader, LeaderElection, Shares};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
@@ -367,4 +368,144 @@ async fn fail_over(seed: u64, stop: bool) -> Result<Duration, WorldError> {
     };
     write(next.client(), "next").await?;
     Ok(begun.elapsed())
+}
+
+/// Lines of the log at the level of warnings, as long as this exists.
+struct Warnings {
+    lines: Arc<Mutex<Vec<u8>>>,
+    _current: tracing::subscriber::DefaultGuard,
+}
+
+impl Warnings {
+    fn new() -> Self {
+        #[derive(Clone, Default)]
+        struct Lines(Arc<Mutex<Vec<u8>>>);
+        impl std::io::Write for Lines {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = Lines::default();
+        let own = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::WARN);
+        let subscriber = subscriber.with_writer(move || own.clone()).finish();
+        Self { lines: lines.0, _current: tracing::subscriber::set_default(subscriber) }
+    }
+
+    fn with(&self, text: &str) -> usize {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&lines).lines().filter(|line| line.contains(text)).count()
+    }
+}
+
+/// Issue 32, line 15: such a candidate waited, and neither its log nor its interface told why.
+#[tokio::test(start_paused = true)]
+async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldError> {
+    let warnings = Warnings::new();
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    server.faults().answer_with(RequestRule::any().resource("leases"), Answer::code(403));
+    let election = candidate(&connection, "a")?;
+    assert_eq!(election.trouble(), None);
+    sleep(60 * SECOND).await;
+    let trouble = election.trouble().ok_or("it has no rights")?;
+    assert_eq!((trouble.verb, trouble.resource, trouble.code), ("get", "leases", Some(403)));
+    let rule = "grant the verb `get` on `leases` in the API group `coordination.k8s.io` in the namespace `default`";
+    assert!(trouble.to_string().ends_with(rule), "{trouble}");
+    assert_eq!(warnings.with(rule), 1, "logged once");
+
+    // It may read leases now, and not create them.
+    server.faults().answer_truly();
+    server.faults().answer_with(RequestRule::any().resource("leases").verb(Verb::Create), Answer::code(403));
+    sleep(60 * SECOND).await;
+    let trouble = election.trouble().ok_or("it may not create")?;
+    assert_eq!((trouble.verb, trouble.code), ("create", Some(403)));
+    assert_eq!(warnings.with("grant the verb `create` on `leases`"), 1, "logged once");
+    server.faults().answer_truly();
+    leader(&election).await?;
+    assert_eq!(election.trouble(), None);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn candidate_in_a_missing_namespace_names_it() -> Result<(), WorldError> {
+    let warnings = Warnings::new();
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    let election = LeaderElection::builder(&connection, "absent", "it").build()?;
+    sleep(60 * SECOND).await;
+    let trouble = election.trouble().ok_or("the namespace is missing")?;
+    assert_eq!((trouble.verb, trouble.code), ("create", Some(404)));
+    let advice = "create the namespace `absent`, or name another one";
+    assert!(trouble.to_string().ends_with(advice), "{trouble}");
+    assert_eq!(warnings.with(advice), 1, "logged once");
+    server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "absent" } }))?;
+    leader(&election).await?;
+    assert_eq!(election.trouble(), None);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn shares_without_rights_name_the_missing_rule() -> Result<(), WorldError> {
+    let warnings = Warnings::new();
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    server.faults().answer_with(RequestRule::any().resource("leases").verb(Verb::List), Answer::code(403));
+    let shares = Shares::builder(&connection, "default", "it").build()?;
+    sleep(60 * SECOND).await;
+    let trouble = shares.trouble().ok_or("it has no rights")?;
+    assert_eq!((trouble.verb, trouble.code), ("list", Some(403)));
+    assert_eq!(warnings.with("grant the verb `list` on `leases`"), 1, "logged once");
+    server.faults().answer_truly();
+    sleep(60 * SECOND).await;
+    assert_eq!(shares.trouble(), None);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn holder_change_wakes_those_that_wait() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    let first = candidate(&connection, "a")?;
+    leader(&first).await?;
+    let (_other, connection) = process(&server, 2).await?;
+    let second = candidate(&connection, "b")?;
+    assert_eq!(second.holder_changed(None).await.as_deref(), Some(first.identity()));
+    let known = second.holder();
+    let waits = second.holder_changed(known.as_deref());
+    assert!(timeout(60 * SECOND, waits).await.is_err(), "the same holder");
+    let (changed, released) = tokio::join!(second.holder_changed(known.as_deref()), first.stop());
+    assert!(released && changed != known, "{changed:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn terms_are_recorded_as_events_about_the_lease() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    let recorder = EventRecorder::new(&connection, "example.com/test")?;
+    let election = LeaderElection::builder(&connection, "default", "it").identity("a").events(&recorder).build()?;
+    leader(&election).await?;
+    sleep(10 * SECOND).await;
+    assert!(election.stop().await);
+    recorder.stop(10 * SECOND).await?;
+    let uid = server.get("leases.coordination.k8s.io", "default", "it")?["metadata"]["uid"].clone();
+    let events = Api::<Event>::all(connection.client()).list(&ListParams::default()).await?;
+    let mut notes = Vec::new();
+    for event in events.items {
+        let regarding = event.regarding.ok_or("about nothing")?;
+        let about =
+            [regarding.kind, regarding.name, regarding.uid, event.reason, event.type_].map(Option::unwrap_or_default);
+        assert_eq!(about, ["Lease", "it", uid.as_str().unwrap_or_default(), "LeaderElection", "Normal"]);
+        notes.push(event.note.unwrap_or_default());
+    }
+    notes.sort_unstable();
+    let identity = election.identity();
+    assert_eq!(notes, [format!("{identity} became leader"), format!("{identity} stopped leading")]);
+    Ok(())
 }

@@ -90,7 +90,11 @@ impl World {
                 // What is asked before a short watch, of nothing.
                 Verb::Watch | Verb::Probe if request.query.contains("metadata.name") => {}
                 Verb::Probe => cost.probes += 1,
-                Verb::Watch if request.query.ends_with("timeoutSeconds=4") => cost.short_watches += 1,
+                Verb::Watch
+                    if ["timeoutSeconds=4", "timeoutSeconds=1"].iter().any(|end| request.query.ends_with(end)) =>
+                {
+                    cost.short_watches += 1
+                }
                 Verb::Watch => cost.watches += 1,
                 _ => {}
             }

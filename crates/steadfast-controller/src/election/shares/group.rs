@@ -9,13 +9,16 @@ use steadfast::kube;
 use steadfast::kube::api::{DeleteParams, ListParams, ObjectList, Preconditions};
 use steadfast::kube::core::{Request, Resource as _};
 
+use super::super::leases::RESOURCE;
 use super::super::requests::Requests;
+use super::super::trouble::{Asked, ElectionTrouble};
 use super::membership::{GROUP, Lapsed};
 
 /// The leases of one group.
 pub(super) struct Group {
     requests: Requests,
     request: Request,
+    namespace: String,
     all: ListParams,
 }
 
@@ -24,27 +27,35 @@ impl Group {
     pub(super) fn new(connection: Connection, namespace: &str, group: &str, patience: Duration) -> Self {
         let request = Request::new(Lease::url_path(&(), Some(namespace)));
         let all = ListParams::default().labels(&format!("{GROUP}={group}"));
-        Self { requests: Requests::new(connection, patience), request, all }
+        Self { requests: Requests::new(connection, patience), request, namespace: namespace.to_owned(), all }
     }
 
     /// All leases as they are now, not as some cache of the server has them: no version is named.
-    pub(super) async fn read(&self, elsewhere: bool) -> Result<Vec<Lease>, String> {
-        let list = self.requests.ask::<ObjectList<Lease>>(self.request.list(&self.all), elsewhere).await?;
-        let list = list.map_err(|error| error.to_string())?;
+    pub(super) async fn read(&self, elsewhere: bool) -> Result<Vec<Lease>, ElectionTrouble> {
+        let asked = self.asked("list", None);
+        let list = self.requests.ask::<ObjectList<Lease>>(self.request.list(&self.all), elsewhere).await;
+        let list = list.map_err(|why| asked.failed(why))?.map_err(|error| asked.answered(&error))?;
         match list.metadata.continue_.as_deref() {
             None | Some("") => Ok(list.items),
-            Some(_) => Err("the server has not listed all leases".to_owned()),
+            Some(_) => Err(asked.failed("the server has not listed all leases")),
         }
     }
 
     /// Deletes a lease if it is still what it was; says whether it was.
-    pub(super) async fn delete(&self, lapsed: &Lapsed) -> Result<bool, String> {
+    pub(super) async fn delete(&self, lapsed: &Lapsed) -> Result<bool, ElectionTrouble> {
+        let asked = self.asked("delete", Some(&lapsed.name));
         let same = Preconditions { uid: Some(lapsed.uid.clone()), resource_version: Some(lapsed.version.clone()) };
         let parameters = DeleteParams::default().preconditions(same);
-        match self.requests.ask::<Value>(self.request.delete(&lapsed.name, &parameters), false).await? {
+        let deleted = self.requests.ask::<Value>(self.request.delete(&lapsed.name, &parameters), false).await;
+        match deleted.map_err(|why| asked.failed(why))? {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(false),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(asked.answered(&error)),
         }
+    }
+
+    /// A request, as errors name it.
+    pub(super) fn asked<'a>(&'a self, verb: &'static str, name: Option<&'a str>) -> Asked<'a> {
+        Asked { verb, resource: RESOURCE, namespace: &self.namespace, name }
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::super::campaign::stopped;
 use super::super::candidacy::{Answer, Candidacy, Step};
-use super::super::leases::{Answered, Leases};
+use super::super::leases::{Answered, Leases, RESOURCE, end_troubles};
 use super::super::office::{Term, Unsettled};
 use super::super::timing::{Timing, WallClock};
 use super::breach::{Breaches, SharesBreach};
@@ -161,7 +161,10 @@ impl Member {
         self.unanswered[1] = all.is_err();
         let problem = match all.map(|leases| self.membership.read(leases, now)) {
             Ok(true) => None,
-            Ok(false) => Some("what was read is older than our own lease, or somebody has changed that".to_owned()),
+            Ok(false) => {
+                let why = "what was read is older than our own lease, or somebody has changed that";
+                Some(self.group.asked("list", None).failed(why))
+            }
             Err(problem) => Some(problem),
         };
         let often = self.membership.is_in_motion();
@@ -169,18 +172,28 @@ impl Member {
         self.tell();
         let Office { namespace, group, identity, .. } = &*self.office;
         if let Some(problem) = problem {
-            tracing::warn!(%namespace, %group, %identity, problem, "the others are not known; again");
-        } else if let Some(lapsed) = self.membership.lapsed(now) {
+            if self.office.troubles.add(problem.clone()) {
+                tracing::warn!(%namespace, %group, %identity, %problem, "the others are not known; again");
+            } else {
+                tracing::debug!(%namespace, %group, %identity, %problem, "the others are not known; again");
+            }
+            return;
+        }
+        self.office.troubles.end("list", RESOURCE);
+        if let Some(lapsed) = self.membership.lapsed(now) {
             match self.group.delete(&lapsed).await {
                 Ok(true) => {
+                    self.office.troubles.end("delete", RESOURCE);
                     tracing::info!(%namespace, %group, %identity, member = %lapsed.name, "its lease has lapsed, and is deleted");
                     // Not at once: one that is said to be deleted may be held by a finalizer.
                     self.next = self.now() + self.timing.retry / 4;
                 }
                 // Another has deleted it, or it was renewed after all.
-                Ok(false) => {}
+                Ok(false) => self.office.troubles.end("delete", RESOURCE),
                 Err(problem) => {
-                    tracing::warn!(%namespace, %group, %identity, member = %lapsed.name, problem, "a lapsed lease is not deleted; again");
+                    if self.office.troubles.add(problem.clone()) {
+                        tracing::warn!(%namespace, %group, %identity, member = %lapsed.name, %problem, "a lapsed lease is not deleted; again");
+                    }
                 }
             }
         }
@@ -206,7 +219,13 @@ impl Member {
     fn take(&mut self, step: &Step, sent: Instant, Answered { answer, problem }: Answered) {
         let Office { namespace, group, identity, .. } = &*self.office;
         if let Some(problem) = problem {
-            tracing::warn!(%namespace, %group, %identity, problem, "the member's lease was not renewed; again");
+            if self.office.troubles.add(problem.clone()) {
+                tracing::warn!(%namespace, %group, %identity, %problem, "the member's lease was not renewed; again");
+            } else {
+                tracing::debug!(%namespace, %group, %identity, %problem, "the member's lease was not renewed; again");
+            }
+        } else {
+            end_troubles(&self.office.troubles, step, &answer);
         }
         let now = self.now();
         self.unanswered[0] = answer == Answer::None;

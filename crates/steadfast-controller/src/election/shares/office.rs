@@ -8,6 +8,7 @@ use steadfast::environment::SharedEnvironment;
 use tokio::sync::watch;
 
 use super::super::office::Term;
+use super::super::trouble::Troubles;
 use super::gains::Gains;
 use super::membership::Part;
 
@@ -59,6 +60,7 @@ pub(super) struct Office {
     pub(super) identity: String,
     pub(super) standing: watch::Sender<Standing>,
     pub(super) stopping: watch::Sender<bool>,
+    pub(super) troubles: Troubles,
     /// Those who read caches, by number.
     pub(super) readers: Mutex<Vec<(u64, CatchUp)>>,
 }

@@ -1,0 +1,63 @@
+//! Updates that are repeated after a conflict.
+
+use std::time::Duration;
+
+use steadfast::Connection;
+use steadfast::kube;
+
+/// How often an update is tried at most.
+const MAX_ATTEMPTS: u32 = 5;
+
+/// Delay before the second attempt; it doubles with each further one.
+const FIRST_DELAY: Duration = Duration::from_millis(10);
+
+/// Runs `update`, and again while it fails since another client has changed the object in the meantime (409 `Conflict`).
+///
+/// There are at most 5 attempts, with delays of 10 ms, 20 ms, 40 ms and 80 ms and jitter of up to as much again, by the clock
+/// of `connection`. An object that exists already (409 `AlreadyExists`) is not a conflict.
+///
+/// `update` must read the object from the server each time: a cache may still hold the version that has conflicted. In a
+/// controller this is rarely needed: a reconcile that returns the error is repeated when its caches have the newer version.
+///
+/// # Errors
+///
+/// The last error of `update`.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use kube::api::{Api, PostParams};
+/// # use steadfast::Connection;
+/// # async fn example(connection: Connection) -> kube::Result<()> {
+/// let maps: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
+/// let changed = steadfast_controller::retry_on_conflict(&connection, || async {
+///     let mut map = maps.get("settings").await?;
+///     map.data.get_or_insert_default().insert("color".into(), "blue".into());
+///     maps.replace("settings", &PostParams::default(), &map).await
+/// });
+/// let map = changed.await?;
+/// # drop(map);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn retry_on_conflict<T, Fut>(connection: &Connection, mut update: impl FnMut() -> Fut) -> kube::Result<T>
+where
+    Fut: Future<Output = kube::Result<T>>,
+{
+    let environment = connection.environment();
+    let mut delay = FIRST_DELAY;
+    for _ in 1..MAX_ATTEMPTS {
+        match update().await {
+            Err(error) if is_conflict(&error) => {}
+            ended => return ended,
+        }
+        let jitter = delay.mul_f64(environment.random() as f64 / u64::MAX as f64);
+        environment.sleep_until(environment.now() + delay + jitter).await;
+        delay *= 2;
+    }
+    update().await
+}
+
+/// Whether another client has changed the object in the meantime.
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason != "AlreadyExists")
+}

@@ -1,0 +1,123 @@
+//! The scope of a controller's own objects: which keys they can have.
+
+use std::any::TypeId;
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::Resource;
+use steadfast::{Informer, Kept, ObjectKey, Scope};
+
+use super::source_error::SourceError;
+use super::view::name_of;
+
+/// Whether the objects of a resource are in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    Namespaced,
+    Cluster,
+    /// The type does not state it: a `DynamicObject` is of either kind.
+    Unknown,
+}
+
+impl Placement {
+    /// Placement of the resource type `R`.
+    pub(super) fn of<R: Resource + 'static>() -> Self {
+        let scope = TypeId::of::<R::Scope>();
+        if scope == TypeId::of::<ClusterResourceScope>() {
+            Self::Cluster
+        } else if scope == TypeId::of::<NamespaceResourceScope>() {
+            Self::Namespaced
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+/// The scopes of a controller's own objects. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Primary {
+    name: Arc<str>,
+    scopes: Arc<[Scope]>,
+    placement: Placement,
+    /// The placement of the objects themselves, once one was seen.
+    seen: Arc<OnceLock<Placement>>,
+    look: Arc<dyn Fn() -> Option<Placement> + Send + Sync>,
+}
+
+impl Primary {
+    /// Scopes of the objects in the caches of `informers`.
+    pub(super) fn of<K: Kept>(informers: &[Informer<K>]) -> Self {
+        let scopes: Arc<[Scope]> = informers.iter().map(|informer| informer.scope().clone()).collect();
+        let placement = match Placement::of::<K::Resource>() {
+            // Only a resource with namespaces can be requested in one.
+            Placement::Unknown if scopes.iter().any(|scope| scope.in_namespace().is_some()) => Placement::Namespaced,
+            placement => placement,
+        };
+        let caches = informers.to_vec();
+        let look = move || {
+            let first = caches.iter().find_map(|cache| Some(cache.snapshot().iter().next()?.key().clone()))?;
+            Some(if first.namespace().is_some() { Placement::Namespaced } else { Placement::Cluster })
+        };
+        Self { name: name_of(informers).into(), scopes, placement, seen: Arc::default(), look: Arc::new(look) }
+    }
+
+    /// The resource and its scopes, for people.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Placement by the type, the requested scope, or the objects in the cache.
+    fn placement(&self) -> Placement {
+        if self.placement != Placement::Unknown {
+            return self.placement;
+        }
+        if let Some(seen) = self.seen.get() {
+            return *seen;
+        }
+        (self.look)().map_or(Placement::Unknown, |placement| *self.seen.get_or_init(|| placement))
+    }
+
+    /// The keys of the owner `name` of a child in `namespace`.
+    ///
+    /// An owner is in the namespace of its child, or in none. These are two keys until it is known which.
+    pub(super) fn owner(&self, namespace: Option<&str>, name: &str) -> impl Iterator<Item = ObjectKey> + use<> {
+        let placement = self.placement();
+        let namespaced = namespace.filter(|_| placement != Placement::Cluster);
+        let namespaced = namespaced.map(|namespace| ObjectKey::namespaced(namespace, name));
+        let cluster = (placement != Placement::Namespaced).then(|| ObjectKey::cluster(name));
+        namespaced.into_iter().chain(cluster)
+    }
+
+    /// Returns false if no object here can have this key.
+    pub(super) fn can_have(&self, key: &ObjectKey) -> bool {
+        let is_placed = match self.placement() {
+            Placement::Namespaced => key.namespace().is_some(),
+            Placement::Cluster => key.namespace().is_none(),
+            Placement::Unknown => true,
+        };
+        let is_in = |scope: &Scope| scope.in_namespace().is_none_or(|own| key.namespace() == Some(own));
+        is_placed && self.scopes.iter().any(is_in)
+    }
+
+    /// Checks that the objects of each of `owned` can have owners here.
+    ///
+    /// # Errors
+    ///
+    /// If they are in other namespaces, or in none while the owners are in namespaces.
+    pub(super) fn can_own<C: Kept>(&self, owned: &[Informer<C>]) -> Result<(), SourceError> {
+        let is_nowhere =
+            self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;
+        let has_owners = |informer: &&Informer<C>| {
+            let theirs = informer.scope().in_namespace();
+            let is_beside = |own: &Scope| own.in_namespace().zip(theirs).is_none_or(|(own, theirs)| own == theirs);
+            !is_nowhere && self.scopes.iter().any(is_beside)
+        };
+        match owned.iter().find(|informer| !has_owners(informer)) {
+            None => Ok(()),
+            Some(informer) => {
+                let (owned, owners) = (informer.name().to_owned(), self.name.to_string());
+                Err(SourceError::NoOwners { owned, owners })
+            }
+        }
+    }
+}

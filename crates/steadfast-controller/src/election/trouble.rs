@@ -1,0 +1,157 @@
+//! Why a candidate cannot read or write leases, and which permission is missing.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use steadfast::kube;
+use steadfast::kube::core::Status;
+
+/// API group of leases and of their candidates.
+const GROUP: &str = "coordination.k8s.io";
+
+/// Reason why a candidate cannot read or write a lease: a missing permission, a missing namespace, or a server that does not
+/// respond.
+///
+/// It prints as one sentence that states what failed, the cause, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ElectionTrouble {
+    /// Verb of the request that failed, as a role states it: `get`, `list`, `watch`, `create`, `update` or `delete`.
+    pub verb: &'static str,
+    /// Resource of the request, in the API group `coordination.k8s.io`.
+    pub resource: &'static str,
+    /// HTTP code of the response, none if there was no response.
+    pub code: Option<u16>,
+    /// What failed, the cause, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for ElectionTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// A request about leases, as errors name it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) verb: &'static str,
+    pub(super) resource: &'static str,
+    pub(super) namespace: &'a str,
+    /// None for a list.
+    pub(super) name: Option<&'a str>,
+}
+
+impl Asked<'_> {
+    /// The request had no response that says anything, for the reason `why`.
+    pub(super) fn failed(self, why: impl fmt::Display) -> ElectionTrouble {
+        self.trouble(None, &why.to_string())
+    }
+
+    /// The request was answered by an error.
+    pub(super) fn answered(self, error: &kube::Error) -> ElectionTrouble {
+        match error {
+            kube::Error::Api(status) => self.trouble(Some(status.code), &self.rejected(status)),
+            error => self.failed(error),
+        }
+    }
+
+    fn rejected(self, Status { code, reason, message, details, .. }: &Status) -> String {
+        let Self { verb, resource, namespace, .. } = self;
+        let answered = format!("{code} {reason}: {message}");
+        let kind = details.as_ref().map(|details| details.kind.as_str());
+        let mut causes = details.iter().flat_map(|details| &details.causes);
+        match code {
+            401 => format!("{answered}; the server does not accept the credentials of this program"),
+            403 if causes.any(|cause| cause.reason == "NamespaceTerminating") => {
+                format!("{answered}; the namespace is being deleted")
+            }
+            403 => format!(
+                "{answered}; grant the verb `{verb}` on `{resource}` in the API group `{GROUP}` in the namespace `{namespace}`"
+            ),
+            404 if kind == Some("namespaces") => {
+                format!("{answered}; create the namespace `{namespace}`, or name another one")
+            }
+            _ => answered,
+        }
+    }
+
+    fn trouble(self, code: Option<u16>, why: &str) -> ElectionTrouble {
+        let Self { verb, resource, namespace, name } = self;
+        let name = name.map_or_else(String::new, |name| format!(" {name}"));
+        let message = format!("cannot {verb} {resource}.{GROUP}{name} in namespace {namespace}: {why}");
+        ElectionTrouble { verb, resource, code, message }
+    }
+}
+
+/// The troubles of one candidate: the last of each cause since a request of the same verb succeeded.
+#[derive(Debug, Default)]
+pub(super) struct Troubles(Mutex<Vec<ElectionTrouble>>);
+
+impl Troubles {
+    /// Adds `trouble`; returns whether its cause is new, so that it is logged once.
+    pub(super) fn add(&self, trouble: ElectionTrouble) -> bool {
+        let mut troubles = self.lock();
+        let cause = |trouble: &ElectionTrouble| (trouble.verb, trouble.resource, trouble.code);
+        let known = troubles.iter().position(|known| cause(known) == cause(&trouble));
+        if let Some(known) = known {
+            troubles.remove(known);
+        }
+        troubles.push(trouble);
+        known.is_none()
+    }
+
+    /// A request with this verb and resource succeeded, or is not needed any more.
+    pub(super) fn end(&self, verb: &str, resource: &str) {
+        self.lock().retain(|trouble| trouble.verb != verb || trouble.resource != resource);
+    }
+
+    /// The candidate can do all that it needs to do.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// The last trouble.
+    pub(super) fn last(&self) -> Option<ElectionTrouble> {
+        self.lock().last().cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<ElectionTrouble>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(verb: &'static str, code: u16) -> ElectionTrouble {
+        let asked = Asked { verb, resource: "leases", namespace: "default", name: Some("it") };
+        let status = Status { code, reason: "Forbidden".into(), message: "no".into(), ..Status::default() };
+        asked.answered(&kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn trouble_is_new_once_for_each_cause() {
+        let troubles = Troubles::default();
+        assert!(troubles.add(of("get", 403)));
+        assert!(!troubles.add(of("get", 403)));
+        assert!(troubles.add(of("get", 500)));
+        assert!(!troubles.add(of("get", 403)));
+        assert!(troubles.add(of("create", 403)));
+        troubles.end("get", "leases");
+        assert_eq!(troubles.last(), Some(of("create", 403)));
+        assert!(troubles.add(of("get", 403)));
+        troubles.clear();
+        assert_eq!(troubles.last(), None);
+    }
+
+    #[test]
+    fn missing_permission_is_named_in_full() {
+        assert_eq!(
+            of("update", 403).to_string(),
+            "cannot update leases.coordination.k8s.io it in namespace default: 403 Forbidden: no; grant the verb `update` on \
+             `leases` in the API group `coordination.k8s.io` in the namespace `default`"
+        );
+    }
+}

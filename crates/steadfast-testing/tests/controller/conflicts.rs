@@ -1,0 +1,99 @@
+//! Updates that conflict, and how long calls take.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use steadfast::Scope;
+use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_controller::{Action, Controller, ControllerMetrics, back_off, retry_on_conflict};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{Failure, SECOND, World, pass};
+
+#[tokio::test(start_paused = true)]
+async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "0"))?;
+    let (maps, attempts) = (world.config_maps(), AtomicU32::new(0));
+    let update = || async {
+        let mut map = maps.get("a").await?;
+        // Another client writes in between, twice.
+        if attempts.fetch_add(1, Ordering::Relaxed) < 2 {
+            world
+                .write("a", &attempts.load(Ordering::Relaxed).to_string())
+                .map_err(|error| kube::Error::Service(error))?;
+        }
+        map.data.get_or_insert_default().insert("own".to_owned(), "1".to_owned());
+        maps.replace("a", &PostParams::default(), &map).await
+    };
+    let map = retry_on_conflict(&world.connection, update).await?;
+    assert_eq!(attempts.load(Ordering::Relaxed), 3);
+    let data = map.data.unwrap_or_default();
+    assert_eq!((data["own"].as_str(), data["value"].as_str()), ("1", "2"), "no write is lost");
+
+    // An object that exists is no conflict that another attempt could solve.
+    attempts.store(0, Ordering::Relaxed);
+    let create = || {
+        attempts.fetch_add(1, Ordering::Relaxed);
+        let maps = maps.clone();
+        async move { maps.create(&PostParams::default(), &config_map("a", "1")).await }
+    };
+    assert!(retry_on_conflict(&world.connection, create).await.is_err());
+    assert_eq!(attempts.load(Ordering::Relaxed), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn update_that_always_conflicts_is_tried_five_times() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "0"))?;
+    world.server.faults().answer_with(RequestRule::any().verb(Verb::Update), Answer::code(409));
+    let (maps, attempts) = (world.config_maps(), AtomicU32::new(0));
+    let begun = tokio::time::Instant::now();
+    let update = || async {
+        attempts.fetch_add(1, Ordering::Relaxed);
+        maps.replace("a", &PostParams::default(), &maps.get("a").await?).await
+    };
+    let error = retry_on_conflict(&world.connection, update).await.expect_err("a conflict each time");
+    assert!(matches!(&error, kube::Error::Api(status) if status.code == 409), "{error}");
+    assert_eq!(attempts.load(Ordering::Relaxed), 5);
+    let waited = begun.elapsed();
+    assert!(Duration::from_millis(150) <= waited && waited < Duration::from_millis(350), "{waited:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn durations_of_calls_are_counted() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let reconcile = |_: Arc<ConfigMap>, _: Arc<()>| async {
+        pass(5 * SECOND).await;
+        Ok::<_, Failure>(Action::await_change())
+    };
+    let controller = Controller::new(&world.factory, Scope::all()).run(reconcile, back_off, Arc::new(()))?;
+    pass(SECOND).await;
+    assert_eq!(controller.durations().count, 0);
+    pass(10 * SECOND).await;
+    let durations = controller.durations();
+    assert_eq!((durations.count, durations.sum), (1, 5 * SECOND));
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(ControllerMetrics::default().with("maps", &controller)));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    let lines = [
+        "controller_runtime_reconcile_time_seconds_sum{controller=\"maps\"} 5.0",
+        "controller_runtime_reconcile_time_seconds_count{controller=\"maps\"} 1",
+        "controller_runtime_reconcile_time_seconds_bucket{le=\"1.0\",controller=\"maps\"} 0",
+        "controller_runtime_reconcile_time_seconds_bucket{le=\"10.0\",controller=\"maps\"} 1",
+        "steadfast_controller_keys_outside_scope_total{controller=\"maps\"} 0.0",
+    ];
+    for line in lines {
+        assert!(text.lines().any(|other| other == line), "{line} is missing in\n{text}");
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Random histories of children that move between owners: each owner is reconciled after its last gain or loss.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::core::PartialObjectMeta;
+use serde_json::{Value, json};
+use steadfast::{Informer, Scope};
+use steadfast_controller::{Action, Changes, Controller, Source, back_off};
+use steadfast_testing::{Upsets, WorldError, widget_definition};
+
+use super::sources::{kind_of, tenant_definition};
+use super::{Failure, SECOND, World, pass};
+
+const OWNERS: [&str; 3] = ["a", "b", "c"];
+const CHILDREN: u64 = 4;
+const STEPS: u64 = 40;
+
+/// How many children each owner has, or was seen to have by its last call.
+type Counts = BTreeMap<String, usize>;
+
+/// A seed decides whether the owners are in a namespace or in none.
+async fn moves(seed: u64) -> Result<(), WorldError> {
+    let world = World::seeded(seed).await?;
+    let is_cluster_scoped = seed.is_multiple_of(2);
+    let definition = if is_cluster_scoped { tenant_definition() } else { widget_definition("x.example") };
+    world.server.create(&definition)?;
+    let kind = kind_of(if is_cluster_scoped { "Tenant" } else { "Widget" });
+    for name in OWNERS {
+        let namespace = (!is_cluster_scoped).then_some("default");
+        world.server.create(&json!({
+            "apiVersion": kind.api_version, "kind": kind.kind, "metadata": { "name": name, "namespace": namespace },
+        }))?;
+    }
+    let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    let children: Informer<PartialObjectMeta<Deployment>> = world.factory.informer(Scope::all())?;
+    let seen = Arc::new(Mutex::new(Counts::new()));
+    let (counts, cache) = (seen.clone(), children.clone());
+    let reconcile = move |owner: Arc<DynamicObject>, _: Arc<()>| {
+        let (counts, cache) = (counts.clone(), cache.clone());
+        async move {
+            let lister = cache.lister().map_err(|error| Failure(error.to_string()))?;
+            let is_own = |child: &PartialObjectMeta<Deployment>| {
+                child.owner_references().iter().any(|reference| reference.name == owner.name_any())
+            };
+            let own = lister.all().iter().filter(|child| is_own(child)).count();
+            counts.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.name_any(), own);
+            Ok::<_, Failure>(Action::await_change())
+        }
+    };
+    let _controller = Controller::new_with(&world.factory, kind.clone(), owners)
+        .owns::<Deployment>(Source::from(children).on(Changes::of_generation()))
+        .run(reconcile, back_off, Arc::new(()))?;
+
+    let owned_by = |owner: Option<&str>| {
+        let reference =
+            |owner| json!([{ "apiVersion": kind.api_version, "kind": kind.kind, "name": owner, "uid": "u" }]);
+        owner.map_or(Value::Null, reference)
+    };
+    let mut truth: BTreeMap<String, Option<&str>> = BTreeMap::new();
+    let mut upsets = Upsets::new(seed, &world.server, &world.network);
+    for step in 0..STEPS {
+        upsets.another().await;
+        let name = format!("child-{}", upsets.random(CHILDREN));
+        let owner = OWNERS.get(upsets.random(OWNERS.len() as u64 + 1) as usize).copied();
+        match (truth.get(&name).is_some(), upsets.random(6)) {
+            (false, _) => {
+                world.server.create(&deployment(&name, &owned_by(owner)))?;
+                truth.insert(name, owner);
+            }
+            (true, 0) => {
+                world.server.delete_named("deployments", "default", &name)?;
+                truth.remove(&name);
+            }
+            (true, 1) => {
+                let patch = json!({ "metadata": { "annotations": { "step": step.to_string() } } });
+                world.server.merge_patch("deployments", "default", &name, patch)?;
+            }
+            (true, _) => {
+                let patch = json!({ "metadata": { "ownerReferences": owned_by(owner) } });
+                world.server.merge_patch("deployments", "default", &name, patch)?;
+                truth.insert(name, owner);
+            }
+        }
+    }
+    upsets.end();
+    pass(120 * SECOND).await;
+    let count = |owner: &str| truth.values().filter(|of| **of == Some(owner)).count();
+    let expected: Counts = OWNERS.iter().map(|owner| ((*owner).to_owned(), count(owner))).collect();
+    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if seen != expected {
+        return Err(format!("seed {seed}: the last calls saw {seen:?}, and there are {expected:?}").into());
+    }
+    Ok(())
+}
+
+fn deployment(name: &str, owners: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": name, "namespace": "default", "ownerReferences": owners },
+        "spec": {
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "main", "image": "none" }] },
+            },
+        },
+    })
+}
+
+/// `STEADFAST_SEEDS=1000` tries that many, from `STEADFAST_FIRST_SEED` on.
+#[test]
+fn owners_are_reconciled_after_every_move() -> Result<(), WorldError> {
+    let number = |variable: &str, otherwise: u64| {
+        std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+    };
+    let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 30));
+    for seed in first..first + seeds {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        runtime.block_on(moves(seed))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Controllers of several namespaces, with permissions in those alone.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::ResourceExt;
+use serde_json::json;
+use steadfast::{ObjectKey, Scope};
+use steadfast_apiserver::Verb;
+use steadfast_controller::{Action, Controller, RunningController, Source, back_off};
+use steadfast_testing::{WorldError, config_map_in};
+
+use super::{Failure, SECOND, Told, World, pass};
+
+const TEAMS: [&str; 2] = ["team-a", "team-b"];
+
+async fn world() -> Result<World, WorldError> {
+    let world = World::new().await?;
+    for namespace in ["team-a", "team-b", "team-c"] {
+        world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
+        world.server.create(&config_map_in(namespace, "x", "1"))?;
+    }
+    Ok(world)
+}
+
+/// Logs the key of each call.
+fn telling(controller: Controller<ConfigMap>, told: &Told) -> Result<RunningController, WorldError> {
+    let calls = told.clone();
+    let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
+        calls.say(format!("{}/{}", map.namespace().unwrap_or_default(), map.name_any()));
+        async { Ok::<_, Failure>(Action::await_change()) }
+    };
+    Ok(controller.on_note(told.notes()).run(reconcile, back_off, Arc::new(()))?)
+}
+
+fn sorted(told: &Told) -> Vec<String> {
+    let mut all = told.take();
+    all.sort_unstable();
+    all
+}
+
+fn pod_in(namespace: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "child", "namespace": namespace,
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u" }],
+        },
+        "spec": { "containers": [{ "name": "main", "image": "none" }] },
+    })
+}
+
+/// Issue 32, line 18: a program with permissions in two namespaces had to run two controllers.
+#[tokio::test(start_paused = true)]
+async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError> {
+    let world = world().await?;
+    let told = Told::default();
+    let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
+    let controller = telling(controller, &told)?;
+    pass(SECOND).await;
+    assert_eq!(sorted(&told), ["team-a/x", "team-b/x"]);
+    for namespace in ["team-a", "team-b", "team-c"] {
+        world.server.create(&pod_in(namespace))?;
+    }
+    pass(SECOND).await;
+    assert_eq!(sorted(&told), ["team-a/x", "team-b/x"]);
+    world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
+    world.server.merge_patch("configmaps", "team-c", "x", json!({ "data": { "value": "2" } }))?;
+    pass(SECOND).await;
+    assert_eq!(sorted(&told), ["team-b/x"]);
+    let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
+    let requests = world.server.requests();
+    let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
+    assert!(lists.all(|request| request.path.contains("/namespaces/team-")), "no list is of all namespaces");
+
+    let left = controller.stop(SECOND).await;
+    assert_eq!((left.queued, left.cancelled), (0, 0));
+    world.server.merge_patch("configmaps", "team-a", "x", json!({ "data": { "value": "3" } }))?;
+    pass(SECOND).await;
+    assert_eq!(told.take(), [""; 0]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), WorldError> {
+    let world = world().await?;
+    let told = Told::default();
+    let _controller = telling(Controller::new(&world.factory, Source::namespaces(TEAMS)), &told)?;
+    pass(SECOND).await;
+    told.take();
+    world.network.cut();
+    world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
+    world.server.faults().expire_events();
+    world.network.heal();
+    pass(20 * SECOND).await;
+    let calls = sorted(&told);
+    assert!(calls.contains(&"team-a/x".to_owned()) && calls.contains(&"team-b/x".to_owned()), "{calls:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError> {
+    let world = world().await?;
+    let told = Told::default();
+    for namespace in ["team-b", "team-c"] {
+        world.server.create(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": namespace },
+        }))?;
+    }
+    let of = |secret: &steadfast::Object<Secret>| {
+        secret.key().namespace().map(|namespace| ObjectKey::namespaced(namespace, "x"))
+    };
+    let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).watches::<Secret, _>(Scope::all(), of);
+    let controller = telling(controller, &told)?;
+    pass(SECOND).await;
+    let calls = sorted(&told);
+    let report = "secrets in all namespaces leads to team-c/x, which is not among configmaps in namespace team-a, configmaps in \
+                  namespace team-b and is never reconciled: ";
+    assert_eq!(calls.len(), 3, "{calls:?}");
+    assert!(calls[0].starts_with(report), "{calls:?}");
+    assert_eq!(controller.figures().outside_scope, 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_without_scopes_and_owners_elsewhere_are_errors() -> Result<(), WorldError> {
+    let world = world().await?;
+    let told = Told::default();
+    let error = |controller| telling(controller, &told).map(drop).map_err(|error| error.to_string());
+    let none: [&str; 0] = [];
+    let empty = error(Controller::new(&world.factory, Source::namespaces(none)));
+    assert!(empty.is_err_and(|error| error.contains("give it one namespace, scope or informer at least")));
+    let controller = || Controller::new(&world.factory, Source::namespaces(TEAMS));
+    let elsewhere = error(controller().owns::<Pod>(Source::namespaces(["team-a", "team-c"])));
+    assert!(elsewhere.is_err_and(|error| error.contains("pods in namespace team-c cannot be owned by configmaps in")));
+    assert_eq!(error(controller().owns::<Pod>(Scope::all())), Ok(()));
+    Ok(())
+}
