@@ -35,6 +35,7 @@
 //! | `object_state`, `subject` | a state of an object as rules see it, and which object it is |
 //! | `lookups` | objects of other resources that expressions look up, and which objects depend on them |
 //! | `instants`, `recheck` | when objects are evaluated again although they do not change, and the messages of streams that this causes |
+//! | `watermark` | the instant up to which messages that time or lookups cause are settled, in the state folder |
 //! | `wake` | tasks that wake another one when caches change |
 
 mod ack;
@@ -81,6 +82,7 @@ mod supervise;
 mod template;
 mod trouble;
 mod wake;
+mod watermark;
 mod worker;
 
 pub use engine::{Counts, Engine, Streams};
@@ -99,4 +101,5 @@ pub use source::{LookedUp, Lookout, Source};
 pub use state::State;
 pub use steadfast_outside::{Ask, Memory, State as MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};
+pub use watermark::forget_watermarks;
 pub use worker::SinkCounts;

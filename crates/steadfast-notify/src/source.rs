@@ -1,5 +1,6 @@
 //! What a rule looks at in one place, and the informer of it: rules that look at the same thing share one.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ pub struct Lookout {
     pub factory: InformerFactory,
     /// Where their caches are kept beyond this life of the program.
     pub checkpoint: Option<Checkpoint>,
+    /// Folder of the instants up to which messages are settled that time or lookups cause. Without one, those are missed that would
+    /// have been sent while the program was down.
+    pub rechecks: Option<PathBuf>,
     /// How often they are compared with what the server has.
     pub audit: Duration,
     /// Wall clock that gives `now` in expressions: [`Timestamp::now`], except in tests.

@@ -69,6 +69,11 @@ impl State {
         self.folder.join(format!("{name}-{}.checkpoint", short_hash(&said, 4)))
     }
 
+    /// Returns the folder of the instants up to which messages are settled that time or lookups cause.
+    pub fn rechecks(&self) -> &Path {
+        &self.folder
+    }
+
     /// Where approvals come from.
     pub fn approvals(&self) -> Approvals {
         Approvals::at(&self.folder)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
-use steadfast_notify::{Engine, Following, Lookout, Plan, Source, View, ViewSource, forget_others, position_name};
+use steadfast_notify::{Engine, Following, Lookout, Plan, Source, View, ViewSource, forget_others};
 
 use super::places::Places;
 use crate::aside;
@@ -20,11 +20,9 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// Returns the version up to which everything is settled, for each stream where it is known.
+    /// Returns up to which version and instant everything is settled, for each stream where it is known.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
-        self.following
-            .iter()
-            .filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.settled()?)))
+        self.following.iter().flat_map(|(sink, following)| following.positions(&self.source, sink))
     }
 
     fn watches(&self, source: &Source) -> bool {

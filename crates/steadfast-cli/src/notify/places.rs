@@ -102,6 +102,7 @@ pub(super) fn lookout(connection: &Connection, cluster: &Cluster) -> Lookout {
         connection: NUMBER.fetch_add(1, Ordering::Relaxed),
         factory: InformerFactory::new(connection),
         checkpoint: None,
+        rechecks: None,
         audit: cluster.audit_every(),
         clock: Timestamp::now,
     }

@@ -120,6 +120,7 @@ impl World {
             connection: u64::from(self.files),
             factory,
             checkpoint,
+            rechecks: None,
             audit: Duration::from_secs(600),
             clock: Timestamp::now,
         }
