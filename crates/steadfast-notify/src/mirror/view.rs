@@ -359,3 +359,6 @@ fn selection(source: &Source) -> String {
 fn identity(Subject { cluster, namespace, name, .. }: &Subject) -> String {
     if namespace.is_empty() { format!("{cluster}..{name}") } else { format!("{cluster}.{namespace}.{name}") }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use steadfast_apiserver::{Answer, RequestRule};
 use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
+use steadfast_notify::explain::explain;
 use steadfast_notify::look_up;
 
 use super::*;
@@ -111,4 +112,32 @@ async fn doubt_that_begins_before_the_turn_loses_nothing() {
     assert!(is_settled.load(Ordering::Relaxed));
     run.factory.shutdown();
     lookout.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn explain_names_what_a_rule_looks_up() {
+    let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
+    let settings = Settings { when: OLD_ENOUGH, ..Settings::default() };
+    let run = Run::start_with(&world.server, receiver, settings).await;
+    world.set_service("s", 4);
+    let looked_up = look_up(&run.lookout, "default", &run.source.lookups, Duration::from_secs(30)).await;
+    let looked_up = looked_up.expect("it starts");
+    sleep(Duration::from_secs(5)).await;
+    let subject = Subject {
+        cluster: "default".to_owned(),
+        resource: "configmaps".to_owned(),
+        namespace: "default".to_owned(),
+        name: "a".to_owned(),
+        uid: "1".to_owned(),
+    };
+    let object = |since: &str| json!({"metadata": {"name": "a"}, "data": {"value": "1", "ref": "s", "since": since}});
+    let plan = plan(OLD_ENOUGH, SEND);
+    let explained = explain(&plan.rules[0], &subject, Ok(&object("2000-01-01T00:00:00Z")), looked_up.as_ref());
+    assert!(explained.contains(r#"Added: fires, sends {"of":"4","value":"1"} to log"#), "{explained}");
+    assert!(explained.contains("evaluated again when this changes: services default/s"), "{explained}");
+    let explained = explain(&plan.rules[0], &subject, Ok(&object("2999-01-01T00:00:00Z")), looked_up.as_ref());
+    assert!(explained.contains("evaluated again at 2999-01-01T00:00:30Z"), "{explained}");
+    let without = explain(&plan.rules[0], &subject, Ok(&object("2000-01-01T00:00:00Z")), None);
+    assert!(without.contains("`send` fails") && without.contains("services are not watched"), "{without}");
+    run.factory.shutdown();
 }
