@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use steadfast::ObjectKey;
+
 use crate::ack::Ack;
 use crate::chance::Chance;
 use crate::change::Change;
@@ -20,6 +22,7 @@ use crate::rule::{Compiled, Verdict};
 use crate::sink::Stream;
 use crate::subject::Subject;
 use crate::supervise::{Supervised, Supervisor};
+use crate::turns::Turns;
 use crate::watermark::{Settled, Watermark};
 use crate::worker::{SinkCounts, SinkWorker, delivery};
 
@@ -48,12 +51,10 @@ struct Acting {
     rule: Arc<Compiled>,
     /// What the rule has sent, by sink. Kept when the configuration is read again.
     sent: Arc<Mutex<BTreeMap<String, Projections>>>,
-    /// Held from the evaluation until the message is in the queue, by sink: two evaluations of one object could otherwise
-    /// overtake each other. Only for rules that depend on more than the object.
-    turns: Arc<Mutex<BTreeMap<String, Arc<Turn>>>>,
+    /// Held from the evaluation until the message is in the queue, by sink and object: two evaluations of one object could
+    /// otherwise overtake each other. Only for rules that depend on more than the object.
+    turns: Arc<Turns>,
 }
-
-type Turn = tokio::sync::Mutex<()>;
 
 /// Result of an evaluation.
 enum Judged {
@@ -65,14 +66,21 @@ enum Judged {
     Uncertain(Arc<Lookups>),
 }
 
-/// An evaluation that looked up an object of a resource that is in doubt. Nothing was settled.
-pub(crate) struct Uncertain<S> {
-    /// What the evaluation looked up.
-    pub(crate) lookups: Arc<Lookups>,
+/// An evaluation that was not possible. Nothing was settled.
+pub(crate) struct Postponed<S> {
+    why: Why,
     settled: S,
 }
 
-impl<S: FnOnce()> Uncertain<S> {
+/// Why an evaluation was not possible.
+enum Why {
+    /// It looked up an object of a resource that is in doubt.
+    Uncertain(Arc<Lookups>),
+    /// The namespace of the object has its share of the sink's queue.
+    Full,
+}
+
+impl<S: FnOnce()> Postponed<S> {
     /// Settles the evaluation, which is repeated later.
     pub(crate) fn settle(self) {
         (self.settled)();
@@ -184,34 +192,58 @@ impl Engine {
             }
             Some(change)
         };
-        self.accept_current(rule, sink, None, current, settled).await;
+        let Subject { namespace, name, .. } = &change.subject;
+        let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+        self.accept_current(rule, sink, &key, None, current, settled).await;
     }
 
     /// [`accept`](Self::accept) of a change that is made when it is its turn. There may be none then. Waits while a resource is in
-    /// doubt of which the evaluation looks up anything. `record` has the results that are settled.
+    /// doubt of which the evaluation looks up anything. `key` identifies the object, and `record` has the results that are settled.
     pub(crate) async fn accept_current(
         &self,
         rule: &str,
         sink: &str,
+        key: &str,
         record: Option<&Arc<Watermark>>,
         mut change: impl FnMut() -> Option<Arc<Change>>,
         mut settled: impl FnOnce() + Send + 'static,
     ) {
-        while let Err(uncertain) = self.attempt(rule, sink, record, &mut change, settled).await {
-            uncertain.lookups.until_certain().await;
-            settled = uncertain.settled;
+        while let Err(postponed) = self.evaluate(rule, sink, key, record, &mut change, settled).await {
+            if let Why::Uncertain(lookups) = postponed.why {
+                lookups.until_certain().await;
+            }
+            settled = postponed.settled;
         }
     }
 
-    /// [`accept_current`](Self::accept_current) that fails instead of waiting.
+    /// [`accept_current`](Self::accept_current) that fails instead of waiting, for an object in the namespace of `key`.
     pub(crate) async fn attempt<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,
         sink: &str,
+        key: (&str, &ObjectKey),
         record: Option<&Arc<Watermark>>,
         change: impl FnOnce() -> Option<Arc<Change>>,
         settled: S,
-    ) -> Result<(), Uncertain<S>> {
+    ) -> Result<(), Postponed<S>> {
+        let (cluster, object) = key;
+        let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
+        let namespace = (cluster.to_owned(), object.namespace().unwrap_or_default().to_owned());
+        if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
+            return Err(Postponed { why: Why::Full, settled });
+        }
+        self.evaluate(rule, sink, &object.to_string(), record, change, settled).await
+    }
+
+    async fn evaluate<S: FnOnce() + Send + 'static>(
+        &self,
+        rule: &str,
+        sink: &str,
+        key: &str,
+        record: Option<&Arc<Watermark>>,
+        change: impl FnOnce() -> Option<Arc<Change>>,
+        settled: S,
+    ) -> Result<(), Postponed<S>> {
         let acting = lock(&self.shared.rules).get(rule).cloned();
         let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
         // The rule or the sink was removed from the configuration since.
@@ -219,10 +251,9 @@ impl Engine {
             settled();
             return Ok(());
         };
-        let turn = acting.rule.is_of_context().then(|| lock(&acting.turns).entry(sink.to_owned()).or_default().clone());
-        let _turn = match &turn {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
+        let _turn = match acting.rule.is_of_context() {
+            true => Some(acting.turns.take(sink, key).await),
+            false => None,
         };
         let Some(change) = change() else {
             settled();
@@ -261,7 +292,7 @@ impl Engine {
                 if let Some((record, _, subject)) = record {
                     record.nothing_sent(&subject);
                 }
-                return Err(Uncertain { lookups, settled });
+                return Err(Postponed { why: Why::Uncertain(lookups), settled });
             }
         }
         Ok(())

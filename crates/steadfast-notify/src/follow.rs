@@ -30,13 +30,15 @@ use crate::source::{Lookout, Source, subject, whole};
 use crate::subject::Subject;
 use crate::supervise::Supervised;
 use crate::watermark::{Settled, Watermark};
+use crate::worker::MAX_PENDING_MESSAGES;
 
 /// How many changes of a rule may wait for it to be asked; of what comes then, the newest state of each object does.
 const WAITING: usize = 1024;
 
-/// Maximum number of objects of which a change is not settled, for each rule and sink. As large as the queue of a sink, so that
-/// objects whose messages a sink does not accept do not keep others waiting.
-const MAX_UNSETTLED: usize = 10_000;
+/// Number of objects of which a change is not settled, for each rule and sink. Namespaces share it, as they share the queue of a sink, so
+/// that objects whose messages a sink does not accept do not keep others waiting. Twice the queue: changes that the queue has no space
+/// for are counted.
+const UNSETTLED_SHARE: usize = 2 * MAX_PENDING_MESSAGES;
 
 /// Deadline of a durable handler. A message is settled at its `give_up_after`, which may be as long as a [`Span`] can be.
 ///
@@ -271,12 +273,14 @@ impl HandOver {
             }
             return;
         }
-        self.engine.accept_current(rule, sink, self.watermark.as_ref(), || self.change(event, false), || {}).await;
+        let (key, change) = (event.object().key().to_string(), || self.change(event, false));
+        self.engine.accept_current(rule, sink, &key, self.watermark.as_ref(), change, || {}).await;
     }
 
     fn durably(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         let (name, hand_over) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
-        let durable = informer.durable(&name).concurrency(MAX_UNSETTLED).deadline(SETTLE_TIMEOUT);
+        let durable = informer.durable(&name).concurrency(2 * UNSETTLED_SHARE).namespace_share(UNSETTLED_SHARE);
+        let durable = durable.deadline(SETTLE_TIMEOUT);
         let durable = durable.unseen_deletions(hand_over.engine.replication().gate().is_replicated());
         let of = informer.clone();
         let registered = durable.on_event(move |told: Told<Lazy<DynamicObject>>| {
@@ -311,6 +315,7 @@ impl HandOver {
                 Turn::Deliver { is_missed } => is_missed,
             };
             let (settled, settlement) = oneshot::channel();
+            let key = told.event.object().key().to_string();
             let change = || {
                 let mut change = self.change(&told.event, again)?;
                 if is_missed {
@@ -319,7 +324,7 @@ impl HandOver {
                 Some(change)
             };
             self.engine
-                .accept_current(rule, sink, self.watermark.as_ref(), change, move || {
+                .accept_current(rule, sink, &key, self.watermark.as_ref(), change, move || {
                     // Nobody waits for it where the program ends.
                     let _ = settled.send(());
                 })
@@ -350,8 +355,8 @@ impl HandOver {
     }
 }
 
-/// A handler that acknowledges nothing. The events of an object whose evaluation is not certain are parked, so that they do not
-/// hold up those of other objects.
+/// A handler that acknowledges nothing. The events of an object whose evaluation is not certain, or whose namespace has its share of
+/// the sink's queue, are parked, so that they do not hold up those of other objects.
 struct Passing {
     hand_over: Arc<HandOver>,
     parked: Arc<Parked>,
@@ -416,17 +421,18 @@ impl Parked {
 impl AsyncHandler<Lazy<DynamicObject>> for Passing {
     async fn handle(&self, event: Event<Lazy<DynamicObject>>, _: Call) {
         let hand_over = &self.hand_over;
-        if hand_over.caches.is_none() || hand_over.engine.replication().gate().permit().is_none() {
+        if hand_over.engine.replication().gate().permit().is_none() {
             return hand_over.pass(&event).await;
         }
         self.parked.until_space().await;
         let Some(event) = self.parked.follow_up(event) else { return };
         let (rule, sink, watermark) = (&hand_over.source.rule, &hand_over.sink, hand_over.watermark.as_ref());
         let change = || hand_over.change(&event, false);
-        if hand_over.engine.attempt(rule, sink, watermark, change, || {}).await.is_ok() {
+        let key = event.object().key().clone();
+        let of = (hand_over.source.cluster.as_str(), &key);
+        if hand_over.engine.attempt(rule, sink, of, watermark, change, || {}).await.is_ok() {
             return;
         }
-        let key = event.object().key().clone();
         self.parked.events().insert(key.clone(), VecDeque::from([event]));
         let (hand_over, parked) = (hand_over.clone(), self.parked.clone());
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);

@@ -36,6 +36,7 @@
 //! | `lookups` | objects of other resources that expressions look up, and which objects depend on them |
 //! | `instants`, `recheck` | when objects are evaluated again although they do not change, and the messages of streams that this causes |
 //! | `watermark` | the instant up to which messages that time or lookups cause are settled, in the state folder |
+//! | `turns` | locks by sink and object |
 //! | `wake` | tasks that wake another one when caches change |
 
 mod ack;
@@ -81,6 +82,7 @@ mod subject;
 mod supervise;
 mod template;
 mod trouble;
+mod turns;
 mod wake;
 mod watermark;
 mod worker;

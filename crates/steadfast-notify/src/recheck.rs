@@ -39,6 +39,9 @@ use trail::Trail;
 /// Longest sleep. A wall clock that is set is noticed after this time at the latest.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
 
+/// Time after which postponed evaluations are repeated.
+const STALLED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Number of objects that are evaluated before other rules have their turn.
 const AT_ONCE: usize = 16;
 
@@ -73,7 +76,7 @@ struct Known {
     looked_up: Option<Arc<Lookups>>,
     dependents: Dependents<ObjectKey>,
     instants: Instants<ObjectKey>,
-    /// Evaluations that looked up a resource in doubt. They are repeated in each pass.
+    /// Evaluations that looked up a resource in doubt, or that the queue of the sink had no space for. They are repeated in each pass.
     stalled: BTreeMap<ObjectKey, Stalled>,
     /// The last instant at which no resource was in doubt.
     certain_at: Timestamp,
@@ -181,9 +184,10 @@ impl Recheck {
                 // An instant that has passed already is due in the next pass.
                 Duration::try_from(next.duration_since((self.clock)())).unwrap_or_default()
             });
+            let longest = if known.stalled.is_empty() { MAX_SLEEP } else { STALLED_INTERVAL };
             tokio::select! {
                 () = news.notified() => {}
-                () = sleep(until.min(MAX_SLEEP)) => {}
+                () = sleep(until.min(longest)) => {}
             }
         }
     }
@@ -260,7 +264,7 @@ impl Recheck {
         }
     }
 
-    /// Repeats the evaluations that were not certain.
+    /// Repeats the evaluations that were postponed.
     async fn resume(
         &self,
         known: &mut Known,
@@ -336,7 +340,8 @@ impl Recheck {
         }
     }
 
-    /// Sends what the rule makes of an object. Returns `false` if the evaluation is not certain.
+    /// Sends what the rule makes of an object. Returns `false` if the evaluation is not certain, or if the queue of the
+    /// sink has no space for the namespace.
     async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<Lookups>>) -> bool {
         // As it is when it is its turn: an event that a handler has passed on before may be newer than this pass.
         let change = || {
@@ -345,11 +350,11 @@ impl Recheck {
         };
         let in_flight = self.watermark.begin(at);
         let (rule, sink) = (&self.source.rule, &self.sink);
-        let attempt = self.engine.attempt(rule, sink, Some(&self.watermark), change, move || in_flight.settled());
-        match attempt.await {
+        let (key, settled) = ((self.source.cluster.as_str(), key), move || in_flight.settled());
+        match self.engine.attempt(rule, sink, key, Some(&self.watermark), change, settled).await {
             Ok(()) => true,
-            Err(uncertain) => {
-                uncertain.settle();
+            Err(postponed) => {
+                postponed.settle();
                 false
             }
         }

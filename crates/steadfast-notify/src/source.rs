@@ -26,6 +26,8 @@ pub struct Lookout {
     pub rechecks: Option<PathBuf>,
     /// How often they are compared with what the server has.
     pub audit: Duration,
+    /// Maximum size of one cache in bytes. No limit if absent.
+    pub memory_limit: Option<usize>,
     /// Wall clock that gives `now` in expressions: [`Timestamp::now`], except in tests.
     pub clock: fn() -> Timestamp,
 }
@@ -41,6 +43,10 @@ impl Lookout {
         let informer = self.factory.build_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit);
         let informer = match self.checkpoint.as_ref().filter(|_| may_be_kept(resource)) {
             Some(checkpoint) => informer.checkpoint(checkpoint),
+            None => informer,
+        };
+        let informer = match self.memory_limit {
+            Some(bytes) => informer.memory_limit(bytes),
             None => informer,
         };
         let informer = match tell {

@@ -104,6 +104,7 @@ pub(super) fn lookout(connection: &Connection, cluster: &Cluster) -> Lookout {
         checkpoint: None,
         rechecks: None,
         audit: cluster.audit_every(),
+        memory_limit: cluster.memory_limit,
         clock: Timestamp::now,
     }
 }

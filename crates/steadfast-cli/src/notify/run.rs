@@ -226,12 +226,15 @@ impl Acting {
             return Err(Failure::config("the replicas are changed by a restart alone; leave `replicas` as it was"));
         }
         let before = &self.plan.clusters;
-        let differs = plan.clusters.iter().find(|(name, now)| {
-            before.get(*name).is_some_and(|before| before.is_same_place(now) && before.audit != now.audit)
-        });
-        if let Some((name, _)) = differs {
-            let why = "is changed by a restart alone; leave it as it was";
-            return Err(Failure::config(format!("`clusters.{name}.audit` {why}")));
+        for (name, now) in &plan.clusters {
+            let Some(before) = before.get(name).filter(|before| before.is_same_place(now)) else { continue };
+            // Informers have these settings for as long as they run.
+            let settings =
+                [("audit", before.audit != now.audit), ("memory_limit", before.memory_limit != now.memory_limit)];
+            if let Some((setting, _)) = settings.into_iter().find(|(_, differs)| *differs) {
+                let why = "is changed by a restart alone; leave it as it was";
+                return Err(Failure::config(format!("`clusters.{name}.{setting}` {why}")));
+            }
         }
         self.mirrors.prepare(&plan)?;
         let streams = plan.open_or_retry(&self.stdout, &(Arc::new(aside::say) as Arc<_>)).await;

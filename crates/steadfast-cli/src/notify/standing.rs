@@ -206,6 +206,7 @@ impl Standing {
         let sinks = counts.sinks.iter().map(|(name, sink)| {
             json!({
                 "sink": name, "delivered": sink.delivered, "dead_letters": sink.given_up, "waiting": sink.waiting,
+                "held": sink.held, "held_back": sink.held_total,
                 "oldest_seconds": sink.oldest.map(|oldest| oldest.as_secs_f64()),
                 "failed_attempts": sink.failed_attempts, "failing": sink.failing, "restarts": sink.restarts,
                 "paused_seconds": sink.paused.map(|paused| paused.as_secs_f64()),

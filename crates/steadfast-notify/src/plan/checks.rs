@@ -49,6 +49,13 @@ impl<'a> Checks<'a> {
                 self.wrong(&format!("clusters.{name}.audit"), "the server would be asked without a pause", remedy);
             }
         }
+        for (name, _) in config.clusters.iter().filter(|(_, cluster)| cluster.memory_limit == Some(0)) {
+            self.wrong(
+                &format!("clusters.{name}.memory_limit"),
+                "no object fits into 0 bytes",
+                "allow at least one byte",
+            );
+        }
         for (name, sink) in &config.sinks {
             self.name(&format!("sinks.{name}"), name);
             self.sink(&format!("sinks.{name}"), sink);

@@ -33,7 +33,7 @@ fn what_is_good_is_taken_in_both_languages() {
 }
 
 /// The line that is replaced, what by, where the error is, and what is in it.
-const MISTAKES: [(&str, &str, &str, &str, &str); 47] = [
+const MISTAKES: [(&str, &str, &str, &str, &str); 48] = [
     (
         "[sinks.log.stdout]",
         "[clusters.a]\naudit = \"0s\"\n[sinks.log.stdout]",
@@ -132,6 +132,13 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 47] = [
         "3:15:",
         "nothing may be under way",
         "allow one",
+    ),
+    (
+        "[sinks.log.stdout]",
+        "[clusters.a]\nmemory_limit = 0\n[sinks.log.stdout]",
+        "2:16:",
+        "no object fits into 0 bytes",
+        "allow at least",
     ),
     // In expressions: the place is that of the letter.
     ("when = \"changed('spec')\"", "when = \"changed('spec'\"", "6:", "rules[0].when", "correct the expression"),

@@ -122,6 +122,7 @@ impl World {
             checkpoint,
             rechecks: None,
             audit: Duration::from_secs(600),
+            memory_limit: None,
             clock: Timestamp::now,
         }
     }

@@ -171,6 +171,7 @@ impl Run {
             checkpoint,
             rechecks: folder.map(|(folder, number)| folder.join(format!("{number}.rechecks"))),
             audit: Duration::from_secs(600),
+            memory_limit: None,
             clock,
         };
         if let Some(rechecks) = &lookout.rechecks {

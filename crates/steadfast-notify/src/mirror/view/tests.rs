@@ -66,8 +66,9 @@ impl World {
             lookups: lookups.collect(),
         };
         let (checkpoint, rechecks) = (None, None);
-        let audit = Duration::from_secs(600);
-        let lookout = Lookout { connection: 0, factory: factory.clone(), checkpoint, rechecks, audit, clock };
+        let (audit, memory_limit) = (Duration::from_secs(600), None);
+        let lookout =
+            Lookout { connection: 0, factory: factory.clone(), checkpoint, rechecks, audit, memory_limit, clock };
         let view = View::begin(&lookout, source, rule).expect("it starts");
         let mut world = Self { server, factory, view };
         world.create("ConfigMap", "a");
