@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast::ObjectKey;
+use tokio::time::{Instant, sleep};
 
 use crate::ack::Ack;
 use crate::chance::Chance;
@@ -25,6 +26,15 @@ use crate::supervise::{Supervised, Supervisor};
 use crate::turns::Turns;
 use crate::watermark::{Settled, Watermark};
 use crate::worker::{SinkCounts, SinkWorker, delivery};
+
+/// How long an attempt of a sink that is down may still take at the end of the program.
+const ATTEMPT_GRACE: Duration = Duration::from_secs(5);
+
+/// How long nothing is deliverable before that counts: messages for other sinks may be evaluated in the meantime.
+const STUCK_PERIOD: Duration = Duration::from_millis(500);
+
+/// Interval between two checks for that.
+const STUCK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The streams of a plan's sinks, by name.
 pub type Streams = BTreeMap<String, Arc<dyn Stream>>;
@@ -251,10 +261,7 @@ impl Engine {
             settled();
             return Ok(());
         };
-        let _turn = match acting.rule.is_of_context() {
-            true => Some(acting.turns.take(sink, key).await),
-            false => None,
-        };
+        let _turn = if acting.rule.is_of_context() { Some(acting.turns.take(sink, key).await) } else { None };
         let Some(change) = change() else {
             settled();
             return Ok(());
@@ -345,7 +352,7 @@ impl Engine {
             let mut sent = lock(&asked.sent);
             let sent = sent.entry(sink).or_default();
             let news = sent.take_in(&asked.rule, &of, &verdict);
-            Some((verdict, news, sent.of(&of.subject).flatten()))
+            Some((verdict, news, sent.of(&of.subject)))
         });
         let failed = |why| Some((Verdict::Failed { expression: "when", why }, News::Unchanged, None));
         let Some((verdict, news, hash)) = judged.await.unwrap_or_else(failed) else {
@@ -414,6 +421,27 @@ impl Engine {
         let workers = lock(&self.shared.workers);
         let sinks = workers.iter().map(|(name, running)| (name.clone(), running.worker.counts())).collect();
         Counts { sinks, ..lock(&self.shared.counts).clone() }
+    }
+
+    /// Waits until messages are pending, and only for sinks that are down: all attempts of each have failed for ten seconds. Attempts in
+    /// flight have five more seconds. Returns the names of these sinks.
+    pub async fn until_undeliverable(&self) -> Vec<String> {
+        let (start, mut since) = (Instant::now(), None);
+        loop {
+            let waits_for_attempts = start.elapsed() < ATTEMPT_GRACE;
+            let workers: Vec<_> = lock(&self.shared.workers)
+                .iter()
+                .filter(|(_, running)| running.worker.pending() > 0)
+                .map(|(name, running)| (name.clone(), running.worker.clone()))
+                .collect();
+            let is_stuck = !workers.is_empty() && workers.iter().all(|(_, worker)| worker.is_down(waits_for_attempts));
+            if !is_stuck {
+                since = None;
+            } else if since.get_or_insert_with(Instant::now).elapsed() >= STUCK_PERIOD {
+                return workers.into_iter().map(|(name, _)| name).collect();
+            }
+            sleep(STUCK_INTERVAL).await;
+        }
     }
 
     /// Waits until all messages are settled, for `deadline` at most; returns how many are not.

@@ -343,7 +343,7 @@ impl HandOver {
         match event.decoded() {
             Ok(event) => {
                 let mut change = change(&self.source, &self.resource, &event, (self.clock)(), again)?;
-                change.lookups = self.caches.as_ref().map(|caches| caches.freeze());
+                change.lookups = self.caches.as_ref().map(LookupCaches::freeze);
                 Some(Arc::new(change))
             }
             Err(error) => {

@@ -105,6 +105,11 @@ impl<T> Outbox<T> {
         self.len
     }
 
+    /// Whether any batch is in flight.
+    pub fn is_sending(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
     /// Whether all messages are settled.
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -86,9 +86,9 @@ impl Projections {
         }
     }
 
-    /// Returns the hash of the last result, or `None` within if the rule did not fire.
-    pub(crate) fn of(&self, subject: &Subject) -> Option<Option<Hash>> {
-        self.0.get(subject).map(|known| known.hash)
+    /// Returns the hash of the last result; `None` if the rule did not fire or no result is known.
+    pub(crate) fn of(&self, subject: &Subject) -> Option<Hash> {
+        self.0.get(subject).and_then(|known| known.hash)
     }
 
     /// Adopts the result that an earlier run has recorded, unless a later one is known.

@@ -195,7 +195,7 @@ impl Recheck {
     async fn pass(&self, known: &mut Known) {
         // The order counts: what the caches have is at least as new as this instant.
         let now = (self.clock)();
-        let looked_up = self.caches.as_ref().map(|caches| caches.freeze());
+        let looked_up = self.caches.as_ref().map(LookupCaches::freeze);
         if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_doubt()) {
             known.certain_at = now;
         }
@@ -345,7 +345,7 @@ impl Recheck {
     async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<Lookups>>) -> bool {
         // As it is when it is its turn: an event that a handler has passed on before may be newer than this pass.
         let change = || {
-            let lookups = self.caches.as_ref().map(|caches| caches.freeze());
+            let lookups = self.caches.as_ref().map(LookupCaches::freeze);
             self.change(&self.informer.snapshot(), key, cause, at, lookups, before.cloned())
         };
         let in_flight = self.watermark.begin(at);

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -353,7 +354,10 @@ impl InFlight {
 impl Settled {
     fn text(self) -> String {
         match self {
-            Self::Sent(hash) => hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Self::Sent(hash) => hash.iter().fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            }),
             Self::Silent => "-".to_owned(),
             Self::Pending => "?".to_owned(),
         }

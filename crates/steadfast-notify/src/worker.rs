@@ -161,6 +161,14 @@ impl SinkWorker {
         self.state().outbox.len()
     }
 
+    /// Returns whether messages are pending and none can be delivered, since all attempts have failed for some time. With
+    /// `waits_for_attempts`, an attempt in flight may still succeed.
+    pub(crate) fn is_down(&self, waits_for_attempts: bool) -> bool {
+        let state = self.state();
+        let may_succeed = waits_for_attempts && state.outbox.is_sending();
+        !state.outbox.is_empty() && state.trouble.is_down(self.started.elapsed()) && !may_succeed
+    }
+
     /// Whether the namespace may add a message now.
     pub(crate) fn has_space(&self, namespace: &Tenant) -> bool {
         self.state().outbox.has_space(namespace, MAX_PENDING_MESSAGES)
