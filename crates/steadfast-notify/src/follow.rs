@@ -140,6 +140,13 @@ impl Following {
         version.into_iter().chain(settled)
     }
 
+    /// Returns the version that the cache has reached: every change up to it is pending here, or settled. `None` as for
+    /// [`settled`](Self::settled).
+    pub fn reached(&self) -> Option<u64> {
+        let Registered::Durable(registration) = &self.registered else { return None };
+        number(&registration.position()?.reached)
+    }
+
     /// Returns the version up to which everything is settled: delivered, or a dead letter. `None` if that is not known, or if the
     /// server's versions are no numbers.
     pub fn settled(&self) -> Option<u64> {

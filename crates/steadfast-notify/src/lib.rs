@@ -98,7 +98,7 @@ pub use mirror::{
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
 pub use redrive::{Redriven, redrive};
-pub use replication::{Replication, SettledVersions, position_name};
+pub use replication::{Replication, SettledVersions, position_name, position_owner};
 pub use source::{LookedUp, Lookout, Source};
 pub use state::State;
 pub use steadfast_outside::{Ask, Memory, State as MirrorState, Term, TermGate, TermKeeper};

@@ -21,10 +21,21 @@ pub fn position_name(source: &Source, sink: &str) -> String {
     format!("{rule}/{sink} {cluster} {} {scope}", source.resource_name())
 }
 
+/// End of the name of an instant.
+const UNTIL: &str = " until";
+
 /// Returns the name under which the instant is published up to which messages are settled that time or lookups cause, in nanoseconds
 /// since 1970.
 pub(crate) fn recheck_name(position: &str) -> String {
-    format!("{position} until")
+    format!("{position}{UNTIL}")
+}
+
+/// Returns rule and sink of a position with a version. `None` for the name of an instant.
+pub fn position_owner(position: &str) -> Option<(&str, &str)> {
+    if position.ends_with(UNTIL) {
+        return None;
+    }
+    position.split_once(' ')?.0.split_once('/')
 }
 
 /// What one replica knows of the deliveries of the others. Cheap to clone.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
-use steadfast_notify::{Engine, Following, Lookout, Plan, Source, View, ViewSource, forget_others};
+use steadfast_notify::{Engine, Following, Lookout, Plan, Source, View, ViewSource, forget_others, position_name};
 
 use super::places::Places;
 use crate::aside;
@@ -23,6 +23,12 @@ impl Followed {
     /// Returns up to which version and instant everything is settled, for each stream where it is known.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
         self.following.iter().flat_map(|(sink, following)| following.positions(&self.source, sink))
+    }
+
+    /// Returns the version that the cache has reached, for each stream where it is known.
+    pub(super) fn reached(&self) -> impl Iterator<Item = (String, u64)> {
+        let reached = self.following.iter();
+        reached.filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.reached()?)))
     }
 
     fn watches(&self, source: &Source) -> bool {

@@ -332,7 +332,7 @@ impl Acting {
         let mut is_kept = self.plan.keeps && self.mirrors.state().is_some();
         for cluster in clusters {
             cluster.visit(|followed, _| {
-                is_kept = is_kept && followed.iter().all(|followed| followed.source.may_be_kept())
+                is_kept = is_kept && followed.iter().all(|followed| followed.source.may_be_kept());
             });
         }
         is_kept

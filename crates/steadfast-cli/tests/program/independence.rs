@@ -340,7 +340,7 @@ fn shutdown_ends_early_if_all_pending_sinks_are_down() {
     acting.until_sent("maps", "east/a");
     let (_, said) = acting.terminated();
     assert!(
-        said.contains("1 messages were not delivered: down cannot be reached; the next start sends them"),
+        said.contains("2 messages were not delivered: down cannot be reached; the next start sends them"),
         "{said}"
     );
     // What was not delivered is sent by the next start.
@@ -348,7 +348,7 @@ fn shutdown_ends_early_if_all_pending_sinks_are_down() {
         &[&down.replace("false", "true"), &*rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat(),
     );
     let acting = fixture.start("2");
-    let delivered = "steadfast_notify_delivered_total{sink=\"down\"} 1";
+    let delivered = "steadfast_notify_delivered_total{sink=\"down\"} 2";
     eventually("the message", || acting.get("/metrics").1.contains(delivered));
 }
 

@@ -162,7 +162,7 @@ async fn huge_objects_of_a_namespace_fill_only_its_cache() {
     sleep(Duration::from_secs(30)).await;
     let names = world.until(&["q-0", "q-1", "q-2", "q-3", "q-4"]).await;
     assert_eq!(names, ["q-0", "q-1", "q-2", "q-3", "q-4"]);
-    let used = world.informers.iter().map(|informer| informer.memory()).map(|memory| memory.objects + memory.keys);
+    let used = world.informers.iter().map(Informer::memory).map(|memory| memory.objects + memory.keys);
     let used: Vec<usize> = used.collect();
     // The object that is too much is decoded before it is rejected.
     assert!(used.iter().all(|bytes| *bytes <= 1_000_000 + 410_000), "{used:?}");
