@@ -18,7 +18,7 @@ pub(super) struct CatchUp {
 
 impl CatchUp {
     /// Returns whether everything is settled up to the first list of each position. `reached` are the versions of the own caches,
-    /// `published` those that the leader has settled. Positions that are not `is_configured` here do not count.
+    /// `published` those that the leader has settled. Published positions that are not `is_configured` here do not count.
     pub(super) fn has_caught_up(
         &mut self,
         reached: &SettledVersions,
@@ -30,8 +30,13 @@ impl CatchUp {
             self.started.entry(position.clone()).or_insert(*version);
         }
         let counts = |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
-        let mut published = published.iter().filter(|(position, _)| counts(position));
-        published.all(|(position, settled)| self.started.get(position).is_some_and(|started| started <= settled))
+        let is_settled = |position: &String| {
+            let started = self.started.get(position);
+            started.is_some_and(|started| published.get(position).is_some_and(|settled| started <= settled))
+        };
+        // A leader that has published nothing yet may have deletions to deliver.
+        let mut positions = self.started.keys().chain(published.keys().filter(|position| counts(position))).peekable();
+        positions.peek().is_some() && positions.all(is_settled)
     }
 }
 
@@ -76,7 +81,8 @@ mod tests {
         assert!(!has(&[("a/log x", 8)], &published));
         assert!(!has(&[("a/log x", 20)], &published), "what came after the list does not count");
         assert!(has(&[("a/log x", 30)], &[("a/log x", 8), ("gone/log x", 9)]));
-        assert!(has(&[], &[]), "no leader has published anything");
+        assert!(!has(&[], &[]), "the leader has published nothing yet");
+        assert!(!CatchUp::default().has_caught_up(&versions(&[]), &versions(&[]), configured));
     }
 
     #[tokio::test(start_paused = true)]

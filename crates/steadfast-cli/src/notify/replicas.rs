@@ -273,6 +273,7 @@ impl Work {
     /// Waits until a replica with a new state folder knows all deletions that the leader has not settled, or until no replica leads.
     async fn until_eligible(&self, connection: &Connection, namespace: &str, name: &str, lease_duration: Duration) {
         let Some(state) = self.state.as_ref().filter(|state| state.is_new()) else { return };
+        let has_streams = self.plan.rules.iter().any(|rule| self.plan.streams_of(&rule.config).next().is_some());
         let shared = SharedState::of_standby(connection.client(), namespace, name);
         let leases: Api<Lease> = Api::namespaced(connection.client(), namespace);
         let (mut catch_up, mut lease, mut is_reported) = (CatchUp::default(), LeaseWatch::new(), false);
@@ -294,7 +295,8 @@ impl Work {
                     self.replication.set_settled(settled);
                     let renewal = found.and_then(renewal_of);
                     self.role_is(false, renewal.as_ref().map(|(holder, _)| holder.clone()));
-                    if has_caught_up {
+                    // Mirrors are compared with their targets.
+                    if has_caught_up || !has_streams {
                         break;
                     }
                     if lease.is_abandoned(renewal, lease_duration * 2) {
