@@ -18,6 +18,7 @@
 //! | `check` | all mistakes of a configuration at once |
 //! | `commands` | `explain`, `schema`, `redrive` |
 
+mod catch_up;
 mod check;
 mod cluster;
 mod commands;

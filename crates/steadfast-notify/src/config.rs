@@ -105,6 +105,11 @@ pub struct Cluster {
     /// How often what is held is compared with what the server has, by a list of versions; `10m` unless given. It finds what a
     /// server has lost, or what a backup that was restored has changed unseen.
     pub audit: Option<Span>,
+    /// Maximum size of one cache in bytes: of the objects of one resource that rules watch or look up, in one namespace if the rule
+    /// has `namespaces`. A cache that would exceed it keeps its contents, is reported as failed, and is listed again once a minute.
+    /// No limit by default.
+    #[schemars(range(min = 1))]
+    pub memory_limit: Option<usize>,
 }
 
 impl Cluster {
@@ -113,7 +118,7 @@ impl Cluster {
         self.audit.map_or(Duration::from_secs(600), |span| span.0)
     }
 
-    /// Whether it is the same as `other`, however often each is compared.
+    /// Whether it is the same as `other`, whatever the settings of its caches.
     pub fn is_same_place(&self, other: &Self) -> bool {
         (&self.kubeconfig, &self.context) == (&other.kubeconfig, &other.context)
     }

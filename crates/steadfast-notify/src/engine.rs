@@ -4,20 +4,37 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use steadfast::ObjectKey;
+use tokio::time::{Instant, sleep};
+
 use crate::ack::Ack;
 use crate::chance::Chance;
 use crate::change::Change;
+use crate::config::EventKind;
 use crate::dead::DeadLetters;
+use crate::lookups::Lookups;
 use crate::message::Message;
 use crate::notice::{Notice, Tell};
 use crate::offload::offload;
 use crate::plan::Plan;
-use crate::projections::{News, Projections};
+use crate::projections::{Hash, News, Projections};
 use crate::replication::Replication;
 use crate::rule::{Compiled, Verdict};
 use crate::sink::Stream;
+use crate::subject::Subject;
 use crate::supervise::{Supervised, Supervisor};
+use crate::turns::Turns;
+use crate::watermark::{Settled, Watermark};
 use crate::worker::{SinkCounts, SinkWorker, delivery};
+
+/// How long an attempt of a sink that is down may still take at the end of the program.
+const ATTEMPT_GRACE: Duration = Duration::from_secs(5);
+
+/// How long nothing is deliverable before that counts: messages for other sinks may be evaluated in the meantime.
+const STUCK_PERIOD: Duration = Duration::from_millis(500);
+
+/// Interval between two checks for that.
+const STUCK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The streams of a plan's sinks, by name.
 pub type Streams = BTreeMap<String, Arc<dyn Stream>>;
@@ -44,12 +61,41 @@ struct Acting {
     rule: Arc<Compiled>,
     /// What the rule has sent, by sink. Kept when the configuration is read again.
     sent: Arc<Mutex<BTreeMap<String, Projections>>>,
-    /// Held from the evaluation until the message is in the queue, by sink: two evaluations of one object could otherwise
-    /// overtake each other. Only for rules that depend on more than the object.
-    turns: Mutex<BTreeMap<String, Arc<Turn>>>,
+    /// Held from the evaluation until the message is in the queue, by sink and object: two evaluations of one object could
+    /// otherwise overtake each other. Only for rules that depend on more than the object.
+    turns: Arc<Turns>,
 }
 
-type Turn = tokio::sync::Mutex<()>;
+/// Result of an evaluation.
+enum Judged {
+    /// There is a message to send. `hash` identifies its content, if it is remembered.
+    Message { message: Arc<Message>, hash: Option<Hash> },
+    /// There is nothing to send. `settled` is the result, if it is settled by that.
+    Nothing { settled: Option<Settled> },
+    /// The evaluation looked up an object of a resource that is in doubt.
+    Uncertain(Arc<Lookups>),
+}
+
+/// An evaluation that was not possible. Nothing was settled.
+pub(crate) struct Postponed<S> {
+    why: Why,
+    settled: S,
+}
+
+/// Why an evaluation was not possible.
+enum Why {
+    /// It looked up an object of a resource that is in doubt.
+    Uncertain(Arc<Lookups>),
+    /// The namespace of the object has its share of the sink's queue.
+    Full,
+}
+
+impl<S: FnOnce()> Postponed<S> {
+    /// Settles the evaluation, which is repeated later.
+    pub(crate) fn settle(self) {
+        (self.settled)();
+    }
+}
 
 /// A sink worker and its task.
 struct Running {
@@ -137,13 +183,11 @@ impl Engine {
         let mut rules = lock(&self.shared.rules);
         let mut before = std::mem::take(&mut *rules);
         for rule in &plan.rules {
-            let sent = before.remove(&rule.config.name).map(|acting| acting.sent.clone()).unwrap_or_default();
+            let known = before.remove(&rule.config.name);
+            let (sent, turns) = known.map(|acting| (acting.sent.clone(), acting.turns.clone())).unwrap_or_default();
             // A sink that is added again later starts as a new one.
             lock(&sent).retain(|sink, _| rule.config.to.contains(sink));
-            rules.insert(
-                rule.config.name.clone(),
-                Arc::new(Acting { rule: rule.clone(), sent, turns: Mutex::default() }),
-            );
+            rules.insert(rule.config.name.clone(), Arc::new(Acting { rule: rule.clone(), sent, turns }));
         }
     }
 
@@ -151,32 +195,114 @@ impl Engine {
     /// in order. Returns when the message is in the queue; `settled` is called when it is delivered or a dead letter, or when
     /// there is nothing to send.
     pub async fn accept(&self, rule: &str, sink: &str, change: Arc<Change>, settled: impl FnOnce() + Send + 'static) {
-        self.accept_current(rule, sink, || Some(change), settled).await;
+        let current = || {
+            let mut change = change.clone();
+            if let Some(lookups) = change.lookups.as_ref().map(|lookups| lookups.renewed()) {
+                Arc::make_mut(&mut change).lookups = Some(lookups);
+            }
+            Some(change)
+        };
+        let Subject { namespace, name, .. } = &change.subject;
+        let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+        self.accept_current(rule, sink, &key, None, current, settled).await;
     }
 
-    /// [`accept`](Self::accept) of a change that is made when it is its turn. There may be none then.
+    /// [`accept`](Self::accept) of a change that is made when it is its turn. There may be none then. Waits while a resource is in
+    /// doubt of which the evaluation looks up anything. `key` identifies the object, and `record` has the results that are settled.
     pub(crate) async fn accept_current(
         &self,
         rule: &str,
         sink: &str,
-        change: impl FnOnce() -> Option<Arc<Change>>,
-        settled: impl FnOnce() + Send + 'static,
+        key: &str,
+        record: Option<&Arc<Watermark>>,
+        mut change: impl FnMut() -> Option<Arc<Change>>,
+        mut settled: impl FnOnce() + Send + 'static,
     ) {
+        while let Err(postponed) = self.evaluate(rule, sink, key, record, &mut change, settled).await {
+            if let Why::Uncertain(lookups) = postponed.why {
+                lookups.until_certain().await;
+            }
+            settled = postponed.settled;
+        }
+    }
+
+    /// [`accept_current`](Self::accept_current) that fails instead of waiting, for an object in the namespace of `key`.
+    pub(crate) async fn attempt<S: FnOnce() + Send + 'static>(
+        &self,
+        rule: &str,
+        sink: &str,
+        key: (&str, &ObjectKey),
+        record: Option<&Arc<Watermark>>,
+        change: impl FnOnce() -> Option<Arc<Change>>,
+        settled: S,
+    ) -> Result<(), Postponed<S>> {
+        let (cluster, object) = key;
+        let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
+        let namespace = (cluster.to_owned(), object.namespace().unwrap_or_default().to_owned());
+        if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
+            return Err(Postponed { why: Why::Full, settled });
+        }
+        self.evaluate(rule, sink, &object.to_string(), record, change, settled).await
+    }
+
+    async fn evaluate<S: FnOnce() + Send + 'static>(
+        &self,
+        rule: &str,
+        sink: &str,
+        key: &str,
+        record: Option<&Arc<Watermark>>,
+        change: impl FnOnce() -> Option<Arc<Change>>,
+        settled: S,
+    ) -> Result<(), Postponed<S>> {
         let acting = lock(&self.shared.rules).get(rule).cloned();
         let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
         // The rule or the sink was removed from the configuration since.
-        let (Some(acting), Some(worker)) = (acting, worker) else { return settled() };
-        let turn = acting.rule.is_of_context().then(|| lock(&acting.turns).entry(sink.to_owned()).or_default().clone());
-        let _turn = match &turn {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
+        let (Some(acting), Some(worker)) = (acting, worker) else {
+            settled();
+            return Ok(());
         };
-        let Some(change) = change() else { return settled() };
-        lock(&self.shared.counts).changes += 1;
+        let _turn = if acting.rule.is_of_context() { Some(acting.turns.take(sink, key).await) } else { None };
+        let Some(change) = change() else {
+            settled();
+            return Ok(());
+        };
+        // Numbered within the turn: the results of one object are in the order of their evaluations.
+        let record = record.map(|record| (record.clone(), record.number(), change.subject.clone()));
         match self.judge(&acting, sink, &change).await {
-            Some(message) => worker.put(message, Ack::new(settled)).await,
-            None => settled(),
+            Judged::Message { message, hash } => {
+                lock(&self.shared.counts).changes += 1;
+                let is_deleted = change.kind == EventKind::Deleted;
+                let ack = move || {
+                    match (record, hash) {
+                        (Some((record, number, subject)), _) if is_deleted => record.record(&subject, number, None),
+                        (Some((record, number, subject)), Some(hash)) => {
+                            record.record(&subject, number, Some(Settled::Sent(hash)));
+                        }
+                        _ => {}
+                    }
+                    settled();
+                };
+                worker.put(message, Ack::new(ack)).await;
+            }
+            Judged::Nothing { settled: result } => {
+                lock(&self.shared.counts).changes += 1;
+                if let Some((record, number, subject)) = record {
+                    match result {
+                        _ if change.kind == EventKind::Deleted => record.record(&subject, number, None),
+                        Some(result) => record.record(&subject, number, Some(result)),
+                        None => record.nothing_sent(&subject),
+                    }
+                }
+                settled();
+            }
+            Judged::Uncertain(lookups) => {
+                if let Some((record, _, subject)) = record {
+                    record.nothing_sent(&subject);
+                }
+                return Err(Postponed { why: Why::Uncertain(lookups), settled });
+            }
         }
+        Ok(())
     }
 
     /// Evaluates a rule for a change that another replica has settled, so that what the rule has sent is known here too.
@@ -184,7 +310,29 @@ impl Engine {
         let acting = lock(&self.shared.rules).get(rule).cloned();
         if let Some(acting) = acting {
             lock(&self.shared.counts).changes += 1;
-            let _ = self.judge(&acting, sink, &change).await;
+            // The leader may have sent another result since, at an instant or after another object changed. What a rule with time or
+            // lookups has sent is determined by the state before a change instead.
+            if !acting.rule.is_of_context() {
+                let _ = self.judge(&acting, sink, &change).await;
+            }
+        }
+    }
+
+    /// Adopts what an earlier run of the program has sent last: nothing if the rule did not fire.
+    pub(crate) fn adopt(&self, rule: &str, sink: &str, sent: impl IntoIterator<Item = (Subject, Option<Hash>)>) {
+        let acting = lock(&self.shared.rules).get(rule).cloned();
+        if let Some(acting) = acting {
+            let mut known = lock(&acting.sent);
+            let known = known.entry(sink.to_owned()).or_default();
+            sent.into_iter().for_each(|(subject, hash)| known.adopt(subject, hash));
+        }
+    }
+
+    /// Forgets what a rule has sent to `sink`: other replicas have sent other results since.
+    pub(crate) fn forget(&self, rule: &str, sink: &str) {
+        let acting = lock(&self.shared.rules).get(rule).cloned();
+        if let Some(known) = acting.and_then(|acting| lock(&acting.sent).get_mut(sink).map(std::mem::take)) {
+            drop(known);
         }
     }
 
@@ -193,34 +341,44 @@ impl Engine {
         &self.shared.replication
     }
 
-    /// Returns the message that the rule sends to `sink`, unless it has sent the same before.
-    async fn judge(&self, acting: &Arc<Acting>, sink: &str, change: &Arc<Change>) -> Option<Arc<Message>> {
+    /// Evaluates the rule, and compares the result with what it has sent to `sink` before.
+    async fn judge(&self, acting: &Arc<Acting>, sink: &str, change: &Arc<Change>) -> Judged {
         let (asked, sink, of) = (acting.clone(), sink.to_owned(), change.clone());
         let judged = offload(move || {
             let verdict = asked.rule.judge(&of);
+            if of.lookups.as_ref().is_some_and(|lookups| lookups.is_uncertain()) {
+                return None;
+            }
             let mut sent = lock(&asked.sent);
-            let news = sent.entry(sink).or_default().take_in(&asked.rule, &of, &verdict);
-            drop(sent);
-            (verdict, news)
+            let sent = sent.entry(sink).or_default();
+            let news = sent.take_in(&asked.rule, &of, &verdict);
+            Some((verdict, news, sent.of(&of.subject)))
         });
-        let failed = |why| (Verdict::Failed { expression: "when", why }, News::Unchanged);
-        let (verdict, news) = judged.await.unwrap_or_else(failed);
+        let failed = |why| Some((Verdict::Failed { expression: "when", why }, News::Unchanged, None));
+        let Some((verdict, news, hash)) = judged.await.unwrap_or_else(failed) else {
+            return match &change.lookups {
+                Some(lookups) => Judged::Uncertain(lookups.clone()),
+                None => Judged::Nothing { settled: None },
+            };
+        };
         let mut counts = lock(&self.shared.counts);
         match (verdict, news) {
             (Verdict::Fires(data), News::Changed) => {
                 counts.fired += 1;
-                Some(Arc::new(Message::new(&acting.rule.config.name, change, data)))
+                Judged::Message { message: Arc::new(Message::new(&acting.rule.config.name, change, data)), hash }
             }
             (Verdict::Fires(_), News::Unchanged) => {
                 counts.unchanged += 1;
-                None
+                Judged::Nothing { settled: None }
             }
             (Verdict::Failed { expression, why }, _) => {
                 drop(counts);
                 self.failed(&acting.rule.config.name, expression, change.subject.told(), why);
-                None
+                Judged::Nothing { settled: None }
             }
-            (Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold, _) => None,
+            (Verdict::Initial(_), _) => Judged::Nothing { settled: hash.map(Settled::Sent) },
+            (Verdict::DoesNotHold, _) => Judged::Nothing { settled: Some(Settled::Silent) },
+            (Verdict::OtherKind, _) => Judged::Nothing { settled: None },
         }
     }
 
@@ -263,6 +421,27 @@ impl Engine {
         let workers = lock(&self.shared.workers);
         let sinks = workers.iter().map(|(name, running)| (name.clone(), running.worker.counts())).collect();
         Counts { sinks, ..lock(&self.shared.counts).clone() }
+    }
+
+    /// Waits until messages are pending, and only for sinks that are down: all attempts of each have failed for ten seconds. Attempts in
+    /// flight have five more seconds. Returns the names of these sinks.
+    pub async fn until_undeliverable(&self) -> Vec<String> {
+        let (start, mut since) = (Instant::now(), None);
+        loop {
+            let waits_for_attempts = start.elapsed() < ATTEMPT_GRACE;
+            let workers: Vec<_> = lock(&self.shared.workers)
+                .iter()
+                .filter(|(_, running)| running.worker.pending() > 0)
+                .map(|(name, running)| (name.clone(), running.worker.clone()))
+                .collect();
+            let is_stuck = !workers.is_empty() && workers.iter().all(|(_, worker)| worker.is_down(waits_for_attempts));
+            if !is_stuck {
+                since = None;
+            } else if since.get_or_insert_with(Instant::now).elapsed() >= STUCK_PERIOD {
+                return workers.into_iter().map(|(name, _)| name).collect();
+            }
+            sleep(STUCK_INTERVAL).await;
+        }
     }
 
     /// Waits until all messages are settled, for `deadline` at most; returns how many are not.

@@ -7,6 +7,7 @@ mod uses;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use steadfast_cel::ast::{Entry, ExprKind, Literal};
 use steadfast_cel::{Budget, Context, Error, Fault, Meter, Program, Value as Cel, copied, equal, to_json};
 
 use crate::change::{Change, State};
@@ -15,8 +16,8 @@ use crate::path::FieldOf;
 use flaw::letters_before;
 pub(crate) use flaw::{Flaw, Purpose};
 use kinds::Checker;
-use uses::Uses;
 pub(crate) use uses::{Chain, Constant, Step};
+use uses::{STATES, Uses};
 
 /// Maximum cost of one evaluation: some tens of milliseconds, and less than 50 MB of memory.
 const MAX_COST: u64 = 1_000_000;
@@ -55,8 +56,19 @@ impl Expression {
         }
         let is_of_changes = !paths.is_empty() || reads_old;
         let is_of_entries = matches!(purpose, Purpose::Entries(_));
-        let uses = Uses::of(text);
+        let roots = if let Purpose::Body(names) = purpose { names } else { &STATES };
+        let uses = Uses::of(text, roots);
         Ok(Self { text: text.to_owned(), program, is_of_entries, is_of_changes, paths, is_of_time, lookups, uses })
+    }
+
+    /// The fields of its value, if the expression is a map with constant keys.
+    pub(crate) fn map_fields(&self) -> Option<Vec<String>> {
+        let ExprKind::Map(entries) = &self.program.root().kind else { return None };
+        let field = |entry: &Entry| match &entry.key.kind {
+            ExprKind::Literal(Literal::String(field)) => Some(field.to_string()),
+            _ => None,
+        };
+        entries.iter().map(field).collect()
     }
 
     /// Evaluates the expression. The error contains no value, since values may be secrets.

@@ -156,7 +156,7 @@ impl Plan {
 }
 
 /// Returns the offset of a step of a chain in `text`, in characters.
-fn offset(text: &str, chain: &Chain, step: usize) -> usize {
+pub(crate) fn offset(text: &str, chain: &Chain, step: usize) -> usize {
     let mut at = chain.offset;
     for step in chain.steps.get(chain.inherited..=step).unwrap_or_default() {
         let Step::Field(name) = step else { continue };
@@ -168,7 +168,7 @@ fn offset(text: &str, chain: &Chain, step: usize) -> usize {
 }
 
 /// Returns the most similar of `names`, if one is similar.
-fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
     let near = names.filter_map(|other| {
         let distance = distance(name, other)?;
         // Of a short name only few letters may differ.

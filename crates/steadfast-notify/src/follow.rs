@@ -4,35 +4,41 @@
 //! handlers are durable: changes that are not settled when the program dies are delivered to the next run of it. Without one,
 //! such changes are lost.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use steadfast::{
-    AsyncHandler, Call, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, Registration,
+    AsyncHandler, Call, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, ObjectKey, Registration,
     ResourceVersion, Told,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
 
 use crate::change::{Change, State};
 use crate::config::{EventKind, MAX_SPAN};
 use crate::engine::Engine;
 use crate::lookups::LookupCaches;
 use crate::recheck::Recheck;
-use crate::replication::{Turn, position_name};
+use crate::replication::{Turn, position_name, recheck_name};
 use crate::rule::Compiled;
 use crate::short_hash::short_hash;
 use crate::source::{Lookout, Source, subject, whole};
+use crate::subject::Subject;
 use crate::supervise::Supervised;
+use crate::watermark::{Settled, Watermark};
+use crate::worker::MAX_PENDING_MESSAGES;
 
 /// How many changes of a rule may wait for it to be asked; of what comes then, the newest state of each object does.
 const WAITING: usize = 1024;
 
-/// Maximum number of objects of which a change is not settled, for each rule and sink. As large as the queue of a sink, so that
-/// objects whose messages a sink does not accept do not keep others waiting.
-const MAX_UNSETTLED: usize = 10_000;
+/// Number of objects of which a change is not settled, for each rule and sink. Namespaces share it, as they share the queue of a sink, so
+/// that objects whose messages a sink does not accept do not keep others waiting. Twice the queue: changes that the queue has no space
+/// for are counted.
+const UNSETTLED_SHARE: usize = 2 * MAX_PENDING_MESSAGES;
 
 /// Deadline of a durable handler. A message is settled at its `give_up_after`, which may be as long as a [`Span`] can be.
 ///
@@ -52,6 +58,8 @@ pub struct Following {
     recheck: Option<Supervised>,
     /// The rule that this is for.
     rule: Option<Arc<Compiled>>,
+    /// What is settled of that, if there is anything.
+    watermark: Option<Arc<Watermark>>,
 }
 
 enum Registered {
@@ -81,6 +89,15 @@ impl Following {
         }
         let mut following = BTreeMap::new();
         for &sink in sinks {
+            let rule = engine.rule(&source.rule);
+            let mut known = known.remove(sink);
+            let watermark = known.as_ref().and_then(|known| known.watermark.clone()).or_else(|| {
+                // Its handler has one already where it is needed.
+                let rule = rule.as_ref().filter(|rule| rule.is_of_context())?;
+                let folder = lookout.rechecks.as_deref();
+                let folder = folder.filter(|_| is_kept && !engine.replication().gate().is_replicated());
+                Some(watermark(engine, rule, source, sink, folder))
+            });
             let hand_over = HandOver {
                 resource: source.resource_name(),
                 position: position_name(source, sink),
@@ -88,15 +105,18 @@ impl Following {
                 sink: sink.to_owned(),
                 engine: engine.clone(),
                 caches: caches.clone(),
+                watermark: watermark.clone(),
                 clock: lookout.clock,
             };
-            let rule = engine.rule(&source.rule);
-            if let Some(mut known) = known.remove(sink) {
+            if let Some(mut known) = known.take() {
                 // The handler asks the engine for the rule; the task has one of its own, which may have changed.
                 if known.rule.as_ref().map(|rule| &rule.config) != rule.as_ref().map(|rule| &rule.config) {
                     known.recheck = None;
+                    if let (Some(watermark), Some(rule)) = (&watermark, &rule) {
+                        watermark.applies_to(rule);
+                    }
                     known.recheck = hand_over.recheck(&informer);
-                    known.rule = rule;
+                    (known.rule, known.watermark) = (rule, watermark);
                 }
                 following.insert(sink.to_owned(), known);
                 continue;
@@ -104,9 +124,27 @@ impl Following {
             let recheck = hand_over.recheck(&informer);
             let registered = if is_kept { hand_over.durably(&informer) } else { hand_over.in_passing(&informer) };
             let registered = registered.map_err(|error| error.to_string())?;
-            following.insert(sink.to_owned(), Self { registered, recheck, rule });
+            following.insert(sink.to_owned(), Self { registered, recheck, rule, watermark });
         }
         Ok(following)
+    }
+
+    /// Returns the positions of the handler among replicas, by name: the version up to which everything is settled, and the instant
+    /// up to which messages are that time or lookups cause.
+    pub fn positions(&self, source: &Source, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
+        let position = position_name(source, sink);
+        let settled = self.watermark.as_ref().and_then(|watermark| watermark.settled());
+        let settled =
+            settled.and_then(|until| Some((recheck_name(&position), u64::try_from(until.as_nanosecond()).ok()?)));
+        let version = self.settled().map(|version| (position, version));
+        version.into_iter().chain(settled)
+    }
+
+    /// Returns the version that the cache has reached: every change up to it is pending here, or settled. `None` as for
+    /// [`settled`](Self::settled).
+    pub fn reached(&self) -> Option<u64> {
+        let Registered::Durable(registration) = &self.registered else { return None };
+        number(&registration.position()?.reached)
     }
 
     /// Returns the version up to which everything is settled: delivered, or a dead letter. `None` if that is not known, or if the
@@ -128,11 +166,31 @@ fn number(version: &ResourceVersion) -> Option<u64> {
 
 impl Drop for Following {
     fn drop(&mut self) {
+        if let Some(watermark) = &self.watermark {
+            watermark.flush();
+        }
         match &self.registered {
             Registered::Passing(registration) => drop(registration.remove()),
             Registered::Durable(registration) => registration.remove(),
         }
     }
+}
+
+/// Opens the watermark of a rule and sink, and has the engine adopt the results that an earlier run has recorded.
+fn watermark(engine: &Engine, rule: &Compiled, source: &Source, sink: &str, folder: Option<&Path>) -> Arc<Watermark> {
+    let watermark = Watermark::open(&position_name(source, sink), rule, folder);
+    let results = watermark.results().into_iter().map(|(namespace, name, uid, result)| {
+        let (cluster, resource) = (source.cluster.clone(), source.resource_name());
+        let hash = match result {
+            Settled::Sent(hash) => Some(hash),
+            Settled::Silent => None,
+            // Differs from each result, so that the present one is sent.
+            Settled::Pending => Some([0; 32]),
+        };
+        (Subject { cluster, resource, namespace, name, uid }, hash)
+    });
+    engine.adopt(&source.rule, sink, results);
+    watermark
 }
 
 /// Takes over the state of an older version, which acknowledged once for all sinks of a rule: what was pending for the rule is
@@ -183,6 +241,8 @@ struct HandOver {
     engine: Engine,
     /// What the rule looks up, if it does.
     caches: Option<Arc<LookupCaches>>,
+    /// What is settled, if the rule depends on anything else than the object.
+    watermark: Option<Arc<Watermark>>,
     clock: fn() -> Timestamp,
 }
 
@@ -194,8 +254,10 @@ impl HandOver {
             source: self.source.clone(),
             rule,
             sink: self.sink.clone(),
+            position: self.position.clone(),
             informer: informer.clone(),
             caches: self.caches.clone(),
+            watermark: self.watermark.clone()?,
             engine: self.engine.clone(),
             clock: self.clock,
         });
@@ -203,20 +265,29 @@ impl HandOver {
         Some(self.engine.supervise(name, move || recheck.clone().run()))
     }
 
-    /// Waits until what the rule looks up is known.
-    async fn until_certain(&self) {
-        if let Some(caches) = &self.caches {
-            caches.until_certain().await;
-        }
+    fn in_passing(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
+        let passing = Passing { hand_over: Arc::new(self), parked: Arc::default(), tasks: Mutex::default() };
+        informer.handler().deliver_each(WAITING).add_async_handler(passing).map(Registered::Passing)
     }
 
-    fn in_passing(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
-        informer.handler().deliver_each(WAITING).add_async_handler(self).map(Registered::Passing)
+    /// Passes an event on without a record of what is pending.
+    async fn pass(&self, event: &Event<Lazy<DynamicObject>>) {
+        let (rule, sink) = (&self.source.rule, &self.sink);
+        if self.engine.replication().gate().permit().is_none() {
+            // Nothing is pending without a record, as after a restart.
+            if let Some(change) = self.change(event, false) {
+                self.engine.observe(rule, sink, change).await;
+            }
+            return;
+        }
+        let (key, change) = (event.object().key().to_string(), || self.change(event, false));
+        self.engine.accept_current(rule, sink, &key, self.watermark.as_ref(), change, || {}).await;
     }
 
     fn durably(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         let (name, hand_over) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
-        let durable = informer.durable(&name).concurrency(MAX_UNSETTLED).deadline(SETTLE_TIMEOUT);
+        let durable = informer.durable(&name).concurrency(2 * UNSETTLED_SHARE).namespace_share(UNSETTLED_SHARE);
+        let durable = durable.deadline(SETTLE_TIMEOUT);
         let durable = durable.unseen_deletions(hand_over.engine.replication().gate().is_replicated());
         let of = informer.clone();
         let registered = durable.on_event(move |told: Told<Lazy<DynamicObject>>| {
@@ -241,7 +312,6 @@ impl HandOver {
         let mut again = told.failures > 0;
         loop {
             let (rule, sink) = (&self.source.rule, &self.sink);
-            self.until_certain().await;
             let is_missed = match replication.turn(&self.position, version).await {
                 Turn::Settled => {
                     if let Some(change) = self.change(&told.event, again) {
@@ -252,6 +322,7 @@ impl HandOver {
                 Turn::Deliver { is_missed } => is_missed,
             };
             let (settled, settlement) = oneshot::channel();
+            let key = told.event.object().key().to_string();
             let change = || {
                 let mut change = self.change(&told.event, again)?;
                 if is_missed {
@@ -260,7 +331,7 @@ impl HandOver {
                 Some(change)
             };
             self.engine
-                .accept_current(rule, sink, change, move || {
+                .accept_current(rule, sink, &key, self.watermark.as_ref(), change, move || {
                     // Nobody waits for it where the program ends.
                     let _ = settled.send(());
                 })
@@ -279,7 +350,7 @@ impl HandOver {
         match event.decoded() {
             Ok(event) => {
                 let mut change = change(&self.source, &self.resource, &event, (self.clock)(), again)?;
-                change.lookups = self.caches.as_ref().map(|caches| caches.freeze());
+                change.lookups = self.caches.as_ref().map(LookupCaches::freeze);
                 Some(Arc::new(change))
             }
             Err(error) => {
@@ -291,17 +362,94 @@ impl HandOver {
     }
 }
 
-impl AsyncHandler<Lazy<DynamicObject>> for HandOver {
-    async fn handle(&self, event: Event<Lazy<DynamicObject>>, _: Call) {
-        self.until_certain().await;
-        if self.engine.replication().gate().permit().is_none() {
-            // Nothing is pending without a record, as after a restart.
-            if let Some(change) = self.change(&event, false) {
-                self.engine.observe(&self.source.rule, &self.sink, change).await;
+/// A handler that acknowledges nothing. The events of an object whose evaluation is not certain, or whose namespace has its share of
+/// the sink's queue, are parked, so that they do not hold up those of other objects.
+struct Passing {
+    hand_over: Arc<HandOver>,
+    parked: Arc<Parked>,
+    /// One for each object with parked events.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// Events that wait until their evaluation is certain, by object.
+#[derive(Default)]
+struct Parked {
+    events: Mutex<HashMap<ObjectKey, VecDeque<Event<Lazy<DynamicObject>>>>>,
+    shrunk: Notify,
+}
+
+impl Parked {
+    fn events(&self) -> MutexGuard<'_, HashMap<ObjectKey, VecDeque<Event<Lazy<DynamicObject>>>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the event behind those of its object, if there are any. Otherwise it is returned.
+    fn follow_up(&self, event: Event<Lazy<DynamicObject>>) -> Option<Event<Lazy<DynamicObject>>> {
+        match self.events().get_mut(event.object().key()) {
+            Some(queue) => {
+                queue.push_back(event);
+                None
             }
+            None => Some(event),
+        }
+    }
+
+    /// Waits until there are fewer than [`WAITING`] objects and events.
+    async fn until_space(&self) {
+        loop {
+            let shrunk = self.shrunk.notified();
+            tokio::pin!(shrunk);
+            shrunk.as_mut().enable();
+            if self.events().values().map(VecDeque::len).sum::<usize>() < WAITING {
+                return;
+            }
+            shrunk.await;
+        }
+    }
+
+    /// Returns the first event of an object, which stays in place, or forgets the object if it has none.
+    fn first(&self, key: &ObjectKey) -> Option<Event<Lazy<DynamicObject>>> {
+        let mut events = self.events();
+        let first = events.get(key).and_then(|queue| queue.front().cloned());
+        if first.is_none() {
+            events.remove(key);
+        }
+        first
+    }
+
+    fn done(&self, key: &ObjectKey) {
+        if let Some(queue) = self.events().get_mut(key) {
+            queue.pop_front();
+        }
+        self.shrunk.notify_one();
+    }
+}
+
+impl AsyncHandler<Lazy<DynamicObject>> for Passing {
+    async fn handle(&self, event: Event<Lazy<DynamicObject>>, _: Call) {
+        let hand_over = &self.hand_over;
+        if hand_over.engine.replication().gate().permit().is_none() {
+            return hand_over.pass(&event).await;
+        }
+        self.parked.until_space().await;
+        let Some(event) = self.parked.follow_up(event) else { return };
+        let (rule, sink, watermark) = (&hand_over.source.rule, &hand_over.sink, hand_over.watermark.as_ref());
+        let change = || hand_over.change(&event, false);
+        let key = event.object().key().clone();
+        let of = (hand_over.source.cluster.as_str(), &key);
+        if hand_over.engine.attempt(rule, sink, of, watermark, change, || {}).await.is_ok() {
             return;
         }
-        self.engine.accept_current(&self.source.rule, &self.sink, || self.change(&event, false), || {}).await;
+        self.parked.events().insert(key.clone(), VecDeque::from([event]));
+        let (hand_over, parked) = (hand_over.clone(), self.parked.clone());
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            while let Some(event) = parked.first(&key) {
+                hand_over.pass(&event).await;
+                parked.done(&key);
+            }
+        });
     }
 }
 

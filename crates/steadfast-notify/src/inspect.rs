@@ -21,7 +21,7 @@ use certificate::Judged;
 pub struct Findings {
     /// What cannot work.
     pub problems: Vec<Problem>,
-    /// What works today: certificates that expire soon.
+    /// What works today: certificates that expire soon. What works for a single object: a constant key.
     pub warnings: Vec<Problem>,
 }
 
@@ -32,6 +32,7 @@ impl Plan {
     pub fn inspect(&self) -> Findings {
         let mut findings = Findings::default();
         self.inspect_programs(&mut findings);
+        self.inspect_keys(&mut findings);
         for name in self.sinks.keys() {
             let Some(written) = self.document().at(&["sinks", name]) else { continue };
             self.inspect_part(name, written, &mut findings);
@@ -55,6 +56,31 @@ impl Plan {
                     let path = format!("{name}.{kind}.command");
                     let remedy = "install it, or correct its name";
                     findings.problems.push(self.problem_with_sink(&path, why, remedy));
+                }
+            }
+        }
+    }
+
+    /// Finds keys of entries that are the same for all objects of a rule.
+    fn inspect_keys(&self, findings: &mut Findings) {
+        for rule in self.rules.iter().filter(|rule| self.mirrors_of(&rule.config).next().is_some()) {
+            let (Some(send), Some(text)) = (&rule.send, &rule.config.send) else { continue };
+            let is_one = |fields: &String| fields.split(',').any(|field| field.trim().starts_with("metadata.name="));
+            let is_named = rule.config.fields.as_ref().is_some_and(is_one);
+            if is_named && rule.config.namespaces.len() == 1 && self.clusters_of(&rule.config).len() == 1 {
+                continue;
+            }
+            for constant in send.uses.maps.iter().flatten().filter(|constant| constant.field == "key") {
+                let path = format!("rules[{}].send", rule.number);
+                let what = format!(
+                    "{path}: all objects of the rule share the key {}: one object holds it, and the others are left out",
+                    constant.value
+                );
+                let offset = text.get(..constant.offset).map_or(0, |before| before.chars().count());
+                let remedy = "leave `key` out, build it from `object.metadata`, or select one object by `fields` and `namespaces`";
+                let problem = self.document().problem_within(&path, text, offset, what, remedy);
+                if !findings.warnings.contains(&problem) {
+                    findings.warnings.push(problem);
                 }
             }
         }

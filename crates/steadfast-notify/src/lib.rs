@@ -35,6 +35,8 @@
 //! | `object_state`, `subject` | a state of an object as rules see it, and which object it is |
 //! | `lookups` | objects of other resources that expressions look up, and which objects depend on them |
 //! | `instants`, `recheck` | when objects are evaluated again although they do not change, and the messages of streams that this causes |
+//! | `watermark` | the instant up to which messages that time or lookups cause are settled, in the state folder |
+//! | `turns` | locks by sink and object |
 //! | `wake` | tasks that wake another one when caches change |
 
 mod ack;
@@ -80,7 +82,9 @@ mod subject;
 mod supervise;
 mod template;
 mod trouble;
+mod turns;
 mod wake;
+mod watermark;
 mod worker;
 
 pub use engine::{Counts, Engine, Streams};
@@ -94,9 +98,10 @@ pub use mirror::{
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
 pub use redrive::{Redriven, redrive};
-pub use replication::{Replication, SettledVersions, position_name};
+pub use replication::{Replication, SettledVersions, position_name, position_owner};
 pub use source::{LookedUp, Lookout, Source};
 pub use state::State;
 pub use steadfast_outside::{Ask, Memory, State as MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};
+pub use watermark::forget_watermarks;
 pub use worker::SinkCounts;

@@ -61,14 +61,14 @@ impl LookupCaches {
     }
 
     /// All caches as they are now.
-    pub(crate) fn freeze(&self) -> Arc<Lookups> {
+    pub(crate) fn freeze(self: &Arc<Self>) -> Arc<Lookups> {
         let frozen = self.caches.iter().map(|(looked_up, informer)| {
             // Before the snapshot: what is certain now is at least as certain in a later state.
             let doubt = self.doubt_of(looked_up, informer);
             let frozen = Frozen { looked_up: looked_up.clone(), snapshot: informer.snapshot(), doubt };
-            (looked_up.name.clone(), frozen)
+            (looked_up.name.clone(), Arc::new(frozen))
         });
-        Arc::new(Lookups { frozen: Arc::new(frozen.collect()), reads: Mutex::default() })
+        Arc::new(Lookups { frozen: Arc::new(frozen.collect()), caches: self.clone(), reads: Mutex::default() })
     }
 
     fn doubt_of(&self, looked_up: &LookedUp, informer: &Informer<Lazy<DynamicObject>>) -> Option<Arc<str>> {
@@ -82,7 +82,12 @@ impl LookupCaches {
 
     /// Waits until no cache is in doubt.
     pub(crate) async fn until_certain(&self) {
-        for (looked_up, informer) in &self.caches {
+        self.until(|_| true).await;
+    }
+
+    /// Waits until none of the caches that `is_needed` selects by the name of the resource is in doubt.
+    async fn until(&self, is_needed: impl Fn(&str) -> bool) {
+        for (looked_up, informer) in self.caches.iter().filter(|(looked_up, _)| is_needed(&looked_up.name)) {
             let mut changed = informer.changed();
             while self.doubt_of(looked_up, informer).is_some() && changed.changed().await.is_ok() {}
         }
@@ -114,7 +119,8 @@ struct Frozen {
 
 /// The state of all resources that a rule looks up, at one instant.
 pub struct Lookups {
-    frozen: Arc<BTreeMap<String, Frozen>>,
+    frozen: Arc<BTreeMap<String, Arc<Frozen>>>,
+    caches: Arc<LookupCaches>,
     /// What the evaluations with this state looked up, each with its version.
     reads: Mutex<BTreeMap<Read, String>>,
 }
@@ -129,7 +135,42 @@ impl fmt::Debug for Lookups {
 impl Lookups {
     /// The same state for another evaluation, which has looked up nothing yet.
     pub(crate) fn afresh(&self) -> Arc<Self> {
-        Arc::new(Self { frozen: self.frozen.clone(), reads: Mutex::default() })
+        self.with(self.frozen.clone())
+    }
+
+    fn with(&self, frozen: Arc<BTreeMap<String, Arc<Frozen>>>) -> Arc<Self> {
+        Arc::new(Self { frozen, caches: self.caches.clone(), reads: Mutex::default() })
+    }
+
+    /// The caches as they are now.
+    pub(crate) fn renewed(&self) -> Arc<Self> {
+        self.caches.freeze()
+    }
+
+    /// The same state, with each resource that is in doubt as it was in `before`, if it was certain there.
+    pub(crate) fn or_certain(&self, before: &Self) -> Arc<Self> {
+        let frozen = self.frozen.iter().map(|(resource, now)| {
+            let certain = before.frozen.get(resource).filter(|before| now.doubt.is_some() && before.doubt.is_none());
+            (resource.clone(), certain.unwrap_or(now).clone())
+        });
+        self.with(Arc::new(frozen.collect()))
+    }
+
+    /// Whether any of the resources is in doubt.
+    pub(crate) fn has_doubt(&self) -> bool {
+        self.frozen.values().any(|frozen| frozen.doubt.is_some())
+    }
+
+    /// Whether the evaluations with this state looked up anything of a resource that is in doubt. Their result is not certain then.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.keys().any(|read| self.frozen.get(&read.resource).is_some_and(|frozen| frozen.doubt.is_some()))
+    }
+
+    /// Waits until no resource of which the evaluations looked up anything is in doubt. Other resources are not waited for.
+    pub(crate) async fn until_certain(&self) {
+        let resources: BTreeSet<String> = self.reads().into_iter().map(|read| read.resource).collect();
+        self.caches.until(|name| resources.contains(name)).await;
     }
 
     /// Looks an object up. `None` if there is none. `namespace` is empty for cluster-scoped objects.
@@ -138,9 +179,10 @@ impl Lookups {
     ///
     /// Returns why the object is not known.
     pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Result<Option<Value>, String> {
-        let Some(Frozen { looked_up, snapshot, doubt }) = self.frozen.get(resource) else {
+        let Some(frozen) = self.frozen.get(resource) else {
             return Err(format!("{resource} are not watched"));
         };
+        let Frozen { looked_up, snapshot, doubt } = &**frozen;
         if looked_up.is_namespaced && namespace.is_empty() {
             return Err(format!("{resource} have namespaces: get('{resource}', NAMESPACE, NAME)"));
         }
@@ -267,11 +309,14 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
         }
     }
 
+    /// The objects that looked up any object that differs. Resources that came into doubt or out of it do not count.
+    pub(crate) fn of_objects(&self, differences: &Differences) -> BTreeSet<K> {
+        differences.objects.iter().filter_map(|read| self.by_read.get(read)).flatten().cloned().collect()
+    }
+
     /// The objects that looked up any of what differs.
     pub(crate) fn of(&self, differences: &Differences) -> BTreeSet<K> {
-        let Differences { objects, resources } = differences;
-        let mut found: BTreeSet<K> =
-            objects.iter().filter_map(|read| self.by_read.get(read)).flatten().cloned().collect();
+        let (mut found, resources) = (self.of_objects(differences), &differences.resources);
         if !resources.is_empty() {
             let of_resources = self.by_read.iter().filter(|(read, _)| resources.contains(&read.resource));
             found.extend(of_resources.flat_map(|(_, keys)| keys.iter().cloned()));

@@ -77,6 +77,22 @@ impl Message {
     }
 }
 
+/// Fields of a message in the body of a request.
+pub(crate) const BODY_FIELDS: [&str; 12] = [
+    "id",
+    "time",
+    "type",
+    "rule",
+    "cluster",
+    "resource",
+    "namespace",
+    "name",
+    "uid",
+    "data",
+    "unix_seconds",
+    "unix_nanos",
+];
+
 impl OrderingKey {
     /// The namespace and its cluster.
     pub(crate) fn tenant(&self) -> (String, String) {

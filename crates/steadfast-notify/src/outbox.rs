@@ -8,7 +8,7 @@ mod delivery;
 mod pause;
 mod tenants;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub struct Outbox<T> {
     bucket: Bucket,
     pause: Pause,
     len: usize,
+    /// Number of messages that are not settled, by namespace.
+    by_namespace: BTreeMap<Tenant, usize>,
     /// Next number of a message or batch.
     next: u64,
 }
@@ -83,6 +85,7 @@ impl<T> Outbox<T> {
             bucket: Bucket::new(delivery.rate),
             pause: Pause::default(),
             len: 0,
+            by_namespace: BTreeMap::new(),
             next: 0,
         }
     }
@@ -102,9 +105,24 @@ impl<T> Outbox<T> {
         self.len
     }
 
+    /// Whether any batch is in flight.
+    pub fn is_sending(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
     /// Whether all messages are settled.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether the namespace of this key may add a message, if namespaces share `messages`: with `n` namespaces that have messages,
+    /// each may have `messages / (n + 1)`. One share is left for a namespace that has none yet. When shares shrink, the messages
+    /// stay; there are never more than twice `messages`.
+    pub fn has_space(&self, namespace: &(String, String), messages: usize) -> bool {
+        let own = self.by_namespace.get(namespace);
+        let others = self.by_namespace.len() - usize::from(own.is_some());
+        let share = (messages / (others + 2)).max(1);
+        own.copied().unwrap_or_default() < share && self.len < messages.saturating_mul(2)
     }
 
     /// Returns when the oldest unsettled message was put in.
@@ -125,6 +143,7 @@ impl<T> Outbox<T> {
         let in_flight = std::mem::take(&mut self.in_flight).into_values().flat_map(|batch| batch.items);
         let tokens = queued.chain(in_flight.map(|(_, pending)| pending)).flat_map(|pending| pending.tokens).collect();
         (self.tenants, self.len) = (Tenants::default(), 0);
+        self.by_namespace.clear();
         self.by_age.clear();
         tokens
     }
@@ -150,6 +169,7 @@ impl<T> Outbox<T> {
         let tokens = vec![token];
         queue.push_back(Pending { message, number, put: now, not_before, attempts: 0, alone: false, tokens });
         self.len += 1;
+        *self.by_namespace.entry(key.tenant()).or_default() += 1;
         let is_first = queue.len() == 1;
         if is_first && !self.is_in_flight(&key) {
             self.make_ready(key);
@@ -330,6 +350,13 @@ impl<T> Outbox<T> {
             };
             if let Some(is_delivered) = end {
                 self.len -= 1;
+                let namespace = key.tenant();
+                if let Some(count) = self.by_namespace.get_mut(&namespace) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.by_namespace.remove(&namespace);
+                    }
+                }
                 settled.push(Settled { message: pending.message, tokens: pending.tokens, is_delivered });
             } else {
                 pending.not_before = not_before;

@@ -5,14 +5,21 @@
 //! depends on. What has happened since is then played in order: each instant with `now` at that very instant, so that another
 //! run sends the same message under the same ID. What the handlers have sent already is not sent again, because the result is
 //! the same.
+//!
+//! The first pass starts at the [watermark](Watermark) of the earlier run, or of the earlier leader. Of several replicas, only the
+//! leader makes passes. A standby keeps states of what the rule looks up, to find the changes since the leader's watermark.
 
-use std::collections::BTreeSet;
+mod trail;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy, Object, ObjectKey, Snapshot};
+use steadfast_outside::Permit;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -24,21 +31,37 @@ use crate::lookups::{Dependents, LookupCaches, Lookups};
 use crate::offload::offload;
 use crate::rule::Compiled;
 use crate::source::{Source, doubt, subject, whole};
+use crate::subject::Subject;
 use crate::wake::wake_on_changes;
+use crate::watermark::Watermark;
+use trail::Trail;
 
 /// Longest sleep. A wall clock that is set is noticed after this time at the latest.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
 
+/// Time after which postponed evaluations are repeated.
+const STALLED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Number of objects that are evaluated before other rules have their turn.
 const AT_ONCE: usize = 16;
+
+/// Maximum number of instants of one object that one pass plays. The instants between them and the present are skipped.
+const MAX_INSTANTS: usize = 32;
+
+/// Time before the watermark of an earlier leader from which a new leader starts. Clocks and caches of replicas differ. What was sent
+/// in this time is sent again, under the same IDs.
+const REPLICA_SLACK: SignedDuration = SignedDuration::from_secs(10);
 
 /// What the task of one source and stream needs.
 pub(crate) struct Recheck {
     pub(crate) source: Source,
     pub(crate) rule: Arc<Compiled>,
     pub(crate) sink: String,
+    /// Name of the position among replicas.
+    pub(crate) position: String,
     pub(crate) informer: Informer<Lazy<DynamicObject>>,
     pub(crate) caches: Option<Arc<LookupCaches>>,
+    pub(crate) watermark: Arc<Watermark>,
     pub(crate) engine: Engine,
     /// Wall clock.
     pub(crate) clock: fn() -> Timestamp,
@@ -49,33 +72,111 @@ struct Known {
     /// All instants up to this one have been played.
     played: Timestamp,
     objects: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
+    /// What the rule looks up; of each resource the last certain state.
     looked_up: Option<Arc<Lookups>>,
     dependents: Dependents<ObjectKey>,
     instants: Instants<ObjectKey>,
+    /// Evaluations that looked up a resource in doubt, or that the queue of the sink had no space for. They are repeated in each pass.
+    stalled: BTreeMap<ObjectKey, Stalled>,
+    /// The last instant at which no resource was in doubt.
+    certain_at: Timestamp,
+    /// Whether the results of an earlier run are still to be compared.
+    compares: bool,
+}
+
+/// An evaluation to repeat.
+struct Stalled {
+    cause: Cause,
+    at: Timestamp,
+    before: Option<Arc<Lookups>>,
 }
 
 impl Recheck {
     /// Runs until it is dropped.
     pub(crate) async fn run(self: Arc<Self>) -> String {
-        // What an instant or a lookup has changed before is told by the state that handlers begin with.
-        let mut known = Known {
-            played: (self.clock)(),
-            objects: None,
-            looked_up: self.caches.as_ref().map(|caches| caches.freeze()),
-            dependents: Dependents::default(),
-            instants: Instants::default(),
-        };
+        let acting = async { match self.act().await {} };
+        tokio::join!(acting, self.watermark.clone().keep()).0
+    }
+
+    async fn act(&self) -> Infallible {
+        let gate = self.engine.replication().gate().clone();
         let news = Arc::new(Notify::new());
         let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
         let _watching = wake_on_changes([self.informer.changed()].into_iter().chain(looked_up), &news);
+        let mut trail = Trail::default();
+        loop {
+            let permit = match gate.permit() {
+                Some(permit) => permit,
+                None => self.stand_by(&mut trail, &news).await,
+            };
+            let known = self.known(&permit, &mut trail);
+            tokio::select! {
+                biased;
+                () = permit.ended() => {}
+                never = self.lead(known, &news) => match never {},
+            }
+        }
+    }
+
+    /// Waits until this process is the leader, and keeps states of what the rule looks up in the meantime.
+    async fn stand_by(&self, trail: &mut Trail, news: &Notify) -> Permit {
+        let replication = self.engine.replication();
+        // Another replica sends other results from now on.
+        self.engine.forget(&self.source.rule, &self.sink);
+        loop {
+            if let Some(caches) = &self.caches {
+                let until = replication.settled_until(&self.position).map(with_slack);
+                let (at, now) = ((self.clock)(), caches.freeze());
+                let state = trail.last().map_or_else(|| now.clone(), |before| now.or_certain(before));
+                // One of a resource that was never certain cannot be compared.
+                if !state.has_doubt() {
+                    trail.push(at, state, until);
+                }
+            }
+            tokio::select! {
+                biased;
+                permit = replication.gate().opened() => return permit,
+                () = sleep(MAX_SLEEP) => {}
+                () = news.notified() => {}
+            }
+        }
+    }
+
+    /// What is known at the start of the task or of a term.
+    fn known(&self, permit: &Permit, trail: &mut Trail) -> Known {
+        let now = (self.clock)();
+        // Also after a restart of this task.
+        if let Some(evaluated) = self.watermark.evaluated(permit.token()) {
+            return self.since(evaluated.min(now));
+        }
+        let replication = self.engine.replication();
+        if !replication.gate().is_replicated() {
+            return self.since(now);
+        }
+        let since = replication.settled_until(&self.position).map_or(now, with_slack).min(now);
+        self.watermark.start_term(permit.token(), since);
+        Known { looked_up: trail.take(since), ..self.since(since) }
+    }
+
+    fn since(&self, played: Timestamp) -> Known {
+        let compares = self.watermark.take_restored() && self.rule.is_of_states();
+        Known {
+            played,
+            objects: None,
+            looked_up: None,
+            dependents: Dependents::default(),
+            instants: Instants::default(),
+            stalled: BTreeMap::new(),
+            certain_at: played,
+            compares,
+        }
+    }
+
+    async fn lead(&self, mut known: Known, news: &Notify) -> Infallible {
         loop {
             // The state of an object that is not certain may be an old one: what has passed meanwhile is played afterwards.
             let is_certain = doubt(&self.informer).is_none();
             if is_certain {
-                if let Some(caches) = &self.caches {
-                    // Nothing is concluded from a state that is not certain. Instants that pass meanwhile are played afterwards.
-                    caches.until_certain().await;
-                }
                 self.pass(&mut known).await;
             }
             let next = known.instants.next().filter(|_| is_certain);
@@ -83,9 +184,10 @@ impl Recheck {
                 // An instant that has passed already is due in the next pass.
                 Duration::try_from(next.duration_since((self.clock)())).unwrap_or_default()
             });
+            let longest = if known.stalled.is_empty() { MAX_SLEEP } else { STALLED_INTERVAL };
             tokio::select! {
                 () = news.notified() => {}
-                () = sleep(until.min(MAX_SLEEP)) => {}
+                () = sleep(until.min(longest)) => {}
             }
         }
     }
@@ -93,33 +195,115 @@ impl Recheck {
     async fn pass(&self, known: &mut Known) {
         // The order counts: what the caches have is at least as new as this instant.
         let now = (self.clock)();
-        let looked_up = self.caches.as_ref().map(|caches| caches.freeze());
+        let looked_up = self.caches.as_ref().map(LookupCaches::freeze);
+        if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_doubt()) {
+            known.certain_at = now;
+        }
         let objects = self.informer.snapshot();
-        let first = known.objects.is_none();
         let changed = changed(known.objects.as_deref(), &objects);
         for key in &changed {
             known.dependents.remove(key);
             known.instants.set(key, None);
+            // The handler evaluates the object as it is now.
+            known.stalled.remove(key);
         }
-        if first {
+        // A change of a resource in doubt is found when it is certain again.
+        let looked_up = match (looked_up, &known.looked_up) {
+            (Some(now), Some(before)) => Some(now.or_certain(before)),
             // There was no earlier pass that handlers could have come between.
-            known.looked_up.clone_from(&looked_up);
-        }
+            (now, _) => {
+                known.looked_up.clone_from(&now);
+                now
+            }
+        };
         let (played, before) = (known.played, known.looked_up.clone());
         self.learn(known, &objects, changed, played, before.as_ref()).await;
+        self.resume(known, &objects, looked_up.as_ref()).await;
+        if std::mem::take(&mut known.compares) {
+            let recorded = self.recorded(&objects);
+            self.send_lookups(known, &objects, recorded, played, looked_up.as_ref()).await;
+        }
         if let (Some(before), Some(looked_up)) = (&before, &looked_up) {
-            let dependents = known.dependents.of(&looked_up.differences(before));
-            for key in &dependents {
-                self.send(key, Cause::Lookup, now, Some(before)).await;
-            }
+            let differences = looked_up.differences(before);
+            let dependents = known.dependents.of(&differences);
+            // A handler may have evaluated a resource since it is certain: then the message differs from the last one.
+            let is_sent =
+                if self.rule.is_of_states() { dependents.clone() } else { known.dependents.of_objects(&differences) };
+            let certain = before.or_certain(looked_up);
+            self.send_lookups(known, &objects, is_sent, now, Some(&certain)).await;
             self.learn(known, &objects, dependents, played, Some(looked_up)).await;
         }
-        while let Some((at, key)) = known.instants.take_due(now) {
-            self.send(&key, Cause::Time, at, None).await;
-            self.learn(known, &objects, [key].into(), at, looked_up.as_ref()).await;
-        }
+        self.play(known, &objects, now, looked_up.as_ref()).await;
         known.played = known.played.max(now);
+        let stalled = known.stalled.values().map(|stalled| stalled.at).min();
+        let certain = known.certain_at.min(now);
+        let settled =
+            stalled.map_or(certain, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain));
+        self.watermark.pass(settled);
         (known.objects, known.looked_up) = (Some(objects), looked_up);
+    }
+
+    /// Sends what the instants up to `now` cause.
+    async fn play(
+        &self,
+        known: &mut Known,
+        objects: &Snapshot<Lazy<DynamicObject>>,
+        now: Timestamp,
+        looked_up: Option<&Arc<Lookups>>,
+    ) {
+        let mut played = HashMap::<ObjectKey, usize>::new();
+        while let Some((at, key)) = known.instants.take_due(now) {
+            let number = played.entry(key.clone()).or_default();
+            *number += 1;
+            let at = at_most(at, now, *number);
+            if self.send(&key, Cause::Time, at, None).await {
+                self.learn(known, objects, [key].into(), at, looked_up).await;
+            } else {
+                known.stalled.insert(key, Stalled { cause: Cause::Time, at, before: None });
+            }
+        }
+    }
+
+    /// Repeats the evaluations that were postponed.
+    async fn resume(
+        &self,
+        known: &mut Known,
+        objects: &Snapshot<Lazy<DynamicObject>>,
+        looked_up: Option<&Arc<Lookups>>,
+    ) {
+        for (key, stalled) in std::mem::take(&mut known.stalled) {
+            let Stalled { cause, at, before } = &stalled;
+            if self.send(&key, *cause, *at, before.as_ref()).await {
+                let at = if *cause == Cause::Time { *at } else { known.played };
+                self.learn(known, objects, [key].into(), at, looked_up).await;
+            } else {
+                known.stalled.insert(key, stalled);
+            }
+        }
+    }
+
+    /// Sends what changes of looked-up objects cause for the objects `keys`.
+    async fn send_lookups(
+        &self,
+        known: &mut Known,
+        objects: &Snapshot<Lazy<DynamicObject>>,
+        keys: BTreeSet<ObjectKey>,
+        at: Timestamp,
+        before: Option<&Arc<Lookups>>,
+    ) {
+        let subjects: Vec<Subject> = keys.iter().filter_map(|key| self.subject(objects, key)).collect();
+        self.watermark.about_to_send(&subjects).await;
+        for key in keys {
+            if !self.send(&key, Cause::Lookup, at, before).await {
+                known.stalled.insert(key, Stalled { cause: Cause::Lookup, at, before: before.cloned() });
+            }
+        }
+    }
+
+    /// The objects of which an earlier run has recorded a result.
+    fn recorded(&self, objects: &Snapshot<Lazy<DynamicObject>>) -> BTreeSet<ObjectKey> {
+        let keys = objects.iter().map(|entry| entry.key().clone());
+        keys.filter(|key| self.subject(objects, key).is_some_and(|subject| self.watermark.knows(&subject))).collect()
     }
 
     /// Evaluates objects at the instant `at` to learn what their results depend on.
@@ -156,13 +340,29 @@ impl Recheck {
         }
     }
 
-    async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<Lookups>>) {
+    /// Sends what the rule makes of an object. Returns `false` if the evaluation is not certain, or if the queue of the
+    /// sink has no space for the namespace.
+    async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<Lookups>>) -> bool {
         // As it is when it is its turn: an event that a handler has passed on before may be newer than this pass.
         let change = || {
-            let lookups = self.caches.as_ref().map(|caches| caches.freeze());
+            let lookups = self.caches.as_ref().map(LookupCaches::freeze);
             self.change(&self.informer.snapshot(), key, cause, at, lookups, before.cloned())
         };
-        self.engine.accept_current(&self.source.rule, &self.sink, change, || {}).await;
+        let in_flight = self.watermark.begin(at);
+        let (rule, sink) = (&self.source.rule, &self.sink);
+        let (key, settled) = ((self.source.cluster.as_str(), key), move || in_flight.settled());
+        match self.engine.attempt(rule, sink, key, Some(&self.watermark), change, settled).await {
+            Ok(()) => true,
+            Err(postponed) => {
+                postponed.settle();
+                false
+            }
+        }
+    }
+
+    fn subject(&self, objects: &Snapshot<Lazy<DynamicObject>>, key: &ObjectKey) -> Option<Subject> {
+        let object = objects.entry(key.namespace(), key.name())?.object().map(Object::decoded)?.ok()?;
+        Some(subject(&self.source, &self.source.resource_name(), &object))
     }
 
     /// An evaluation of an object as it is in `objects`; `None` if it is not there.
@@ -189,6 +389,20 @@ impl Recheck {
             lookups_before,
             ..Change::new(id, EventKind::Updated, subject, at)
         }))
+    }
+}
+
+fn with_slack(until: Timestamp) -> Timestamp {
+    until.checked_sub(REPLICA_SLACK).unwrap_or(until)
+}
+
+/// The instant that is played as the `number`th one of an object in a pass that reaches until `now`. After [`MAX_INSTANTS`], the rest is
+/// skipped up to the start of the present second, and then up to `now`.
+fn at_most(at: Timestamp, now: Timestamp, number: usize) -> Timestamp {
+    match number {
+        ..=MAX_INSTANTS => at,
+        _ if number == MAX_INSTANTS + 1 => Timestamp::from_second(now.as_second()).map_or(at, |second| second.max(at)),
+        _ => now,
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use steadfast_outside::TermGate;
 use tokio::sync::watch;
 
@@ -18,6 +19,23 @@ pub type SettledVersions = BTreeMap<String, u64>;
 pub fn position_name(source: &Source, sink: &str) -> String {
     let Source { rule, cluster, scope, .. } = source;
     format!("{rule}/{sink} {cluster} {} {scope}", source.resource_name())
+}
+
+/// End of the name of an instant.
+const UNTIL: &str = " until";
+
+/// Returns the name under which the instant is published up to which messages are settled that time or lookups cause, in nanoseconds
+/// since 1970.
+pub(crate) fn recheck_name(position: &str) -> String {
+    format!("{position}{UNTIL}")
+}
+
+/// Returns rule and sink of a position with a version. `None` for the name of an instant.
+pub fn position_owner(position: &str) -> Option<(&str, &str)> {
+    if position.ends_with(UNTIL) {
+        return None;
+    }
+    position.split_once(' ')?.0.split_once('/')
 }
 
 /// What one replica knows of the deliveries of the others. Cheap to clone.
@@ -85,6 +103,12 @@ impl Replication {
             settled.retain(|position, version| own.get(position).is_none_or(|own| *own < *version));
             settled.len() != before
         });
+    }
+
+    /// Returns the instant up to which a leader has settled the messages that time or lookups cause.
+    pub(crate) fn settled_until(&self, position: &str) -> Option<Timestamp> {
+        let settled = self.shared.as_ref()?.settled.borrow().as_ref()?.get(&recheck_name(position)).copied()?;
+        Timestamp::from_nanosecond(i128::from(settled)).ok()
     }
 
     /// Waits until the change of `version` at `position` is settled by a leader, or until this process is the leader. A change

@@ -1,5 +1,6 @@
 //! What a rule looks at in one place, and the informer of it: rules that look at the same thing share one.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,13 @@ pub struct Lookout {
     pub factory: InformerFactory,
     /// Where their caches are kept beyond this life of the program.
     pub checkpoint: Option<Checkpoint>,
+    /// Folder of the instants up to which messages are settled that time or lookups cause. Without one, those are missed that would
+    /// have been sent while the program was down.
+    pub rechecks: Option<PathBuf>,
     /// How often they are compared with what the server has.
     pub audit: Duration,
+    /// Maximum size of one cache in bytes. No limit if absent.
+    pub memory_limit: Option<usize>,
     /// Wall clock that gives `now` in expressions: [`Timestamp::now`], except in tests.
     pub clock: fn() -> Timestamp,
 }
@@ -37,6 +43,10 @@ impl Lookout {
         let informer = self.factory.build_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit);
         let informer = match self.checkpoint.as_ref().filter(|_| may_be_kept(resource)) {
             Some(checkpoint) => informer.checkpoint(checkpoint),
+            None => informer,
+        };
+        let informer = match self.memory_limit {
+            Some(bytes) => informer.memory_limit(bytes),
             None => informer,
         };
         let informer = match tell {

@@ -15,6 +15,15 @@ use crate::short_hash::short_hash;
 /// The file that says where the program tells how things are, for as long as it holds the folder.
 const ADDRESS: &str = "address";
 
+/// The file that exists while a replica does not know the recent past: it started with an empty folder.
+const NEW: &str = "new-replica";
+
+/// The file that exists while this process stands by. It has the identity of the leader.
+const STANDBY: &str = "standby";
+
+/// End of the names of checkpoints.
+const CHECKPOINT: &str = ".checkpoint";
+
 /// The folder of what no restart may forget, in the hands of this program as long as this is there.
 #[derive(Debug)]
 pub struct State {
@@ -43,6 +52,11 @@ impl State {
         })?;
         // It was that of an earlier life.
         let _ = fs::remove_file(folder.join(ADDRESS));
+        let _ = fs::remove_file(folder.join(STANDBY));
+        let is_checkpoint = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(CHECKPOINT);
+        if !fs::read_dir(folder).map_err(told)?.flatten().any(|entry| is_checkpoint(&entry)) {
+            write_private(&folder.join(NEW), "").map_err(told)?;
+        }
         let memory = Memory::open(&memory_in(folder))?;
         Ok(Self { folder: folder.to_owned(), memory, _lock: lock })
     }
@@ -66,7 +80,40 @@ impl State {
     /// Where the caches of this cluster are kept beyond the program's life; another file for each way to name one.
     pub fn checkpoint_of(&self, name: &str, cluster: &Cluster) -> PathBuf {
         let said = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
-        self.folder.join(format!("{name}-{}.checkpoint", short_hash(&said, 4)))
+        self.folder.join(format!("{name}-{}{CHECKPOINT}", short_hash(&said, 4)))
+    }
+
+    /// Returns the folder of the instants up to which messages are settled that time or lookups cause.
+    pub fn rechecks(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether the caches in the folder may lack deletions that other replicas have not settled: the folder was empty at the start of
+    /// this process, or of an earlier one that did not [catch up](Self::has_caught_up).
+    pub fn is_new(&self) -> bool {
+        self.folder.join(NEW).exists()
+    }
+
+    /// Records that the caches lack nothing that other replicas have not settled.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written.
+    pub fn has_caught_up(&self) -> io::Result<()> {
+        match fs::remove_file(self.folder.join(NEW)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records for other commands whether this process stands by, and the identity of the leader, if it is known. A folder that
+    /// cannot be written is ignored.
+    pub fn stands_by(&self, leader: Option<Option<&str>>) {
+        let file = self.folder.join(STANDBY);
+        let _ = match leader {
+            Some(leader) => write_private(&file, leader.unwrap_or_default()),
+            None => fs::remove_file(&file),
+        };
     }
 
     /// Where approvals come from.
@@ -95,6 +142,23 @@ pub fn acting(folder: &Path) -> io::Result<Option<(String, Option<SocketAddr>)>>
     let holder = holder(&mut file)?;
     let address = fs::read_to_string(folder.join(ADDRESS)).ok();
     Ok(Some((holder, address.and_then(|text| text.parse().ok()))))
+}
+
+/// Returns the identity of the leader as known to the process that acts by this folder, if that process stands by; an empty text if it
+/// does not know the leader.
+///
+/// # Errors
+///
+/// If the folder cannot be read.
+pub fn leader_of_standby(folder: &Path) -> io::Result<Option<String>> {
+    if acting(folder)?.is_none() {
+        return Ok(None);
+    }
+    match fs::read_to_string(folder.join(STANDBY)) {
+        Ok(leader) => Ok(Some(leader)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What mirrors remember in this folder, for who only looks: as it is now, and as nothing where there is nothing.
@@ -168,6 +232,28 @@ mod tests {
             assert_eq!(mode & 0o777, 0o700);
         }
         fs::remove_dir_all(&folder).expect("it is there");
+    }
+
+    #[test]
+    fn folder_is_new_until_caught_up() {
+        let folder = std::env::temp_dir().join(format!("steadfast-state-new-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let state = State::take(&folder).expect("no other program has it");
+        assert!(state.is_new());
+        fs::write(state.checkpoint_of("default", &Cluster::default()), "").expect("there is space");
+        drop(state);
+        let state = State::take(&folder).expect("no other program has it");
+        assert!(state.is_new(), "the earlier process did not catch up");
+        state.has_caught_up().expect("there is space");
+        drop(state);
+        let state = State::take(&folder).expect("no other program has it");
+        assert!(!state.is_new());
+        assert_eq!(leader_of_standby(&folder).expect("it can be read"), None);
+        state.stands_by(Some(Some("other")));
+        assert_eq!(leader_of_standby(&folder).expect("it can be read").as_deref(), Some("other"));
+        state.stands_by(None);
+        assert_eq!(leader_of_standby(&folder).expect("it can be read"), None);
+        fs::remove_dir_all(&folder).expect("it exists");
     }
 
     #[cfg(unix)]

@@ -8,6 +8,9 @@ const FLAPPING_WINDOW: Duration = Duration::from_secs(600);
 /// How long a flapping sink has to work before that is reported. Doubled each time, up to [`FLAPPING_WINDOW`].
 const FIRST_QUIET_PERIOD: Duration = Duration::from_secs(60);
 
+/// A sink all of whose attempts have failed for this duration is down.
+const DOWN_AFTER: Duration = Duration::from_secs(10);
+
 /// Failures of one sink.
 ///
 /// A sink that fails at every other attempt would be reported twice a message. After the first recovery, it has to work
@@ -16,6 +19,8 @@ const FIRST_QUIET_PERIOD: Duration = Duration::from_secs(60);
 pub(crate) struct Trouble {
     why: Option<String>,
     last_failure: Option<Duration>,
+    /// The first failure since the last success.
+    fails_since: Option<Duration>,
     quiet_period: Duration,
     /// Whether the last attempt succeeded.
     works: bool,
@@ -26,6 +31,7 @@ impl Trouble {
     pub(crate) fn failed(&mut self, now: Duration, why: &str) -> bool {
         let is_flapping = self.last_failure.is_some_and(|last| now.saturating_sub(last) < FLAPPING_WINDOW);
         (self.last_failure, self.works) = (Some(now), false);
+        self.fails_since.get_or_insert(now);
         if self.why.replace(why.to_owned()).is_some() {
             return false;
         }
@@ -39,7 +45,12 @@ impl Trouble {
 
     /// Records a successful attempt.
     pub(crate) fn delivered(&mut self) {
-        self.works = true;
+        (self.works, self.fails_since) = (true, None);
+    }
+
+    /// Returns whether all attempts have failed for some time.
+    pub(crate) fn is_down(&self, now: Duration) -> bool {
+        self.fails_since.is_some_and(|since| now.saturating_sub(since) >= DOWN_AFTER)
     }
 
     /// Returns when [`has_ended`](Self::has_ended) may be true without another attempt.
@@ -88,6 +99,19 @@ mod tests {
         let at = trouble.next().expect("it works");
         assert!(!trouble.has_ended(at.saturating_sub(Duration::from_millis(1))) && trouble.has_ended(at));
         assert_eq!((trouble.why(), trouble.next()), (None, None));
+    }
+
+    #[test]
+    fn sink_is_down_after_ten_seconds_without_success() {
+        let mut trouble = Trouble::default();
+        let second = Duration::from_secs;
+        assert!(!trouble.is_down(second(100)), "no attempt has failed");
+        trouble.failed(second(100), "no");
+        trouble.failed(second(105), "no");
+        assert!(!trouble.is_down(second(109)) && trouble.is_down(second(110)));
+        trouble.delivered();
+        trouble.failed(second(111), "no");
+        assert!(!trouble.is_down(second(112)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Sink worker: the task that sends the messages of one sink's queue.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,8 +20,9 @@ use crate::sink::Stream;
 use crate::supervise::{Supervised, Supervisor};
 use crate::trouble::Trouble;
 
-/// Maximum number of messages in the queue. Beyond it, callers wait, and their informers keep the newest state of each object.
-const MAX_PENDING_MESSAGES: usize = 10_000;
+/// Number of messages in the queue that namespaces [share](Outbox::has_space). Callers wait for the share of their namespace, and their
+/// informers keep the newest state of each object.
+pub(crate) const MAX_PENDING_MESSAGES: usize = 10_000;
 
 /// Sends the messages of one sink.
 pub(crate) struct SinkWorker {
@@ -49,7 +50,14 @@ struct State {
     given_up: u64,
     failed_attempts: u64,
     starts: u64,
+    /// Number of changes that wait for the share of their namespace.
+    held: BTreeMap<Tenant, usize>,
+    /// Number of changes that have waited for it.
+    held_total: u64,
 }
+
+/// A cluster and a namespace of it.
+type Tenant = (String, String);
 
 /// Counters and state of one sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +68,10 @@ pub struct SinkCounts {
     pub given_up: u64,
     /// Messages that are not settled.
     pub waiting: usize,
+    /// Number of changes that wait because their namespace has its share of the queue, by `CLUSTER/NAMESPACE`.
+    pub held: BTreeMap<String, usize>,
+    /// Number of changes that have waited for that reason, those that still wait included.
+    pub held_total: u64,
     /// Age of the oldest of them.
     pub oldest: Option<Duration>,
     /// Attempts that failed.
@@ -91,6 +103,8 @@ impl SinkWorker {
             given_up: 0,
             failed_attempts: 0,
             starts: 0,
+            held: BTreeMap::new(),
+            held_total: 0,
         };
         Self {
             name: name.to_owned(),
@@ -128,6 +142,12 @@ impl SinkWorker {
             delivered: state.delivered,
             given_up: state.given_up,
             waiting: state.outbox.len(),
+            held: state
+                .held
+                .iter()
+                .map(|((cluster, namespace), held)| (format!("{cluster}/{namespace}"), *held))
+                .collect(),
+            held_total: state.held_total,
             oldest: state.outbox.oldest().map(|put| now.saturating_sub(put)),
             failed_attempts: state.failed_attempts,
             failing: state.trouble.why().map(str::to_owned),
@@ -141,21 +161,38 @@ impl SinkWorker {
         self.state().outbox.len()
     }
 
-    /// Waits until the queue has space, and adds a message.
+    /// Returns whether messages are pending and none can be delivered, since all attempts have failed for some time. With
+    /// `waits_for_attempts`, an attempt in flight may still succeed.
+    pub(crate) fn is_down(&self, waits_for_attempts: bool) -> bool {
+        let state = self.state();
+        let may_succeed = waits_for_attempts && state.outbox.is_sending();
+        !state.outbox.is_empty() && state.trouble.is_down(self.started.elapsed()) && !may_succeed
+    }
+
+    /// Whether the namespace may add a message now.
+    pub(crate) fn has_space(&self, namespace: &Tenant) -> bool {
+        self.state().outbox.has_space(namespace, MAX_PENDING_MESSAGES)
+    }
+
+    /// Waits until the queue has space for the message's namespace, and adds the message.
     pub(crate) async fn put(&self, message: Arc<Message>, ack: Ack) {
+        let namespace = message.ordering_key().tenant();
+        let mut waiting = None;
         loop {
             let settled = self.settled.notified();
             tokio::pin!(settled);
             settled.as_mut().enable();
             {
                 let mut state = self.state();
-                if state.outbox.len() < MAX_PENDING_MESSAGES {
+                if state.outbox.has_space(&namespace, MAX_PENDING_MESSAGES) {
                     state.outbox.put(self.started.elapsed(), message, ack);
                     break;
                 }
             }
+            waiting.get_or_insert_with(|| Waiting::new(self, &namespace));
             settled.await;
         }
+        drop(waiting);
         self.changed.notify_one();
     }
 
@@ -291,8 +328,12 @@ impl SinkWorker {
             }
             settled
         };
+        // A failed attempt leaves no more space than before: waking thousands of callers for each one would take long.
+        let has_space = !settled.is_empty();
         settled.into_iter().flat_map(|settled| settled.tokens).for_each(Ack::done);
-        self.settled.notify_waiters();
+        if has_space {
+            self.settled.notify_waiters();
+        }
         for notice in notices {
             (self.tell)(notice);
         }
@@ -306,6 +347,33 @@ impl SinkWorker {
         };
         if let Some(waiting) = recovered {
             (self.tell)(Notice::Recovered { sink: self.name.clone(), waiting });
+        }
+    }
+}
+
+/// A change that waits for the share of its namespace. It may be cancelled.
+struct Waiting<'a> {
+    worker: &'a SinkWorker,
+    namespace: Tenant,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(worker: &'a SinkWorker, namespace: &Tenant) -> Self {
+        let mut state = worker.state();
+        *state.held.entry(namespace.clone()).or_default() += 1;
+        state.held_total = state.held_total.saturating_add(1);
+        Self { worker, namespace: namespace.clone() }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.worker.state();
+        if let Some(held) = state.held.get_mut(&self.namespace) {
+            *held -= 1;
+            if *held == 0 {
+                state.held.remove(&self.namespace);
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast::{Checkpoint, Connection};
-use steadfast_notify::{Engine, Feed, Lookout, Plan, State, Supervised, Supervisor, config};
+use steadfast_notify::{Engine, Feed, Lookout, Plan, State, Supervised, Supervisor, config, forget_watermarks};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -302,6 +302,7 @@ impl Cluster {
             let opened = tokio::task::spawn_blocking(move || Checkpoint::open(file)).await;
             let opened = opened.map_err(|error| error.to_string())?;
             lookout.checkpoint = Some(opened.map_err(|error| error.to_string())?);
+            lookout.rechecks = Some(state.rechecks().to_owned());
         }
         Ok(Connected { connection, lookout })
     }
@@ -344,6 +345,9 @@ impl Cluster {
         let sources = watched.into_iter().chain(new).map(|one| one.source);
         let before = std::mem::take(&mut held.followed);
         let (followed, failed) = follow(plan, &place.lookout, &self.surroundings.engine, before, sources);
+        if let Some(folder) = &place.lookout.rechecks {
+            forget_watermarks(folder, plan);
+        }
         for (source, why) in failed {
             let problem = plan.problem_with_cluster(&self.name, format!("{}: {why}", source.resource_name()));
             missing.push(Missing { rule: source.rule.clone(), resource: source.resource_name(), problem });

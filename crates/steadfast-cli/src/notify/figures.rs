@@ -81,6 +81,10 @@ impl Collector for Figures {
         let help = "Messages that became dead letters";
         write(("dead_letters", None, help, Counter), sinks(|sink| sink.given_up as f64))?;
         write(("waiting", None, "Messages that are not settled", Gauge), sinks(|sink| sink.waiting as f64))?;
+        let help = "Changes that wait because their namespace has its share of the sink's queue";
+        write(("held", None, help, Gauge), sinks(|sink| sink.held.values().sum::<usize>() as f64))?;
+        let help = "Changes that have waited because their namespace had its share of the sink's queue";
+        write(("held_back", None, help, Counter), sinks(|sink| sink.held_total as f64))?;
         let help = "How long the oldest message has waited that is not settled; 0 where there is none";
         let oldest = sinks(|sink| sink.oldest.map_or(0.0, |oldest| oldest.as_secs_f64()));
         write(("oldest_waiting", Some(Unit::Seconds), help, Gauge), oldest)?;

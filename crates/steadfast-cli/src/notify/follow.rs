@@ -20,11 +20,15 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// Returns the version up to which everything is settled, for each stream where it is known.
+    /// Returns up to which version and instant everything is settled, for each stream where it is known.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
-        self.following
-            .iter()
-            .filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.settled()?)))
+        self.following.iter().flat_map(|(sink, following)| following.positions(&self.source, sink))
+    }
+
+    /// Returns the version that the cache has reached, for each stream where it is known.
+    pub(super) fn reached(&self) -> impl Iterator<Item = (String, u64)> {
+        let reached = self.following.iter();
+        reached.filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.reached()?)))
     }
 
     fn watches(&self, source: &Source) -> bool {

@@ -198,6 +198,13 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
         let mirrors = mirrors.collect::<Vec<_>>().join(", ");
         return Err(Failure::usage(format!("there is no mirror {sink:?}; there are {mirrors}")));
     }
+    let leader = state::leader_of_standby(&plan.state).map_err(Failure::run)?;
+    if let Some(leader) = leader.filter(|_| plan.replicas.is_some()) {
+        let leader = if leader.is_empty() { "no replica".to_owned() } else { escaped(&leader) };
+        let why =
+            format!("this replica stands by, and only the leader removes anything: {leader} leads; approve there");
+        return Err(Failure::run(why));
+    }
     let pending = || state::remembered(&plan.state).map(|memory| memory.all_asks()).map_err(Failure::run);
     let chosen = chosen(pending()?, sink, id)?;
     let approvals = Approvals::at(&plan.state);

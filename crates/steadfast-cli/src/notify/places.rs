@@ -102,7 +102,9 @@ pub(super) fn lookout(connection: &Connection, cluster: &Cluster) -> Lookout {
         connection: NUMBER.fetch_add(1, Ordering::Relaxed),
         factory: InformerFactory::new(connection),
         checkpoint: None,
+        rechecks: None,
         audit: cluster.audit_every(),
+        memory_limit: cluster.memory_limit,
         clock: Timestamp::now,
     }
 }

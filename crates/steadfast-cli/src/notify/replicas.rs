@@ -6,6 +6,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
 use steadfast::Connection;
 use steadfast_controller::{Leader, LeaderElection};
 use steadfast_notify::problem::Problem;
@@ -13,6 +17,7 @@ use steadfast_notify::{Plan, Replication, State, Supervised, Supervisor, Term, T
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::catch_up::{CatchUp, LeaseWatch};
 use super::places::connection;
 use super::shared::{MAX_MEMORY_BYTES, Progress, SharedState, Versions};
 use crate::aside;
@@ -24,11 +29,17 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before an attempt that failed is repeated.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
+/// Deadline of a request for the lease.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// How long the lease may take to be released at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the progress of this process.
 pub(super) type Positions = Arc<dyn Fn() -> Progress + Send + Sync>;
+
+/// Connects to the cluster of the lease.
+type Connect = Arc<dyn Fn() -> BoxFuture<'static, Result<Connection, String>> + Send + Sync>;
 
 /// Role of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +53,8 @@ pub(super) struct Role {
     pub(super) since: Instant,
     /// Why the lease or the shared state cannot be used, if so.
     pub(super) failing: Option<String>,
+    /// Whether other commands know the role.
+    is_recorded: bool,
 }
 
 /// This process as one of several replicas.
@@ -70,7 +83,7 @@ impl Term for Held {
 #[derive(Clone)]
 struct Work {
     plan: Arc<Plan>,
-    fleet: Option<Arc<Fleet>>,
+    connect: Connect,
     identity: Option<String>,
     replication: Replication,
     keeper: Arc<TermKeeper>,
@@ -91,6 +104,23 @@ impl Replicas {
         state: Option<Arc<State>>,
         supervisor: &Supervisor,
     ) -> Option<Self> {
+        let cluster = plan.replicas_cluster().and_then(|name| plan.clusters.get(name)).cloned().unwrap_or_default();
+        let of = plan.clone();
+        let connect: Connect = Arc::new(move || {
+            let (plan, cluster, fleet) = (of.clone(), cluster.clone(), fleet.clone());
+            Box::pin(async move { connection(&plan, &cluster, fleet.as_deref()).await.map_err(|why| why.to_string()) })
+        });
+        Self::start_with(plan, connect, identity, positions, state, supervisor)
+    }
+
+    fn start_with(
+        plan: &Arc<Plan>,
+        connect: Connect,
+        identity: Option<String>,
+        positions: Positions,
+        state: Option<Arc<State>>,
+        supervisor: &Supervisor,
+    ) -> Option<Self> {
         plan.replicas.as_ref()?;
         let (keeper, gate) = TermKeeper::new();
         let replication = Replication::new(gate);
@@ -100,13 +130,14 @@ impl Replicas {
             holder: None,
             since: Instant::now(),
             failing: None,
+            is_recorded: false,
         };
         let (role, stopping, ended) =
             (Arc::new(Mutex::new(role)), watch::Sender::new(false), watch::Sender::new(false));
         let has_ended = ended.subscribe();
         let work = Work {
             plan: plan.clone(),
-            fleet,
+            connect,
             identity,
             replication: replication.clone(),
             keeper: Arc::new(keeper),
@@ -150,6 +181,12 @@ pub(super) fn gate(replicas: Option<&Replicas>) -> TermGate {
     replicas.map_or_else(TermGate::always, |replicas| replicas.replication.gate().clone())
 }
 
+/// Returns holder and time of the last renewal of a lease that has a holder.
+fn renewal_of(lease: Lease) -> Option<(String, Option<MicroTime>)> {
+    let spec = lease.spec?;
+    Some((spec.holder_identity.filter(|holder| !holder.is_empty())?, spec.renew_time))
+}
+
 /// Waits until the flag is set, for ever if its sender was dropped.
 async fn is_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|is_set| *is_set).await.is_err() {
@@ -168,6 +205,15 @@ impl Work {
         let Some(replicas) = self.plan.replicas.clone() else { return std::future::pending().await };
         let (namespace, name) = replicas.place().unwrap_or_default();
         let connection = self.connected().await;
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            biased;
+            () = is_set(&mut stopping) => {
+                self.ended.send_replace(true);
+                return std::future::pending().await;
+            }
+            () = self.until_eligible(&connection, namespace, name, replicas.lease_duration.0) => {}
+        }
         let mut builder = LeaderElection::builder(&connection, namespace, name)
             .lease_duration(replicas.lease_duration.0)
             .renew_deadline(replicas.renew_deadline.0)
@@ -180,7 +226,6 @@ impl Work {
             Err(error) => return error.to_string(),
         };
         self.identity_is(election.identity());
-        let mut stopping = self.stopping.clone();
         loop {
             let leader = tokio::select! {
                 biased;
@@ -213,10 +258,8 @@ impl Work {
 
     /// Connects to the cluster of the lease, and retries for as long as that fails.
     async fn connected(&self) -> Connection {
-        let cluster = self.plan.replicas_cluster().and_then(|name| self.plan.clusters.get(name)).cloned();
         loop {
-            let made = connection(&self.plan, &cluster.clone().unwrap_or_default(), self.fleet.as_deref()).await;
-            match made {
+            match (self.connect)().await {
                 Ok(connection) => {
                     self.failing(None);
                     return connection;
@@ -224,6 +267,60 @@ impl Work {
                 Err(why) => self.failing(Some(format!("the cluster of the lease: {why}"))),
             }
             sleep(RETRY_DELAY).await;
+        }
+    }
+
+    /// Waits until a replica with a new state folder knows all deletions that the leader has not settled, or until no replica leads.
+    async fn until_eligible(&self, connection: &Connection, namespace: &str, name: &str, lease_duration: Duration) {
+        let Some(state) = self.state.as_ref().filter(|state| state.is_new()) else { return };
+        let has_streams = self.plan.rules.iter().any(|rule| self.plan.streams_of(&rule.config).next().is_some());
+        let shared = SharedState::of_standby(connection.client(), namespace, name);
+        let leases: Api<Lease> = Api::namespaced(connection.client(), namespace);
+        let (mut catch_up, mut lease, mut is_reported) = (CatchUp::default(), LeaseWatch::new(), false);
+        let mut adopted = String::new();
+        loop {
+            let published = shared.read().await;
+            let renewal = timeout(RENEWAL_TIMEOUT, leases.get_opt(name)).await;
+            match (published, renewal) {
+                // No leader has ever published anything: nothing can have been missed.
+                (Ok(published), _) if published.term == 0 => break,
+                (Ok(Versions { settled, memory, .. }), Ok(Ok(found))) => {
+                    self.failing(self.adopt(memory, &mut adopted).await.err());
+                    let reached = (self.positions)().reached;
+                    let is_configured = |rule: &str, sink: &str| {
+                        let rule = self.plan.rule(rule);
+                        rule.is_some_and(|rule| self.plan.streams_of(&rule.config).any(|stream| stream == sink))
+                    };
+                    let has_caught_up = catch_up.has_caught_up(&reached, &settled, is_configured);
+                    self.replication.set_settled(settled);
+                    let renewal = found.and_then(renewal_of);
+                    self.role_is(false, renewal.as_ref().map(|(holder, _)| holder.clone()));
+                    // Mirrors are compared with their targets.
+                    if has_caught_up || !has_streams {
+                        break;
+                    }
+                    if lease.is_abandoned(renewal, lease_duration * 2) {
+                        aside::say(format_args!(
+                            "standby: no replica leads; this one may become the leader, although it does not know what was \
+                             deleted shortly before its start"
+                        ));
+                        break;
+                    }
+                    if !std::mem::replace(&mut is_reported, true) {
+                        aside::say(format_args!(
+                            "standby: the state folder is new; this replica may lead when the leader has settled everything up \
+                             to its start"
+                        ));
+                    }
+                }
+                (Err(why), _) => self.failing(Some(why)),
+                (_, Ok(Err(error))) => self.failing(Some(format!("the lease cannot be read: {error}"))),
+                (_, Err(_)) => self.failing(Some("the lease cannot be read: no response".to_owned())),
+            }
+            sleep(PUBLISH_INTERVAL).await;
+        }
+        if let Err(error) = state.has_caught_up() {
+            self.failing(Some(format!("the state folder: {error}")));
         }
     }
 
@@ -305,7 +402,14 @@ impl Work {
         if role.is_leader != is_leader {
             role.since = Instant::now();
         }
-        (role.is_leader, role.holder) = (is_leader, holder);
+        if role.is_leader == is_leader && role.holder == holder && role.is_recorded {
+            return;
+        }
+        (role.is_leader, role.holder, role.is_recorded) = (is_leader, holder, true);
+        // For commands that a standby must not carry out.
+        if let Some(state) = &self.state {
+            state.stands_by((!is_leader).then_some(role.holder.as_deref()));
+        }
     }
 
     /// Reports a failure once.
@@ -329,3 +433,6 @@ pub(super) fn problem(plan: &Plan) -> Option<Problem> {
     let remedy = "correct `lease_duration`, `renew_deadline` or `retry_period`";
     Some(plan.problem_with_replicas(error.to_string(), remedy))
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use steadfast_notify::{Engine, Feed, Openings, Plan, Replication, Supervised, Su
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
-use super::cluster::{ClusterTask, Orders, Surroundings};
+use super::cluster::{Cluster, ClusterTask, Orders, Surroundings};
 use super::doubts::{Doubts, LOOK_EVERY};
 use super::follow::forget_rules;
 use super::mirrors::Mirrors;
@@ -226,12 +226,15 @@ impl Acting {
             return Err(Failure::config("the replicas are changed by a restart alone; leave `replicas` as it was"));
         }
         let before = &self.plan.clusters;
-        let differs = plan.clusters.iter().find(|(name, now)| {
-            before.get(*name).is_some_and(|before| before.is_same_place(now) && before.audit != now.audit)
-        });
-        if let Some((name, _)) = differs {
-            let why = "is changed by a restart alone; leave it as it was";
-            return Err(Failure::config(format!("`clusters.{name}.audit` {why}")));
+        for (name, now) in &plan.clusters {
+            let Some(before) = before.get(name).filter(|before| before.is_same_place(now)) else { continue };
+            // Informers have these settings for as long as they run.
+            let settings =
+                [("audit", before.audit != now.audit), ("memory_limit", before.memory_limit != now.memory_limit)];
+            if let Some((setting, _)) = settings.into_iter().find(|(_, differs)| *differs) {
+                let why = "is changed by a restart alone; leave it as it was";
+                return Err(Failure::config(format!("`clusters.{name}.{setting}` {why}")));
+            }
         }
         self.mirrors.prepare(&plan)?;
         let streams = plan.open_or_retry(&self.stdout, &(Arc::new(aside::say) as Arc<_>)).await;
@@ -252,7 +255,15 @@ impl Acting {
         self.reporting = None;
         // What is attached is delivered until the end.
         let clusters: Vec<_> = std::mem::take(&mut self.clusters).into_values().map(ClusterTask::close).collect();
-        let drained = async {
+        let is_kept = self.is_kept(&clusters);
+        let undeliverable = async {
+            // What is not written down would be lost.
+            if !is_kept {
+                std::future::pending::<()>().await;
+            }
+            engine.until_undeliverable().await
+        };
+        let delivered = async {
             // Handlers deliver what they still have, and what is settled is written down.
             let lookouts = clusters.iter().filter_map(|cluster| cluster.lookout());
             // What a standby has pending is the leader's to deliver.
@@ -261,14 +272,21 @@ impl Acting {
             join_all(lookouts.map(async |lookout| lookout.factory.shutdown_drained(drain).await)).await;
             engine.drain(deadline.saturating_duration_since(Instant::now())).await
         };
+        let drained = async {
+            tokio::select! {
+                biased;
+                left = delivered => (left, Vec::new()),
+                down = undeliverable => (engine.drain(Duration::ZERO).await, down),
+            }
+        };
         let finished = timeout_at(deadline + SUMMARY_GRACE, join(self.mirrors.stop(deadline), drained));
-        let (hanging, left) = tokio::select! {
+        let (hanging, (left, down)) = tokio::select! {
             biased;
             // A second request ends the program at once.
-            () = stop.told() => (Vec::new(), engine.drain(Duration::ZERO).await),
+            () = stop.told() => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
             finished = finished => match finished {
                 Ok(finished) => finished,
-                Err(_) => (Vec::new(), engine.drain(Duration::ZERO).await),
+                Err(_) => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
             },
         };
         if let Some(replicas) = self.replicas.take() {
@@ -289,6 +307,12 @@ impl Acting {
             "{changes} changes looked at, {delivered} messages delivered, {unchanged} not sent again since nothing in them \
              changed, {dead} dead letters, {failed} failed expressions"
         ));
+        if !down.is_empty() {
+            let sinks = down.join(", ");
+            return Err(Failure::run(format!(
+                "{left} messages were not delivered: {sinks} cannot be reached; the next start sends them"
+            )));
+        }
         if left > 0 {
             let rest = if self.plan.keeps && self.mirrors.state().is_some() {
                 "the next start sends them; --drain gives them longer"
@@ -299,6 +323,19 @@ impl Acting {
             return Err(Failure::run(why));
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Acting {
+    /// Whether everything that is pending is in the state folder.
+    fn is_kept(&self, clusters: &[Arc<Cluster>]) -> bool {
+        let mut is_kept = self.plan.keeps && self.mirrors.state().is_some();
+        for cluster in clusters {
+            cluster.visit(|followed, _| {
+                is_kept = is_kept && followed.iter().all(|followed| followed.source.may_be_kept());
+            });
+        }
+        is_kept
     }
 }
 

@@ -28,6 +28,8 @@ const CONTENT: &str = "state.json";
 pub(super) struct Progress {
     /// Versions up to which everything is settled.
     pub(super) versions: SettledVersions,
+    /// Versions that the caches have reached.
+    pub(super) reached: SettledVersions,
     /// Differs after each change that concerned a rule.
     pub(super) activity: u64,
 }
@@ -170,3 +172,6 @@ impl SharedState {
 pub(super) fn settled_name(lease: &str) -> String {
     format!("{lease}-settled")
 }
+
+#[cfg(test)]
+mod tests;

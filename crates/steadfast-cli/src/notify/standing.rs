@@ -85,11 +85,14 @@ impl Standing {
         let counts = self.known().as_ref().map(|known| known.engine.counts()).unwrap_or_default();
         let settled = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.given_up));
         let activity = settled.fold(counts.changes, u64::saturating_add);
-        let mut versions = SettledVersions::new();
+        let (mut versions, mut reached) = (SettledVersions::new(), SettledVersions::new());
         for cluster in self.clusters() {
-            cluster.visit(|followed, _| versions.extend(followed.iter().flat_map(Followed::positions)));
+            cluster.visit(|followed, _| {
+                versions.extend(followed.iter().flat_map(Followed::positions));
+                reached.extend(followed.iter().flat_map(Followed::reached));
+            });
         }
-        Progress { versions, activity }
+        Progress { versions, reached, activity }
     }
 
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
@@ -206,6 +209,7 @@ impl Standing {
         let sinks = counts.sinks.iter().map(|(name, sink)| {
             json!({
                 "sink": name, "delivered": sink.delivered, "dead_letters": sink.given_up, "waiting": sink.waiting,
+                "held": sink.held, "held_back": sink.held_total,
                 "oldest_seconds": sink.oldest.map(|oldest| oldest.as_secs_f64()),
                 "failed_attempts": sink.failed_attempts, "failing": sink.failing, "restarts": sink.restarts,
                 "paused_seconds": sink.paused.map(|paused| paused.as_secs_f64()),
@@ -222,7 +226,7 @@ impl Standing {
             })
         });
         let role = known.role.as_ref().map(|role| {
-            let Role { is_leader, identity, holder, since, failing } = role();
+            let Role { is_leader, identity, holder, since, failing, .. } = role();
             let role = if is_leader { "leader" } else { "standby" };
             json!({
                 "role": role, "identity": identity, "holder": holder, "since_seconds": since.elapsed().as_secs_f64(),

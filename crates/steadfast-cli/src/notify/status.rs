@@ -120,6 +120,10 @@ fn words(told: &Value) -> String {
             "sink {}: {delivered} delivered, {waiting} waiting{oldest}, {dead} given up",
             name(&sink["sink"])
         );
+        for (namespace, held) in sink["held"].as_object().into_iter().flatten() {
+            let namespace = escaped(namespace);
+            let _ = writeln!(text, "  {held} changes of namespace {namespace} wait: it has its share of the queue");
+        }
         if let Some(paused) = sink["paused_seconds"].as_f64() {
             let _ = writeln!(text, "  paused for another {paused:.0} s: the receiver limits its requests");
         }

@@ -330,6 +330,29 @@ fn shutdown_keeps_its_deadline_whatever_hangs() {
 }
 
 #[test]
+fn shutdown_ends_early_if_all_pending_sinks_are_down() {
+    let fixture = Fixture::new("independent-down");
+    fixture.write("west", &fixture.east.kubeconfig());
+    let down = "[sinks.down]\nexec = {command = [\"false\"]}\nretry = {first = \"200ms\", longest = \"1s\"}\n";
+    fixture.configure(&[down, &rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat());
+    fixture.east.create(&config_map("a", "1")).expect("to create");
+    let acting = fixture.start("600");
+    acting.until_sent("maps", "east/a");
+    let (_, said) = acting.terminated();
+    assert!(
+        said.contains("2 messages were not delivered: down cannot be reached; the next start sends them"),
+        "{said}"
+    );
+    // What was not delivered is sent by the next start.
+    fixture.configure(
+        &[&down.replace("false", "true"), &*rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat(),
+    );
+    let acting = fixture.start("2");
+    let delivered = "steadfast_notify_delivered_total{sink=\"down\"} 2";
+    eventually("the message", || acting.get("/metrics").1.contains(delivered));
+}
+
+#[test]
 fn silent_clients_do_not_block_health_endpoints() {
     let fixture = Fixture::new("independent-health");
     fixture.write("west", &fixture.east.kubeconfig());

@@ -1,4 +1,4 @@
-//! What an expression uses: the fields of objects that it selects, and the constants in entries that it writes out.
+//! What an expression uses: the fields of variables that it selects, and the constants in entries that it writes out.
 
 use serde_json::Value;
 use steadfast_cel::Program;
@@ -6,12 +6,14 @@ use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind
 
 use crate::path::FieldOf;
 
-/// States of an object that an expression can select fields of.
-const STATES: [&str; 3] = ["object", "old", "new"];
+/// States of an object that expressions of rules can select fields of.
+pub(super) const STATES: [&str; 3] = ["object", "old", "new"];
 
-/// Selected field of an object, as `object.spec.containers[0].image`.
+/// Selected field of a variable, as `object.spec.containers[0].image`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
+    /// Name of the variable: `object`, or `message` in the body of a request.
+    pub(crate) root: String,
     /// Steps from the object to the field.
     pub(crate) steps: Vec<Step>,
     /// Number of steps at the start that are not written here, but where a macro binds its variable.
@@ -47,9 +49,9 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Returns what the expression `text` uses; nothing if it is not valid.
-    pub(crate) fn of(text: &str) -> Self {
-        let mut walk = Walk::default();
+    /// Returns what the expression `text` uses of the variables `roots`; nothing if it is not valid.
+    pub(crate) fn of(text: &str, roots: &'static [&'static str]) -> Self {
+        let mut walk = Walk { roots, bound: Vec::new(), uses: Self::default() };
         if let Ok(program) = Program::compile(text) {
             walk.visit(program.root());
         }
@@ -57,10 +59,14 @@ impl Uses {
     }
 }
 
-#[derive(Default)]
+/// Steps from a variable to a part of it.
+type Part = (String, Vec<Step>);
+
 struct Walk {
-    /// Variables of macros, innermost last, with the steps to their values if these are parts of an object.
-    bound: Vec<(String, Option<Vec<Step>>)>,
+    /// The variables whose fields are of interest.
+    roots: &'static [&'static str],
+    /// Variables of macros, innermost last, with the steps to their values if these are parts of a variable.
+    bound: Vec<(String, Option<Part>)>,
     uses: Uses,
 }
 
@@ -105,12 +111,12 @@ impl Walk {
             }
             ExprKind::Comprehension(of) => self.comprehension(of),
             ExprKind::Bind { name, value, body } => {
-                let steps = self.chain(value).map(|chain| self.bind(chain));
-                self.within(name, steps, |walk| walk.chain(body))
+                let part = self.chain(value).map(|chain| self.bind(chain));
+                self.within(name, part, |walk| walk.chain(body))
             }
             ExprKind::OptionalMap { of, name, body, .. } => {
-                let steps = self.chain(of).map(|chain| self.bind(chain));
-                self.within(name, steps, |walk| walk.visit(body));
+                let part = self.chain(of).map(|chain| self.bind(chain));
+                self.within(name, part, |walk| walk.visit(body));
                 None
             }
             _ => {
@@ -122,12 +128,12 @@ impl Walk {
 
     fn variable(&self, at: &Expr, name: &str) -> Option<Chain> {
         let bound = self.bound.iter().rev().find(|(bound, _)| bound == name);
-        let steps = match bound {
-            Some((_, steps)) => steps.clone()?,
-            None if STATES.contains(&name) => Vec::new(),
+        let (root, steps) = match bound {
+            Some((_, part)) => part.clone()?,
+            None if self.roots.contains(&name) => (name.to_owned(), Vec::new()),
             None => return None,
         };
-        Some(Chain { inherited: steps.len(), steps, offset: at.at as usize })
+        Some(Chain { root, inherited: steps.len(), steps, offset: at.at as usize })
     }
 
     fn call(&mut self, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Option<Chain> {
@@ -135,7 +141,8 @@ impl Walk {
             (None, "changed", [Expr { at, kind: ExprKind::Literal(Literal::String(text)) }]) => {
                 if let Ok(path) = text.parse::<FieldOf>() {
                     let steps = path.names().map(|name| name.map_or(Step::Item, |name| Step::Field(name.to_owned())));
-                    self.add(Chain { steps: steps.collect(), inherited: 0, offset: *at as usize });
+                    let (root, steps) = ("object".to_owned(), steps.collect());
+                    self.add(Chain { root, steps, inherited: 0, offset: *at as usize });
                 }
                 None
             }
@@ -180,16 +187,16 @@ impl Walk {
         range.filter(|_| of.kind == ComprehensionKind::List && of.body.is_none())
     }
 
-    /// Records a chain that a variable is bound to; returns its steps.
-    fn bind(&mut self, chain: Chain) -> Vec<Step> {
-        let steps = chain.steps.clone();
+    /// Records a chain that a variable is bound to; returns what that is a part of.
+    fn bind(&mut self, chain: Chain) -> Part {
+        let part = (chain.root.clone(), chain.steps.clone());
         self.add(chain);
-        steps
+        part
     }
 
-    fn within<T>(&mut self, name: &str, steps: Option<Vec<Step>>, visit: impl FnOnce(&mut Self) -> T) -> T {
+    fn within<T>(&mut self, name: &str, part: Option<Part>, visit: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.bound.len();
-        self.bound.push((name.to_owned(), steps));
+        self.bound.push((name.to_owned(), part));
         let visited = visit(self);
         self.bound.truncate(before);
         visited

@@ -168,7 +168,7 @@ impl View {
             return false;
         }
         let at = (self.clock)();
-        let looked_up = self.caches.as_ref().map(|caches| caches.freeze());
+        let looked_up = self.caches.as_ref().map(LookupCaches::freeze);
         let now = self.informer.snapshot();
         let due = self.due(looked_up.as_deref(), at);
         self.looked_up.clone_from(&looked_up);
@@ -359,3 +359,6 @@ fn selection(source: &Source) -> String {
 fn identity(Subject { cluster, namespace, name, .. }: &Subject) -> String {
     if namespace.is_empty() { format!("{cluster}..{name}") } else { format!("{cluster}.{namespace}.{name}") }
 }
+
+#[cfg(test)]
+mod tests;

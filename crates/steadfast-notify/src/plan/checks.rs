@@ -1,5 +1,6 @@
 //! What serde cannot see: whether the parts of a configuration go together.
 
+mod bodies;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,9 +50,19 @@ impl<'a> Checks<'a> {
                 self.wrong(&format!("clusters.{name}.audit"), "the server would be asked without a pause", remedy);
             }
         }
+        for (name, _) in config.clusters.iter().filter(|(_, cluster)| cluster.memory_limit == Some(0)) {
+            self.wrong(
+                &format!("clusters.{name}.memory_limit"),
+                "no object fits into 0 bytes",
+                "allow at least one byte",
+            );
+        }
         for (name, sink) in &config.sinks {
             self.name(&format!("sinks.{name}"), name);
             self.sink(&format!("sinks.{name}"), sink);
+            if let Some(webhook) = &sink.webhook {
+                self.webhook(name, webhook, config);
+            }
         }
         if config.sinks.is_empty() {
             self.wrong("sinks", "there is no sink", "configure one, as `[sinks.log.stdout]`");
@@ -240,9 +251,6 @@ impl<'a> Checks<'a> {
             }
             self.not_zero(&format!("{path}.exec.timeout"), exec.timeout);
         }
-        if let Some(webhook) = &sink.webhook {
-            self.webhook(&format!("{path}.webhook"), webhook);
-        }
     }
 
     /// What only all of a configuration together shows of its mirrors.
@@ -286,7 +294,8 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn webhook(&mut self, path: &str, webhook: &Webhook) {
+    fn webhook(&mut self, name: &str, webhook: &Webhook, config: &Config) {
+        let path = &format!("sinks.{name}.webhook");
         if let UrlFrom::Text(url) = &webhook.url {
             self.url(path, url, webhook);
         }
@@ -321,6 +330,9 @@ impl<'a> Checks<'a> {
         if let Some(text) = &webhook.body {
             let path = format!("{path}.body");
             let body = self.expression(&path, Some(text), crate::sink::webhook::purpose(webhook.mode));
+            if let Some(body) = &body {
+                self.body_fields(&path, name, body, webhook, config);
+            }
             if body.is_some_and(|body| body.is_of_changes) {
                 let remedy = "call `changed(…)` in the `when` or `send` of a rule";
                 self.wrong(&path, "a body is of a message, and not of a change", remedy);
@@ -439,6 +451,9 @@ impl<'a> Checks<'a> {
             let text = sink.guard.as_ref().and_then(|guard| guard.group.as_deref());
             let path = format!("sinks.{name}.guard.group");
             if let Some(expression) = self.expression(&path, text, Purpose::Body(&GROUP_NAMES)) {
+                if let (Some(text), Some(shape)) = (text, drivers::shape(sink)) {
+                    self.entry_fields(&path, text, &expression, shape);
+                }
                 groups.insert(name.clone(), Arc::new(expression));
             }
         }

@@ -33,7 +33,7 @@ fn what_is_good_is_taken_in_both_languages() {
 }
 
 /// The line that is replaced, what by, where the error is, and what is in it.
-const MISTAKES: [(&str, &str, &str, &str, &str); 43] = [
+const MISTAKES: [(&str, &str, &str, &str, &str); 48] = [
     (
         "[sinks.log.stdout]",
         "[clusters.a]\naudit = \"0s\"\n[sinks.log.stdout]",
@@ -133,6 +133,13 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 43] = [
         "nothing may be under way",
         "allow one",
     ),
+    (
+        "[sinks.log.stdout]",
+        "[clusters.a]\nmemory_limit = 0\n[sinks.log.stdout]",
+        "2:16:",
+        "no object fits into 0 bytes",
+        "allow at least",
+    ),
     // In expressions: the place is that of the letter.
     ("when = \"changed('spec')\"", "when = \"changed('spec'\"", "6:", "rules[0].when", "correct the expression"),
     (
@@ -190,6 +197,28 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 43] = [
     ("when = \"changed('spec')\"", "when = \"now - 1 > now\"", "6:", "a time, and has to be a number", "correct"),
     ("when = \"changed('spec')\"", "when = \"[1].all(a, b)\"", "6:20:", "there is no `b`", "correct"),
     ("when = \"changed('spec')\"", "when = \"[1].all(a, 'x')\"", "6:20:", "has to be true or false", "correct"),
+    (
+        "when = \"changed('spec')\"",
+        "when = \"get(object.kind, 'web') == null\"",
+        "6:9:",
+        "`get` takes a resource in quotes, a namespace and a name",
+        "correct",
+    ),
+    ("when = \"changed('spec')\"", "when = \"get('services') == null\"", "6:9:", "`get` takes a resource", "correct"),
+    (
+        "when = \"changed('spec')\"",
+        "when = \"get('services', 'shop', 7) == null\"",
+        "6:33:",
+        "it is a number, and has to be a text",
+        "correct",
+    ),
+    (
+        "[sinks.log.stdout]",
+        "[sinks.log]\nwebhook = {url = \"https://e.com\", body = \"get('nodes', 'a')\"}",
+        "2:",
+        "`get` is for `when` and `send` of a rule",
+        "correct",
+    ),
     ("send = \"{'name': object.metadata.name}\"", "send = \"{1: 2}\"", "7:10:", "a key is a number", "correct"),
     ("send = \"{'name': object.metadata.name}\"", "send = \"{'a': x}\"", "7:15:", "there is no `x`", "correct"),
 ];

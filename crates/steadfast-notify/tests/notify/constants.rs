@@ -39,3 +39,71 @@ fn record_constants_are_checked() {
         assert!(told.starts_with(&format!("a.toml:{place}")) && told.contains(what), "{fields}: {told}");
     }
 }
+
+/// What `check` warns of.
+fn warned(rule: &str) -> Vec<String> {
+    let etcd = "etcd = {endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/s/\", mark = \"m\"}";
+    let text =
+        format!("[sinks.web]\n{etcd}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"web\"]\n{rule}\n");
+    let plan = Plan::read("a.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    plan.inspect().warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn constant_key_of_a_mirror_is_reported() {
+    let found = warned("send = \"{'key': 'leader', 'value': object.status.podIP}\"");
+    let [found] = &found[..] else { panic!("{found:?}") };
+    assert!(found.starts_with("a.toml:7:17:"), "{found}");
+    assert!(found.contains("all objects of the rule share the key \"leader\""), "{found}");
+    let several = warned("send = \"object.status.podIPs.map(ip, {'key': 'a' , 'value': ip.ip})\"");
+    assert_eq!(several.len(), 1, "{several:?}");
+    assert_eq!(warned("send = \"{'key': object.metadata.name, 'value': ''}\""), Vec::<String>::new());
+    let one = "send = \"{'key': 'leader', 'value': ''}\"\nnamespaces = [\"shop\"]\nfields = \"metadata.name=web\"";
+    assert_eq!(warned(one), Vec::<String>::new());
+}
+
+/// What is wrong with the body of a request, and with what a rule sends.
+fn body(mode: &str, body: &str, send: &str) -> String {
+    let text = format!(
+        "[sinks.web]\nwebhook = {{url = \"https://e.com\", secrets = {{token = {{env = \"X\"}}}}, mode = \"{mode}\",\n\
+         body = \"{body}\"}}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"web\"]\n{send}\n"
+    );
+    Plan::read("a.toml", &text).err().map(|problems| problems.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn unknown_fields_of_bodies_are_reported() {
+    let send = "send = \"{'ip': object.status.podIP, 'node': object.spec}\"";
+    for good in [
+        "{'text': message.name + message.data.ip, 'at': message.unix_nanos, 'token': secrets.token}",
+        "message.data.node.nodeName",
+        "message.?namespace.orValue('')",
+        "message[message.name]",
+    ] {
+        assert_eq!(body("structured", good, send), "", "{good}");
+    }
+    assert_eq!(body("batched", "messages.map(m, m.data.ip)", send), "");
+    assert_eq!(body("structured", "message.data.anything", "send = \"object.spec\""), "", "it is not known");
+    assert_eq!(body("structured", "message.data.resourceVersion", ""), "");
+    for (mode, text, what, remedy) in [
+        ("structured", "message.nme", "`message` has no `nme`, did you mean `name`?", "it has cluster, data, id"),
+        ("structured", "message.data.ipp", "`message.data` has no `ipp`, did you mean `ip`?", "it has ip, node"),
+        ("structured", "secrets.tokn", "`secrets` has no `tokn`, did you mean `token`?", "it has token"),
+        ("batched", "messages.map(m, m.kind)", "`messages[]` has no `kind`", "it has cluster"),
+        ("batched", "messages[0].data.nod", "`messages[].data` has no `nod`, did you mean `node`?", "it has ip"),
+    ] {
+        let found = body(mode, text, send);
+        assert!(found.starts_with("a.toml:3:") && found.contains(what) && found.contains(remedy), "{text}: {found}");
+    }
+    let found = body("structured", "message.data.status", "");
+    assert!(found.contains("`message.data` has no `status`"), "{found}");
+}
+
+#[test]
+fn unknown_fields_of_groups_are_reported() {
+    let guarded =
+        |group: &str| told(&format!("{HAPROXY}\nguard = {{group = \"{group}\"}}"), "'address': '::1', 'port': 1");
+    assert_eq!(guarded("entry.address + object.metadata.namespace"), "");
+    let found = guarded("entry.adress");
+    assert!(found.contains("`entry` has no `adress`, did you mean `address`?"), "{found}");
+}

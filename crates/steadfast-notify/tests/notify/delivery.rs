@@ -373,10 +373,11 @@ async fn a_sink_that_is_stuck_holds_whoever_hands_over_more_than_may_wait() {
             |_, tries| if tries == 1 { (Duration::from_secs(1000), retry()) } else { (AT_ONCE, Outcome::Delivered) },
         );
     let world = World::new(Folder::new("room"), "", sink);
-    for number in 0..10_000 {
+    // The share of a single namespace.
+    for number in 0..5_000 {
         world.put("a", number, json!(number)).await;
     }
-    let put = world.put("a", 10_000, json!("one too many"));
+    let put = world.put("a", 5_000, json!("one too many"));
     tokio::pin!(put);
     assert!(tokio::time::timeout(Duration::from_secs(900), &mut put).await.is_err(), "there is no room");
     // The first is given up when its attempt is over: it is too old by then, and has its place among the dead letters.
@@ -450,4 +451,40 @@ async fn busy_receiver_gets_one_letter_of_a_redrive() {
     let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!((report.failed.len(), sink.seen().len()), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn engine_reports_when_only_down_sinks_have_messages() {
+    // The fourth object is accepted.
+    let sink = Scripted::new(|message, _| {
+        let outcome = if message.name == "d" { Outcome::Delivered } else { retry() };
+        (AT_ONCE, outcome)
+    });
+    let world = World::new(Folder::new("undeliverable"), "", sink);
+    let engine = world.engine.clone();
+    let waiting = tokio::spawn(async move { (engine.until_undeliverable().await, Instant::now()) });
+    sleep(Duration::from_secs(30)).await;
+    assert!(!waiting.is_finished(), "nothing is pending");
+    let start = Instant::now();
+    world.put("a", 1, json!(1)).await;
+    sleep(Duration::from_secs(8)).await;
+    world.put("d", 1, json!(1)).await;
+    let (sinks, end) = waiting.await.expect("no panic");
+    assert_eq!(sinks, ["s"]);
+    let took = end.duration_since(start);
+    assert!((18..30).contains(&took.as_secs()), "ten seconds after a delivery: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_attempt_of_a_down_sink_is_not_awaited() {
+    let sink = Scripted::new(|_, tries| {
+        let wait = if tries < 5 { AT_ONCE } else { Duration::from_secs(600) };
+        (wait, retry())
+    });
+    let world = World::new(Folder::new("hanging"), "", sink);
+    world.put("a", 1, json!(1)).await;
+    sleep(Duration::from_secs(60)).await;
+    let start = Instant::now();
+    assert_eq!(world.engine.until_undeliverable().await, ["s"]);
+    assert_eq!(start.elapsed().as_secs(), 5, "the grace of an attempt");
 }

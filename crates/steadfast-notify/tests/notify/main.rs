@@ -18,4 +18,5 @@ mod requests;
 mod rules;
 mod schema;
 mod supervision;
+mod tenants;
 mod webhook;

@@ -120,7 +120,9 @@ impl World {
             connection: u64::from(self.files),
             factory,
             checkpoint,
+            rechecks: None,
             audit: Duration::from_secs(600),
+            memory_limit: None,
             clock: Timestamp::now,
         }
     }

@@ -3,22 +3,29 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
-use steadfast::{InformerFactory, Scope};
+use steadfast::{Checkpoint, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_notify::message::Message;
+use steadfast_notify::notice::Notice;
 use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::{Delivering, Stream};
-use steadfast_notify::{Engine, Following, LookedUp, Lookout, Plan, Source, Streams};
+use steadfast_notify::{Engine, Following, LookedUp, Lookout, Plan, Replication, Source, Streams, Supervisor};
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
 
+mod doubt;
+mod replicas;
+mod restarts;
+
 use crate::chance::Chance;
+use crate::folder::Folder;
 
 /// Age at which an object is reported.
 const AGE: i64 = 30;
@@ -26,6 +33,9 @@ const AGE: i64 = 30;
 thread_local! {
     /// The instant at which the wall clock of the test has the value [`start`].
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+
+    /// Time that the machine was suspended.
+    static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 
     /// How often the wall clock was read.
     static READS: Cell<u32> = const { Cell::new(0) };
@@ -46,7 +56,7 @@ fn clock() -> Timestamp {
         BEGUN.set(Some(now));
         now
     });
-    start() + SignedDuration::try_from(begun.elapsed() + TICK * READS.get()).expect("a short time")
+    start() + SignedDuration::try_from(begun.elapsed() + SUSPENDED.get() + TICK * READS.get()).expect("a short time")
 }
 
 async fn pause() {
@@ -56,19 +66,35 @@ async fn pause() {
 
 /// Keeps what it is sent.
 #[derive(Default)]
-struct Receiver(Mutex<Vec<Message>>);
+pub(crate) struct Receiver(Mutex<Vec<Message>>);
 
-impl Stream for Receiver {
+/// The way to a receiver from one run of the program, which sends nothing after it was killed.
+struct Wire {
+    receiver: Arc<Receiver>,
+    is_killed: Arc<AtomicBool>,
+}
+
+impl Stream for Wire {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
-        let messages = messages.iter().map(|message| Message::clone(message));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(messages);
-        Box::pin(async { Outcome::Delivered })
+        Box::pin(async move {
+            if self.is_killed.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            let messages = messages.iter().map(|message| Message::clone(message));
+            self.receiver.0.lock().unwrap_or_else(PoisonError::into_inner).extend(messages);
+            Outcome::Delivered
+        })
     }
 }
 
 impl Receiver {
     fn messages(&self) -> Vec<Message> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns name and data of each message after the first `skipped` ones.
+    fn news(&self, skipped: usize) -> Vec<(String, Value)> {
+        self.messages().into_iter().skip(skipped).map(|message| (message.name, message.data)).collect()
     }
 
     /// Waits for this number of messages. Evaluations of other tests may be in the way; virtual time stands still meanwhile.
@@ -83,39 +109,83 @@ impl Receiver {
     }
 }
 
-struct Run {
-    receiver: Arc<Receiver>,
+pub(crate) struct Run {
+    pub(crate) receiver: Arc<Receiver>,
     factory: InformerFactory,
-    _engine: Engine,
-    _following: BTreeMap<String, Following>,
+    lookout: Lookout,
+    source: Source,
+    engine: Engine,
+    following: BTreeMap<String, Following>,
+    is_killed: Arc<AtomicBool>,
 }
+
+/// Settings of a run.
+pub(crate) struct Settings<'a> {
+    pub(crate) seed: u64,
+    pub(crate) when: &'a str,
+    pub(crate) send: &'a str,
+    /// State folder; its checkpoint has this number.
+    pub(crate) folder: Option<(&'a Folder, u64)>,
+    pub(crate) replication: Replication,
+}
+
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Self { seed: 1, when: "true", send: SEND, folder: None, replication: Replication::none() }
+    }
+}
+
+pub(crate) const SEND: &str = "{'value': object.data.value, 'of': get('services', 'default', object.data.ref)\
+                           .?metadata.?annotations[?'v'].orValue('none')}";
 
 fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
 }
 
+fn plan(when: &str, send: &str) -> Plan {
+    let text = format!(
+        "[[rules]]\nname = \"aged\"\nresources = [\"cm\"]\nwhen = \"\"\"{when}\"\"\"\nto = [\"log\"]\n\
+         events = [\"Added\", \"Updated\"]\ninitial = true\nsend = \"\"\"{send}\"\"\"\n\
+         [sinks.log]\nexec = {{command = [\"none\"]}}\nretry = {{first = \"200ms\", longest = \"2s\"}}\n"
+    );
+    Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
 impl Run {
     async fn start(server: &ApiServer, seed: u64, when: &str, receiver: Arc<Receiver>) -> Self {
+        Self::start_with(server, receiver, Settings { seed, when, ..Settings::default() }).await
+    }
+
+    pub(crate) async fn start_with(server: &ApiServer, receiver: Arc<Receiver>, settings: Settings<'_>) -> Self {
+        let Settings { seed, when, send, folder, replication } = settings;
+        let seed = seed + 1000 * folder.map_or(0, |(_, number)| number);
         let network = InMemory { seed, ..InMemory::default() };
         let factory = InformerFactory::new(&network.connection(server).await.expect("a connection"));
+        let checkpoint = folder.map(|(folder, number)| {
+            let file = folder.join(format!("{number}.checkpoint"));
+            Checkpoint::open(file).expect("it can be opened")
+        });
         let lookout = Lookout {
             connection: seed,
             factory: factory.clone(),
-            checkpoint: None,
+            checkpoint,
+            rechecks: folder.map(|(folder, number)| folder.join(format!("{number}.rechecks"))),
             audit: Duration::from_secs(600),
+            memory_limit: None,
             clock,
         };
-        let text = format!(
-            "[[rules]]\nname = \"aged\"\nresources = [\"cm\"]\nwhen = \"{when}\"\nto = [\"log\"]\nevents = [\"Added\", \"Updated\"]\n\
-             initial = true\nsend = \"\"\"{{'value': object.data.value, 'of': get('services', 'default', object.data.ref)\
-             .?metadata.?annotations[?'v'].orValue('none')}}\"\"\"\n[sinks.log]\nexec = {{command = [\"none\"]}}\n"
-        );
-        let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
-        let streams: Streams = [("log".to_owned(), receiver.clone() as Arc<dyn Stream>)].into();
-        let engine = Engine::start(&plan, streams, seed, |_| {});
+        if let Some(rechecks) = &lookout.rechecks {
+            std::fs::create_dir_all(rechecks).expect("a folder");
+        }
+        let plan = plan(when, send);
+        let is_killed = Arc::new(AtomicBool::new(false));
+        let wire = Wire { receiver: receiver.clone(), is_killed: is_killed.clone() };
+        let streams: Streams = [("log".to_owned(), Arc::new(wire) as Arc<dyn Stream>)].into();
+        let tell: Arc<dyn Fn(Notice) + Send + Sync> = Arc::new(|_| {});
+        let engine = Engine::replicated(&plan, streams, seed, Supervisor::new(tell.clone()), tell, replication);
         let lookups = plan.rules[0].lookups().into_iter().map(|name| LookedUp {
             name: name.to_owned(),
-            resource: resource("Service"),
+            resource: resource(if name == "secrets" { "Secret" } else { "Service" }),
             is_namespaced: true,
             namespace: Some("default".to_owned()),
         });
@@ -127,7 +197,33 @@ impl Run {
             lookups: lookups.collect(),
         };
         let following = Following::begin(&lookout, &source, &["log"], BTreeMap::new(), &engine).expect("it begins");
-        Self { receiver, factory, _engine: engine, _following: following }
+        Self { receiver, factory, lookout, source, engine, following, is_killed }
+    }
+
+    /// Applies a changed rule, as a reload does.
+    fn reload(&mut self, when: &str, send: &str) {
+        let wire = Wire { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
+        let streams: Streams = [("log".to_owned(), Arc::new(wire) as Arc<dyn Stream>)].into();
+        self.engine.act_by(&plan(when, send), streams);
+        let known = std::mem::take(&mut self.following);
+        let following = Following::begin(&self.lookout, &self.source, &["log"], known, &self.engine);
+        self.following = following.expect("it begins");
+    }
+
+    /// Kills the program: the next run has the files as they are now, under the next number.
+    pub(crate) fn kill(&self, folder: &Folder, number: u64) {
+        let next = number + 1;
+        std::fs::copy(folder.join(format!("{number}.checkpoint")), folder.join(format!("{next}.checkpoint")))
+            .expect("it exists");
+        let (before, after) = (folder.join(format!("{number}.rechecks")), folder.join(format!("{next}.rechecks")));
+        std::fs::create_dir_all(&after).expect("a folder");
+        for file in std::fs::read_dir(before).expect("a folder") {
+            let file = file.expect("a file");
+            // Another process may be about to rename it.
+            let _ = std::fs::copy(file.path(), after.join(file.file_name()));
+        }
+        self.is_killed.store(true, Ordering::Relaxed);
+        self.factory.shutdown();
     }
 }
 
@@ -201,6 +297,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         BEGUN.set(None);
+        SUSPENDED.set(Duration::ZERO);
         READS.set(0);
         clock();
         let server = ApiServer::builder().in_memory().start().await.expect("it starts");
@@ -257,17 +354,36 @@ const OLD_ENOUGH: &str = "now - timestamp(object.data.since) >= duration('30s')"
 
 async fn history(seed: u64) {
     let (mut world, mut chance) = (World::new().await, Chance(seed));
-    let receivers = [Arc::<Receiver>::default(), Arc::default()];
+    let receivers = [Arc::<Receiver>::default(), Arc::default(), Arc::default()];
+    let folder = Folder::new(&format!("rechecks-{seed}"));
     let mut runs = Vec::new();
-    for (number, receiver) in receivers.iter().enumerate() {
-        runs.push(Run::start(&world.server, seed * 2 + number as u64, OLD_ENOUGH, receiver.clone()).await);
+    for (number, receiver) in receivers.iter().take(2).enumerate() {
+        runs.push(Run::start(&world.server, seed * 3 + number as u64, OLD_ENOUGH, receiver.clone()).await);
     }
+    let kept = |number| Settings {
+        seed: seed * 3 + 2,
+        when: OLD_ENOUGH,
+        folder: Some((&folder, number)),
+        ..Settings::default()
+    };
+    runs.push(Run::start_with(&world.server, receivers[2].clone(), kept(0)).await);
     sleep(Duration::from_secs(5)).await;
     for round in 0..12 {
-        for _ in 0..=chance.below(6) {
+        // The third run is killed before, during or after the changes.
+        let (changes, mut kill) = (chance.below(7), chance.below(14));
+        for _ in 0..=changes {
+            if kill == 0 {
+                runs.pop().expect("the third run").kill(&folder, round);
+            }
+            kill = kill.wrapping_sub(1);
             world.step(&mut chance);
             sleep(Duration::from_millis(chance.below(3000))).await;
         }
+        if runs.len() == 3 {
+            runs.pop().expect("the third run").kill(&folder, round);
+        }
+        sleep(Duration::from_secs(chance.below(50))).await;
+        runs.push(Run::start_with(&world.server, receivers[2].clone(), kept(round + 1)).await);
         sleep(Duration::from_secs(15 + chance.below(40))).await;
         let at = format!("seed {seed}, round {round}, {}", clock());
         let mut fault = Ok(());
@@ -281,7 +397,7 @@ async fn history(seed: u64) {
         }
         fault.unwrap_or_else(|fault| panic!("{at}: {fault}"));
     }
-    let told = runs.iter().map(|run| run.receiver.messages()).collect::<Vec<_>>();
+    let told = receivers.iter().map(|receiver| receiver.messages()).collect::<Vec<_>>();
     // One run may skip a state that the other one has seen, but what both send of one cause has one ID and one content.
     let mut contents = BTreeMap::new();
     for message in told.iter().flatten() {

@@ -83,7 +83,7 @@ pub(crate) fn folder(name: &str) -> Folder {
 
 pub(crate) async fn opened(folder: &std::path::Path, url: &str, more: &str) -> Result<Arc<dyn Stream>, String> {
     let text = format!(
-        "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n[sinks.s.webhook]\nurl = \"{url}\"\n{more}\n"
+        "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.status\"\nto = [\"s\"]\n[sinks.s.webhook]\nurl = \"{url}\"\n{more}\n"
     );
     let plan = Plan::read(&folder.join("x.toml").display().to_string(), &text).map_err(|error| error.to_string())?;
     let stdout: Arc<dyn Stream> = Arc::new(Lines::new(std::io::sink(), |_| {}));
@@ -189,5 +189,5 @@ async fn certificates_that_are_not_there_are_told_with_their_place() {
     let url = "https://127.0.0.1:1/";
     let told =
         opened(&folder("certificates"), url, "ca_file = \"none.pem\"").await.map(drop).expect_err("none is there");
-    assert!(told.contains("x.toml:5:") && told.contains("none.pem"), "{told}");
+    assert!(told.contains("x.toml:6:") && told.contains("none.pem"), "{told}");
 }

@@ -25,6 +25,8 @@ pub(crate) struct Calls<K> {
     pub(crate) runtime: Handle,
     /// How many calls run at a time, each for another name.
     pub(crate) concurrency: usize,
+    /// Number of calls that namespaces share: with `n` namespaces that have calls, each may have this number by `n + 1`.
+    pub(crate) namespace_share: Option<usize>,
     /// How long one may take.
     pub(crate) deadline: Duration,
     /// How long is waited after one that failed.
@@ -61,6 +63,7 @@ struct State<K> {
     ready: VecDeque<ObjectKey>,
     /// Those of which a call runs.
     busy: BTreeSet<ObjectKey>,
+    shares: Shares,
     failures: BTreeMap<ObjectKey, Backoff>,
     random: Random,
     counts: DurableCounts,
@@ -96,6 +99,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             known: Known::Not,
             ready: VecDeque::new(),
             busy: BTreeSet::new(),
+            shares: Shares::default(),
             failures: BTreeMap::new(),
             random: Random::new(environment.random()),
             counts: DurableCounts::default(),
@@ -172,6 +176,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         state.is_viewed = false;
         state.debts.forget();
         state.ready.clear();
+        state.shares.held.clear();
         state.failures.clear();
     }
 
@@ -230,6 +235,9 @@ impl<K: Send + Sync + 'static> Durable<K> {
             let failures = state.failures.get(&key).map_or(0, Backoff::failures);
             let Some(debt) = state.debts.told(&key).filter(|_| !state.busy.contains(&key)) else { continue };
             let Some((due, event)) = debt.due.clone().zip(debt.event()) else { continue };
+            if !state.shares.may_start(&key, calls.namespace_share) {
+                continue;
+            }
             let told = Told { id: due.id(), event, failures };
             state.busy.insert(key.clone());
             return Some((Call { durable: self.clone(), calls, of: Some((key, due)) }, told));
@@ -241,7 +249,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     fn ended(self: &Arc<Self>, key: ObjectKey, due: &Due<Object<K>>, made: Result<(), String>) {
         let why = {
             let mut state = self.lock();
-            state.busy.remove(&key);
+            state.release(&key);
             match made {
                 Ok(()) => {
                     state.counts.acknowledged += 1;
@@ -340,6 +348,15 @@ impl<K: Send + Sync + 'static> Durable<K> {
 }
 
 impl<K> State<K> {
+    /// The call for `key` has ended.
+    fn release(&mut self, key: &ObjectKey) {
+        if self.busy.remove(key) {
+            let share = self.calls.as_ref().and_then(|calls| calls.namespace_share);
+            let freed = self.shares.ended(key, share);
+            self.ready.extend(freed);
+        }
+    }
+
     /// Has told what is due and cannot be written, where that is so; returns whether there was anything.
     fn waive_on(&mut self) -> bool {
         if self.telling != Telling::All {
@@ -350,6 +367,61 @@ impl<K> State<K> {
         let waived = !told.is_empty();
         self.ready.extend(told);
         waived
+    }
+}
+
+/// Calls of namespaces, if these share them.
+#[derive(Default)]
+struct Shares {
+    /// Number of calls that run, by namespace.
+    running: BTreeMap<String, usize>,
+    /// Names whose namespace has its share, by namespace.
+    held: BTreeMap<String, VecDeque<ObjectKey>>,
+}
+
+impl Shares {
+    /// Number of calls that one namespace may have.
+    fn limit(&self, namespace: &str, share: usize) -> usize {
+        let others = self.running.keys().filter(|other| *other != namespace).count();
+        // One share is left for a namespace that has no call yet.
+        (share / (others + 2)).max(1)
+    }
+
+    /// Records a call that starts, or holds the name back and returns `false`.
+    fn may_start(&mut self, key: &ObjectKey, share: Option<usize>) -> bool {
+        let Some(share) = share else { return true };
+        let namespace = key.namespace().unwrap_or_default();
+        let running = self.running.get(namespace).copied().unwrap_or_default();
+        if running >= self.limit(namespace, share) {
+            self.held.entry(namespace.to_owned()).or_default().push_back(key.clone());
+            return false;
+        }
+        *self.running.entry(namespace.to_owned()).or_default() += 1;
+        true
+    }
+
+    /// Records a call that has ended. Returns names that need not be held back any more.
+    fn ended(&mut self, key: &ObjectKey, share: Option<usize>) -> Vec<ObjectKey> {
+        let namespace = key.namespace().unwrap_or_default();
+        if let Some(running) = self.running.get_mut(namespace) {
+            *running -= 1;
+            if *running == 0 {
+                self.running.remove(namespace);
+            }
+        }
+        let Some(share) = share else { return Vec::new() };
+        let mut freed = Vec::new();
+        let namespaces: Vec<String> = self.held.keys().cloned().collect();
+        for namespace in namespaces {
+            let running = self.running.get(&namespace).copied().unwrap_or_default();
+            let space = self.limit(&namespace, share).saturating_sub(running);
+            let Some(held) = self.held.get_mut(&namespace) else { continue };
+            freed.extend(held.drain(..space.min(held.len())));
+            if held.is_empty() {
+                self.held.remove(&namespace);
+            }
+        }
+        freed
     }
 }
 
@@ -385,7 +457,7 @@ impl<K: Send + Sync + 'static> Call<K> {
 impl<K: Send + Sync + 'static> Drop for Call<K> {
     fn drop(&mut self) {
         let Some((key, _)) = self.of.take() else { return };
-        self.durable.lock().busy.remove(&key);
+        self.durable.lock().release(&key);
         if !self.durable.lock().is_closed {
             tracing::error!(
                 informer = %self.durable.informer, handler = %self.durable.name,
@@ -393,5 +465,32 @@ impl<K: Send + Sync + 'static> Drop for Call<K> {
             );
             self.durable.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_share_calls_and_get_freed_ones() {
+        let mut shares = Shares::default();
+        let key = |namespace: &str, number: usize| ObjectKey::namespaced(namespace, format!("{number}"));
+        let started = |shares: &mut Shares, namespace: &str| {
+            (0..20).filter(|number| shares.may_start(&key(namespace, *number), Some(12))).count()
+        };
+        assert_eq!(started(&mut shares, "a"), 6, "half is left for others");
+        assert_eq!(started(&mut shares, "b"), 4);
+        assert_eq!(started(&mut shares, "c"), 3);
+        // `a` has more than its share now: the next call of it starts when three have ended.
+        for number in 0..3 {
+            assert_eq!(shares.ended(&key("a", number), Some(12)), []);
+        }
+        assert_eq!(shares.ended(&key("a", 3), Some(12)), [key("a", 6)]);
+        for number in 0..4 {
+            shares.ended(&key("b", number), Some(12));
+        }
+        assert!(!shares.running.contains_key("b"));
+        assert!(shares.may_start(&key("b", 90), None), "without shares all calls start");
     }
 }

@@ -57,6 +57,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
             informer: self,
             name: name.to_owned(),
             concurrency: CONCURRENCY,
+            namespace_share: None,
             deadline: DEADLINE,
             patience: PATIENCE,
             unseen_ends: false,
@@ -105,6 +106,7 @@ pub struct DurableBuilder<'a, T: Send + Sync + 'static> {
     informer: &'a Informer<Lazy<T>>,
     name: String,
     concurrency: usize,
+    namespace_share: Option<usize>,
     deadline: Duration,
     patience: BackoffSettings,
     unseen_ends: bool,
@@ -114,6 +116,17 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
     /// How many calls may run at a time, each for another name; 16 unless set otherwise. Calls for one name never overlap.
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.concurrency = calls.max(1);
+        self
+    }
+
+    /// Shares `calls` concurrent calls between namespaces: with `n` namespaces that have calls, each may have up to
+    /// `calls / (n + 1)`, and at least one. So a namespace whose calls take long leaves some for the others. By default there
+    /// are no shares.
+    ///
+    /// Calls that run are not ended when further namespaces have calls, so that up to twice `calls` may run at a time: set
+    /// [`concurrency`](Self::concurrency) accordingly.
+    pub fn namespace_share(mut self, calls: usize) -> Self {
+        self.namespace_share = Some(calls);
         self
     }
 
@@ -157,7 +170,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display,
     {
-        let Self { informer, name, concurrency, deadline, patience, unseen_ends } = self;
+        let Self { informer, name, concurrency, namespace_share, deadline, patience, unseen_ends } = self;
         if name.is_empty() || name.len() > LONGEST_NAME {
             return Err(HandlerError::Name { name });
         }
@@ -166,7 +179,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
             let made = handle(told);
             Box::pin(async move { made.await.map_err(|error| error.to_string()) }) as _
         });
-        let calls = Calls { handle, runtime, concurrency, deadline, patience, unseen_ends };
+        let calls = Calls { handle, runtime, concurrency, namespace_share, deadline, patience, unseen_ends };
         let durable = informer.shared().add_durable(&name, calls)?;
         Ok(DurableRegistration { durable, shared: informer.shared().clone() })
     }

@@ -1,0 +1,100 @@
+//! When a new replica may lead.
+//!
+//! A replica that starts with an empty state folder does not know what was deleted just before its first list. If it became the leader,
+//! such deletions would never be delivered. So it is no candidate until the leader has settled everything up to this list. If there
+//! is no leader, no other replica can do better, and it waits only as long as another one would need to take over.
+
+use std::time::Duration;
+
+use steadfast_notify::{SettledVersions, position_owner};
+use tokio::time::Instant;
+
+/// What a new replica has to catch up with.
+#[derive(Debug, Default)]
+pub(super) struct CatchUp {
+    /// Versions at which its caches were first seen, by position.
+    started: SettledVersions,
+}
+
+impl CatchUp {
+    /// Returns whether everything is settled up to the first list of each position. `reached` are the versions of the own caches,
+    /// `published` those that the leader has settled. Published positions that are not `is_configured` here do not count.
+    pub(super) fn has_caught_up(
+        &mut self,
+        reached: &SettledVersions,
+        published: &SettledVersions,
+        is_configured: impl Fn(&str, &str) -> bool,
+    ) -> bool {
+        for (position, version) in reached {
+            // A later version than that of the list is sound, too.
+            self.started.entry(position.clone()).or_insert(*version);
+        }
+        let counts = |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
+        let is_settled = |position: &String| {
+            let started = self.started.get(position);
+            started.is_some_and(|started| published.get(position).is_some_and(|settled| started <= settled))
+        };
+        // A leader that has published nothing yet may have deletions to deliver.
+        let mut positions = self.started.keys().chain(published.keys().filter(|position| counts(position))).peekable();
+        positions.peek().is_some() && positions.all(is_settled)
+    }
+}
+
+/// Detects that no replica leads: the lease is not renewed.
+#[derive(Debug)]
+pub(super) struct LeaseWatch<T> {
+    last: Option<T>,
+    since: Instant,
+}
+
+impl<T: PartialEq> LeaseWatch<T> {
+    pub(super) fn new() -> Self {
+        Self { last: None, since: Instant::now() }
+    }
+
+    /// Records the renewal of the lease as it is now: `None` without a holder. Returns whether there was no renewal for `timeout`.
+    pub(super) fn is_abandoned(&mut self, renewal: Option<T>, timeout: Duration) -> bool {
+        if renewal.is_some() && renewal != self.last {
+            (self.last, self.since) = (renewal, Instant::now());
+        }
+        self.since.elapsed() >= timeout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    fn versions(versions: &[(&str, u64)]) -> SettledVersions {
+        versions.iter().map(|(position, version)| ((*position).to_owned(), *version)).collect()
+    }
+
+    #[test]
+    fn new_replica_waits_for_its_first_list() {
+        let mut catch_up = CatchUp::default();
+        let configured = |rule: &str, sink: &str| (rule, sink) == ("a", "log");
+        let mut has = |reached, published| catch_up.has_caught_up(&versions(reached), &versions(published), configured);
+        let published = [("a/log x", 7), ("a/log x until", 1_000_000), ("gone/log x", 9)];
+        assert!(!has(&[], &published), "nothing is listed yet");
+        assert!(!has(&[("a/log x", 8)], &published));
+        assert!(!has(&[("a/log x", 20)], &published), "what came after the list does not count");
+        assert!(has(&[("a/log x", 30)], &[("a/log x", 8), ("gone/log x", 9)]));
+        assert!(!has(&[], &[]), "the leader has published nothing yet");
+        assert!(!CatchUp::default().has_caught_up(&versions(&[]), &versions(&[]), configured));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_without_renewals_is_abandoned() {
+        let (mut watch, timeout) = (LeaseWatch::new(), Duration::from_secs(30));
+        for renewal in 0..5 {
+            sleep(Duration::from_secs(20)).await;
+            assert!(!watch.is_abandoned(Some(renewal), timeout));
+        }
+        sleep(Duration::from_secs(29)).await;
+        assert!(!watch.is_abandoned(Some(4), timeout) && !watch.is_abandoned(None, timeout));
+        sleep(Duration::from_secs(1)).await;
+        assert!(watch.is_abandoned(None, timeout));
+    }
+}

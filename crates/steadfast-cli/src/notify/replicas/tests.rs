@@ -1,0 +1,186 @@
+//! Replicas in virtual time, on a server in memory.
+
+use std::path::PathBuf;
+
+use steadfast_apiserver::ApiServer;
+use steadfast_notify::{SettledVersions, state};
+use steadfast_testing::InMemory;
+
+use super::*;
+
+/// Position of the only rule.
+const POSITION: &str = "a/log default pods all";
+
+struct World {
+    server: ApiServer,
+    plan: Arc<Plan>,
+    folder: PathBuf,
+}
+
+struct Replica {
+    replicas: Replicas,
+    progress: Arc<Mutex<Progress>>,
+    folder: PathBuf,
+    _supervisor: Supervisor,
+}
+
+impl World {
+    async fn new(name: &str) -> Self {
+        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        let folder = std::env::temp_dir().join(format!("steadfast-replicas-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let text = "rules: [{name: a, resources: [pods], to: [log]}]\nsinks: {log: {stdout: {}}}\n\
+                    replicas: {lease: default/notify}\n";
+        let plan = Arc::new(Plan::read("x.yaml", text).unwrap_or_else(|problems| panic!("{problems}")));
+        Self { server, plan, folder }
+    }
+
+    /// Starts a replica whose caches have reached `reached`.
+    async fn start(&self, name: &str, reached: u64, is_new: bool) -> Replica {
+        let seed = name.bytes().map(u64::from).sum();
+        let network = InMemory { seed, ..InMemory::default() };
+        let connection = network.connection(&self.server).await.expect("a connection");
+        let connect: Connect = Arc::new(move || {
+            let connection = connection.clone();
+            Box::pin(async move { Ok(connection) })
+        });
+        let folder = self.folder.join(name);
+        let state = Arc::new(State::take(&folder).expect("no other process has it"));
+        if !is_new {
+            state.has_caught_up().expect("there is space");
+        }
+        let versions = SettledVersions::from([(POSITION.to_owned(), reached)]);
+        let progress = Progress { versions: versions.clone(), reached: versions, activity: 0 };
+        let progress = Arc::new(Mutex::new(progress));
+        let of = progress.clone();
+        let positions: Positions = Arc::new(move || of.lock().expect("no panic").clone());
+        let supervisor = Supervisor::new(Arc::new(|_| {}));
+        let identity = Some(name.to_owned());
+        let replicas = Replicas::start_with(&self.plan, connect, identity, positions, Some(state), &supervisor);
+        let replicas = replicas.expect("the plan has replicas");
+        Replica { replicas, progress, folder, _supervisor: supervisor }
+    }
+}
+
+impl World {
+    /// Has a replica hold the lease that renews it no more: one that was dropped has released it.
+    fn hold_lease(&self) {
+        let mut lease = self.server.get("leases", "default", "notify").expect("it exists");
+        lease["spec"]["holderIdentity"] = "killed".into();
+        lease["spec"]["leaseDurationSeconds"] = 15.into();
+        self.server.replace(&lease).expect("it is valid");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Replica {
+    fn leads(&self) -> bool {
+        self.replicas.replication.gate().permit().is_some()
+    }
+
+    async fn until_leader(&self) {
+        let opened = timeout(Duration::from_secs(300), self.replicas.replication.gate().opened()).await;
+        assert!(opened.is_ok(), "{:?}", lock(&self.replicas.role));
+    }
+
+    fn settle(&self, version: u64) {
+        let mut progress = self.progress.lock().expect("no panic");
+        for versions in [progress.versions.clone(), progress.reached.clone()] {
+            assert!(versions[POSITION] <= version, "versions only grow");
+        }
+        progress.versions.insert(POSITION.to_owned(), version);
+        progress.reached.insert(POSITION.to_owned(), version);
+        progress.activity += 1;
+    }
+
+    fn leader(&self) -> Option<String> {
+        state::leader_of_standby(&self.folder).expect("it can be read")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopped_leader_is_replaced_at_once() {
+    let world = World::new("stopped").await;
+    let first = world.start("first", 5, false).await;
+    first.until_leader().await;
+    let second = world.start("second", 5, false).await;
+    first.settle(9);
+    sleep(Duration::from_secs(10)).await;
+    assert!(first.leads() && !second.leads());
+    assert_eq!(first.leader(), None);
+    let holder = second.leader().expect("it stands by");
+    assert!(holder.starts_with("first_"), "{holder}");
+    let begun = Instant::now();
+    first.replicas.stop().await;
+    second.until_leader().await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "the lease was released: {:?}", begun.elapsed());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(second.leader(), None);
+    second.replicas.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_leader_is_replaced_after_its_lease() {
+    let world = World::new("killed").await;
+    let first = world.start("first", 5, false).await;
+    first.until_leader().await;
+    let second = world.start("second", 5, false).await;
+    sleep(Duration::from_secs(10)).await;
+    drop(first);
+    world.hold_lease();
+    let begun = Instant::now();
+    second.until_leader().await;
+    assert!((10..25).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    second.replicas.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_replica_of_all_leads_at_once() {
+    let world = World::new("first").await;
+    let first = world.start("first", 5, true).await;
+    let begun = Instant::now();
+    first.until_leader().await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    first.replicas.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_replica_leads_only_after_catching_up() {
+    let world = World::new("new").await;
+    let leader = world.start("leader", 5, false).await;
+    leader.until_leader().await;
+    sleep(Duration::from_secs(5)).await;
+    // The new replica has listed at version 8; the leader has not settled what was deleted before.
+    let new = world.start("new", 8, true).await;
+    let old = world.start("old", 5, false).await;
+    sleep(Duration::from_secs(60)).await;
+    leader.replicas.stop().await;
+    sleep(Duration::from_secs(60)).await;
+    assert!(old.leads() && !new.leads(), "the other standby knows the deletions");
+    old.settle(8);
+    sleep(Duration::from_secs(15)).await;
+    old.replicas.stop().await;
+    new.until_leader().await;
+    new.replicas.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_replica_leads_if_no_other_does() {
+    let world = World::new("alone").await;
+    let leader = world.start("leader", 5, false).await;
+    leader.until_leader().await;
+    sleep(Duration::from_secs(5)).await;
+    let new = world.start("new", 8, true).await;
+    sleep(Duration::from_secs(5)).await;
+    drop(leader);
+    world.hold_lease();
+    let begun = Instant::now();
+    new.until_leader().await;
+    assert!((25..60).contains(&begun.elapsed().as_secs()), "two lease durations: {:?}", begun.elapsed());
+    new.replicas.stop().await;
+}

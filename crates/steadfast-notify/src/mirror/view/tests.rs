@@ -1,0 +1,134 @@
+//! Entries that depend on the time and on other objects.
+
+use std::cell::Cell;
+
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::json;
+use steadfast::{InformerFactory, Scope};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_testing::InMemory;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::plan::Plan;
+use crate::shape::SERVER;
+use crate::source::LookedUp;
+
+thread_local! {
+    static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// A wall clock that follows the virtual clock of the runtime.
+fn clock() -> Timestamp {
+    let begun = BEGUN.get().unwrap_or_else(|| {
+        BEGUN.set(Some(Instant::now()));
+        Instant::now()
+    });
+    let since = jiff::SignedDuration::try_from(begun.elapsed()).expect("a short time");
+    "2026-01-01T00:00:00Z".parse::<Timestamp>().expect("a time") + since
+}
+
+fn resource(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
+}
+
+struct World {
+    server: ApiServer,
+    factory: InformerFactory,
+    view: View,
+}
+
+impl World {
+    async fn start(when: &str) -> Self {
+        BEGUN.set(None);
+        clock();
+        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        let network = InMemory::default();
+        let factory = InformerFactory::new(&network.connection(&server).await.expect("a connection"));
+        let text = format!(
+            "[[rules]]\nname = \"web\"\nresources = [\"cm\"]\nwhen = \"{when}\"\nto = [\"web\"]\n\
+             send = \"{{'address': '10.0.0.1', 'port': 80}}\"\n\
+             [sinks.web]\nhaproxy = {{socket = \"s\", backend = \"web\"}}\n"
+        );
+        let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+        let rule = plan.rules[0].clone();
+        let lookups = rule.lookups().into_iter().map(|name| LookedUp {
+            name: name.to_owned(),
+            resource: resource("Service"),
+            is_namespaced: true,
+            namespace: None,
+        });
+        let source = Source {
+            rule: "web".to_owned(),
+            cluster: "default".to_owned(),
+            resource: resource("ConfigMap"),
+            scope: Scope::namespace("default"),
+            lookups: lookups.collect(),
+        };
+        let (checkpoint, rechecks) = (None, None);
+        let (audit, memory_limit) = (Duration::from_secs(600), None);
+        let lookout =
+            Lookout { connection: 0, factory: factory.clone(), checkpoint, rechecks, audit, memory_limit, clock };
+        let view = View::begin(&lookout, source, rule).expect("it starts");
+        let mut world = Self { server, factory, view };
+        world.create("ConfigMap", "a");
+        world.create("ConfigMap", "b");
+        world.view.until_fresh(Duration::from_secs(60)).await;
+        sleep(Duration::from_secs(5)).await;
+        world.view.confirm();
+        world
+    }
+
+    fn create(&mut self, kind: &str, name: &str) {
+        let metadata = json!({"namespace": "default", "name": name});
+        let object = match kind {
+            "Service" => {
+                json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": {"ports": [{"port": 80}]}})
+            }
+            _ => {
+                json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": {"until": "2026-01-01T00:01:00Z"}})
+            }
+        };
+        self.server.create(&object).expect("it is valid");
+    }
+
+    /// The number of entries of each object; `None` if they are not known.
+    async fn entries(&mut self) -> (bool, Vec<(String, Option<usize>)>) {
+        let is_new = self.view.catch_up(SERVER, &Grouping::by(None)).await;
+        let sent = self.view.sent();
+        let count = |sent: &Sent| (sent.object.name.clone(), sent.entries.as_ref().ok().map(Vec::len));
+        (is_new, sent.map(count).collect())
+    }
+}
+
+fn counts(a: Option<usize>, b: Option<usize>) -> Vec<(String, Option<usize>)> {
+    vec![("a".to_owned(), a), ("b".to_owned(), b)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn entry_is_removed_at_its_instant() {
+    let mut world = World::start("object.metadata.name == 'b' || now < timestamp(object.data.until)").await;
+    assert_eq!(world.entries().await, (true, counts(Some(1), Some(1))));
+    assert!(!world.entries().await.0, "nothing has changed");
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.entries().await, (true, counts(Some(0), Some(1))));
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(world.entries().await, (false, counts(Some(0), Some(1))));
+    world.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn entry_in_doubt_is_unknown_and_others_proceed() {
+    let mut world =
+        World::start("object.metadata.name == 'b' || get('services', 'default', object.metadata.name) == null").await;
+    assert_eq!(world.entries().await, (true, counts(Some(1), Some(1))));
+    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(503));
+    world.server.faults().end_watches();
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(world.entries().await, (true, counts(None, Some(1))));
+    world.create("Service", "a");
+    world.server.faults().answer_truly();
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(world.entries().await, (true, counts(Some(0), Some(1))));
+    world.factory.shutdown();
+}

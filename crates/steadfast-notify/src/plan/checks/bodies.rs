@@ -1,0 +1,94 @@
+//! Fields that expressions over messages and entries select: bodies of requests, and groups of entries.
+
+use std::collections::BTreeSet;
+
+use super::Checks;
+use crate::config::sinks::Webhook;
+use crate::config::{Config, Rule};
+use crate::expression::{Chain, Expression, Purpose, Step};
+use crate::fields::{nearest, offset};
+use crate::message::BODY_FIELDS;
+use crate::shape::Shape;
+
+/// Fields of `message.data` of a rule without `send`.
+const DATA_FIELDS: [&str; 6] = ["apiVersion", "kind", "namespace", "name", "uid", "resourceVersion"];
+
+impl Checks<'_> {
+    /// Checks what the `body` of the sink `name` selects of messages and secrets.
+    pub(super) fn body_fields(
+        &mut self,
+        path: &str,
+        name: &str,
+        body: &Expression,
+        webhook: &Webhook,
+        config: &Config,
+    ) {
+        let Some(text) = &webhook.body else { return };
+        let secrets: BTreeSet<String> = webhook.secrets.keys().cloned().collect();
+        let message: BTreeSet<String> = BODY_FIELDS.iter().map(|field| (*field).to_owned()).collect();
+        let data = data_fields(name, config);
+        for chain in &body.uses.chains {
+            let (known, at) = match (chain.root.as_str(), chain.steps.as_slice()) {
+                ("secrets", _) => (&secrets, 0),
+                ("message", [Step::Field(field), _, ..]) if field == "data" => (&data, 1),
+                ("message", _) => (&message, 0),
+                ("messages", [Step::Item, Step::Field(field), _, ..]) if field == "data" => (&data, 2),
+                ("messages", [Step::Item, _, ..]) => (&message, 1),
+                _ => continue,
+            };
+            self.known_field(path, text, chain, at, known);
+        }
+    }
+
+    /// Checks what `guard.group` of a mirror selects of its entries.
+    pub(super) fn entry_fields(&mut self, path: &str, text: &str, group: &Expression, shape: Shape) {
+        let known: BTreeSet<String> = shape.iter().map(|field| field.name.to_owned()).collect();
+        for chain in group.uses.chains.iter().filter(|chain| chain.root == "entry") {
+            self.known_field(path, text, chain, 0, &known);
+        }
+    }
+
+    /// Reports the step `at` of a chain if it is a field other than `known`. An empty set knows nothing.
+    fn known_field(&mut self, path: &str, text: &str, chain: &Chain, at: usize, known: &BTreeSet<String>) {
+        let Some(Step::Field(field)) = chain.steps.get(at) else { return };
+        if known.is_empty() && chain.root != "secrets" || known.contains(field) {
+            return;
+        }
+        let of: Vec<&str> = [chain.root.as_str()]
+            .into_iter()
+            .chain(chain.steps[..at].iter().map(|step| if let Step::Field(field) = step { field } else { "[]" }))
+            .collect();
+        let nearest = nearest(field, known.iter());
+        let nearest = nearest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
+        let what = format!("{path}: `{}` has no `{field}`{nearest}", of.join(".").replace(".[]", "[]"));
+        let names: Vec<&str> = known.iter().map(String::as_str).collect();
+        let remedy = match names[..] {
+            [] => "name it in `secrets` of the webhook".to_owned(),
+            _ => format!("it has {}", names.join(", ")),
+        };
+        let problem = self.document.problem_within(path, text, offset(text, chain, at), what, remedy);
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// Fields of `message.data` that any rule of the sink `name` sends; none if a rule may send others.
+fn data_fields(name: &str, config: &Config) -> BTreeSet<String> {
+    let mut fields = BTreeSet::new();
+    for rule in config.rules.iter().filter(|rule| rule.to.iter().any(|to| to == name)) {
+        match sent_fields(rule) {
+            Some(sent) => fields.extend(sent),
+            None => return BTreeSet::new(),
+        }
+    }
+    fields
+}
+
+/// Fields of the map that a rule sends, if it writes one out.
+fn sent_fields(rule: &Rule) -> Option<Vec<String>> {
+    match &rule.send {
+        None => Some(DATA_FIELDS.iter().map(|field| (*field).to_owned()).collect()),
+        Some(send) => Expression::compile(send, Purpose::Value).ok()?.map_fields(),
+    }
+}

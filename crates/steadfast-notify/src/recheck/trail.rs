@@ -1,0 +1,97 @@
+//! Earlier states of what a rule looks up, which a standby keeps: a new leader compares the present state with the one that the
+//! earlier leader has settled.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::lookups::Lookups;
+
+/// Shortest time between two states.
+const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+
+/// Maximum number of states. Beyond it, every second one is dropped.
+const MAX_STATES: usize = 128;
+
+/// States of all that a rule looks up, by age.
+pub(super) struct Trail<T = Arc<Lookups>>(VecDeque<(Timestamp, T)>);
+
+impl<T> Default for Trail<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Trail<T> {
+    /// The newest state.
+    pub(super) fn last(&self) -> Option<&T> {
+        self.0.back().map(|(_, state)| state)
+    }
+
+    /// Adds the state at the instant `at`. Everything up to `settled` is settled.
+    pub(super) fn push(&mut self, at: Timestamp, state: T, settled: Option<Timestamp>) {
+        if self.0.back().is_some_and(|(last, _)| at.duration_since(*last) < INTERVAL) {
+            return;
+        }
+        self.0.push_back((at, state));
+        if let Some(settled) = settled {
+            self.forget(settled);
+        }
+        if self.0.len() > MAX_STATES {
+            let mut number = 0;
+            // The first one stays.
+            self.0.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+        }
+    }
+
+    /// Takes the last state before `settled`, or else the first one, and forgets the others.
+    pub(super) fn take(&mut self, settled: Timestamp) -> Option<T> {
+        self.forget(settled);
+        std::mem::take(&mut self.0).into_iter().next().map(|(_, state)| state)
+    }
+
+    /// Forgets all states before the last one that is not after `settled`.
+    fn forget(&mut self, settled: Timestamp) {
+        while self.0.get(1).is_some_and(|(at, _)| *at <= settled) {
+            self.0.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    #[test]
+    fn state_before_the_settled_instant_is_taken() {
+        let mut trail = Trail::default();
+        for second in 0..10 {
+            trail.push(at(second), second, None);
+            trail.push(at(second), 100, None);
+        }
+        trail.push(at(10), 10, Some(at(3)));
+        assert_eq!(trail.0.len(), 8);
+        assert_eq!(trail.take(at(6)), Some(6));
+        assert_eq!(trail.take(at(6)), None);
+        trail.push(at(20), 20, None);
+        assert_eq!(trail.take(at(6)), Some(20), "nothing older is known");
+    }
+
+    #[test]
+    fn number_of_states_is_bounded() {
+        let mut trail = Trail::default();
+        for second in 0..10_000 {
+            trail.push(at(second), second, None);
+        }
+        assert!(trail.0.len() <= MAX_STATES);
+        assert_eq!(trail.take(at(0)), Some(0), "the first state stays");
+    }
+}

@@ -1,0 +1,73 @@
+//! Locks by sink and object.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+/// Sink and object.
+type Key = (String, String);
+
+/// Locks by sink and object. A lock exists only while it is held or awaited.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<HashMap<Key, Arc<AsyncMutex<()>>>>);
+
+/// A lock that is held or awaited.
+pub(crate) struct Turn<'a> {
+    of: &'a Turns,
+    key: Key,
+    /// `None` while it is awaited.
+    guard: Option<OwnedMutexGuard<()>>,
+}
+
+impl Turns {
+    /// Waits for the lock of this sink and object.
+    pub(crate) async fn take(&self, sink: &str, object: &str) -> Turn<'_> {
+        let key = (sink.to_owned(), object.to_owned());
+        let lock = self.locks().entry(key.clone()).or_default().clone();
+        let mut turn = Turn { of: self, key, guard: None };
+        turn.guard = Some(lock.lock_owned().await);
+        turn
+    }
+
+    fn locks(&self) -> MutexGuard<'_, HashMap<Key, Arc<AsyncMutex<()>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut locks = self.of.locks();
+        self.guard = None;
+        // Callers that wait for it have a reference each.
+        if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            locks.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_of_one_object_exclude_each_other() {
+        let turns = Turns::default();
+        let first = turns.take("log", "a").await;
+        let _other = turns.take("log", "b").await;
+        let _other_sink = turns.take("mail", "a").await;
+        {
+            let second = turns.take("log", "a");
+            tokio::pin!(second);
+            assert!(timeout(Duration::from_secs(1), second.as_mut()).await.is_err(), "it is held");
+            drop(first);
+            let _second = second.await;
+            assert_eq!(turns.locks().len(), 3);
+        }
+        assert_eq!(turns.locks().len(), 2, "an unused lock is removed");
+    }
+}

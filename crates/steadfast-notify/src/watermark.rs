@@ -1,0 +1,469 @@
+//! The instant up to which the messages that no change of an object causes are settled, for one rule, source and sink.
+//!
+//! After a restart, what has passed since this instant is evaluated again. With a state folder it is written there, together with
+//! a hash of the result that was settled last for each object that looks up others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::plan::Plan;
+use crate::private_file::write_private;
+use crate::projections::Hash;
+use crate::rule::Compiled;
+use crate::short_hash::short_hash;
+use crate::subject::Subject;
+
+/// Shortest time between two writes of the file.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// End of the names of files.
+const SUFFIX: &str = ".watermark";
+
+/// Bytes of the hash in the names of files.
+const HASH_BYTES: usize = 16;
+
+/// Smallest step of the wall clock.
+const STEP: SignedDuration = SignedDuration::from_nanos(1);
+
+/// What is settled, for one rule, source and sink.
+#[derive(Default)]
+pub(crate) struct Watermark {
+    state: Mutex<State>,
+    changed: Notify,
+    position: String,
+    file: Option<PathBuf>,
+}
+
+#[derive(Default)]
+struct State {
+    /// All instants up to this one have been evaluated.
+    evaluated: Option<Timestamp>,
+    /// Number of the term as the leader in which that was.
+    term: u64,
+    /// Instants whose messages are not settled, with a number for each message.
+    in_flight: BTreeSet<(Timestamp, u64)>,
+    /// Results by namespace and name.
+    results: BTreeMap<String, Recorded>,
+    /// Identifies the expressions of the rule.
+    rule: String,
+    /// Whether results are recorded: the rule looks up objects, and its results are comparable.
+    has_results: bool,
+    next: u64,
+    is_written: bool,
+    /// Whether the results of an earlier run were not compared yet.
+    is_restored: bool,
+}
+
+struct Recorded {
+    uid: String,
+    result: Settled,
+    /// The result before it became pending.
+    before: Option<Settled>,
+    /// Number of the evaluation: an older one that is settled later is not recorded.
+    number: u64,
+}
+
+/// The result of a rule for an object that was settled last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// The message with this hash.
+    Sent(Hash),
+    /// The rule did not fire.
+    Silent,
+    /// A message that may not have been delivered.
+    Pending,
+}
+
+/// Content of the file.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Record {
+    /// Name of the position among replicas.
+    position: String,
+    /// Identifies the expressions of the rule. The results of others cannot be compared.
+    rule: String,
+    until: Option<Timestamp>,
+    /// UID and result, by namespace and name. The result is a hash as text, `-` if the rule did not fire, and `?` if it is
+    /// pending.
+    #[serde(default)]
+    results: BTreeMap<String, (String, String)>,
+}
+
+/// A message of which it is not known yet that it is settled.
+pub(crate) struct InFlight {
+    of: Arc<Watermark>,
+    key: (Timestamp, u64),
+}
+
+impl Watermark {
+    /// Creates the watermark of a [position](crate::position_name), and reads what an earlier run has written to `folder`. A file
+    /// that cannot be read counts as absent.
+    pub(crate) fn open(position: &str, rule: &Compiled, folder: Option<&Path>) -> Arc<Self> {
+        let file = folder.map(|folder| folder.join(format!("{}{SUFFIX}", short_hash(position, HASH_BYTES))));
+        let record = file.as_ref().and_then(|file| read(file)).filter(|record| record.position == position);
+        let mut record = record.unwrap_or_default();
+        if record.rule != expressions(rule) {
+            record.results.clear();
+        }
+        let results = record.results.into_iter().filter_map(|(name, (uid, text))| {
+            let result = Settled::parse(&text)?;
+            Some((name, Recorded { uid, result, before: None, number: 0 }))
+        });
+        let (results, next) = (results.collect(), 1);
+        let (evaluated, is_written, is_restored) = (record.until, true, true);
+        let state = State { evaluated, results, next, is_written, is_restored, ..State::default() };
+        let (state, position) = (Mutex::new(state), position.to_owned());
+        let watermark = Self { state, changed: Notify::new(), position, file };
+        watermark.applies_to(rule);
+        Arc::new(watermark)
+    }
+
+    /// Changes to another rule of the same name. Results of other expressions are dropped.
+    pub(crate) fn applies_to(&self, rule: &Compiled) {
+        let (mut state, expressions) = (self.state(), expressions(rule));
+        if !state.rule.is_empty() && state.rule != expressions {
+            state.results.clear();
+            state.is_written = false;
+        }
+        state.rule = expressions;
+        state.has_results = self.file.is_some() && rule.is_of_states() && !rule.lookups().is_empty();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the instant up to which all instants have been evaluated in this term, in this run or an earlier one.
+    pub(crate) fn evaluated(&self, term: u64) -> Option<Timestamp> {
+        let state = self.state();
+        state.evaluated.filter(|_| state.term == term)
+    }
+
+    /// Returns the instant up to which everything is settled.
+    pub(crate) fn settled(&self) -> Option<Timestamp> {
+        self.state().settled()
+    }
+
+    /// Starts `term` at `at`: no message of an earlier term of this process is in flight any more.
+    pub(crate) fn start_term(&self, term: u64, at: Timestamp) {
+        let mut state = self.state();
+        state.in_flight.clear();
+        (state.evaluated, state.term) = (Some(at), term);
+    }
+
+    /// Records that everything up to `at` was evaluated.
+    pub(crate) fn pass(&self, at: Timestamp) {
+        {
+            let mut state = self.state();
+            if state.evaluated.is_some_and(|evaluated| evaluated >= at) {
+                return;
+            }
+            (state.evaluated, state.is_written) = (Some(at), false);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Records that a message which the instant `at` caused is about to be sent.
+    pub(crate) fn begin(self: &Arc<Self>, at: Timestamp) -> InFlight {
+        let mut state = self.state();
+        let key = (at, state.number());
+        state.in_flight.insert(key);
+        InFlight { of: self.clone(), key }
+    }
+
+    /// Returns the number of an evaluation, for [`record`](Self::record).
+    pub(crate) fn number(&self) -> u64 {
+        self.state().number()
+    }
+
+    /// Records the result of evaluation `number` that is settled; `None` for an object that was deleted.
+    pub(crate) fn record(&self, subject: &Subject, number: u64, result: Option<Settled>) {
+        {
+            let (mut state, key) = (self.state(), key(subject));
+            if !state.has_results {
+                return;
+            }
+            let is_older = |known: &Recorded| known.number > number;
+            if state.results.get(&key).is_some_and(is_older) {
+                return;
+            }
+            state.is_written = false;
+            match result {
+                Some(result) => {
+                    let (uid, before) = (subject.uid.clone(), None);
+                    drop(state.results.insert(key, Recorded { uid, result, before, number }));
+                }
+                None => drop(state.results.remove(&key)),
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Records that messages about these objects may be sent next, and writes that down before they are.
+    pub(crate) async fn about_to_send(self: &Arc<Self>, subjects: &[Subject]) {
+        if subjects.is_empty() || !self.state().has_results {
+            return;
+        }
+        for subject in subjects {
+            let (mut state, uid) = (self.state(), subject.uid.clone());
+            let known = state.results.get(&key(subject)).filter(|known| known.uid == uid);
+            let before = known
+                .and_then(|known| if known.result == Settled::Pending { known.before } else { Some(known.result) });
+            let number = state.number();
+            state.results.insert(key(subject), Recorded { uid, result: Settled::Pending, before, number });
+            state.is_written = false;
+        }
+        self.write().await;
+    }
+
+    /// Takes [`about_to_send`](Self::about_to_send) back: nothing is sent.
+    pub(crate) fn nothing_sent(&self, subject: &Subject) {
+        {
+            let mut state = self.state();
+            let key = key(subject);
+            let Some(recorded) = state.results.get_mut(&key).filter(|recorded| recorded.result == Settled::Pending)
+            else {
+                return;
+            };
+            match recorded.before.take() {
+                Some(before) => recorded.result = before,
+                None => drop(state.results.remove(&key)),
+            }
+            state.is_written = false;
+        }
+        self.changed.notify_one();
+    }
+
+    /// Returns the recorded results, with namespace, name and UID of each object.
+    pub(crate) fn results(&self) -> Vec<(String, String, String, Settled)> {
+        let state = self.state();
+        let results = state.results.iter().filter_map(|(key, recorded)| {
+            let (namespace, name) = key.split_once('/')?;
+            Some((namespace.to_owned(), name.to_owned(), recorded.uid.clone(), recorded.result))
+        });
+        results.collect()
+    }
+
+    /// Returns once whether there are results of an earlier run.
+    pub(crate) fn take_restored(&self) -> bool {
+        let mut state = self.state();
+        std::mem::take(&mut state.is_restored) && !state.results.is_empty()
+    }
+
+    /// Returns whether a result of this object is recorded.
+    pub(crate) fn knows(&self, subject: &Subject) -> bool {
+        self.state().results.get(&key(subject)).is_some_and(|recorded| recorded.uid == subject.uid)
+    }
+
+    /// Writes the file after each change, once a second at most. Never returns.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        loop {
+            self.changed.notified().await;
+            if self.file.is_some() {
+                self.write().await;
+                sleep(WRITE_INTERVAL).await;
+            }
+        }
+    }
+
+    async fn write(self: &Arc<Self>) {
+        let of = self.clone();
+        // Without the file more is evaluated again after a restart, and nothing is lost.
+        let _ = tokio::task::spawn_blocking(move || of.flush()).await;
+    }
+
+    /// Writes the file, if anything has changed since the last write.
+    pub(crate) fn flush(&self) {
+        let Some(file) = &self.file else { return };
+        let text = {
+            let mut state = self.state();
+            if std::mem::replace(&mut state.is_written, true) {
+                return;
+            }
+            let result = |recorded: &Recorded| (recorded.uid.clone(), recorded.result.text());
+            let results = state.results.iter().map(|(key, recorded)| (key.clone(), result(recorded))).collect();
+            let (position, rule, until) = (self.position.clone(), state.rule.clone(), state.settled());
+            serde_json::to_string(&Record { position, rule, until, results }).unwrap_or_default()
+        };
+        if write_private(file, &text).is_err() {
+            // The next change writes it.
+            self.state().is_written = false;
+        }
+    }
+}
+
+/// Identifies the expressions of a rule.
+fn expressions(rule: &Compiled) -> String {
+    let texts = [rule.config.when.as_deref(), rule.config.send.as_deref()].map(Option::unwrap_or_default);
+    short_hash(&texts.join("\0"), HASH_BYTES)
+}
+
+fn read(file: &Path) -> Option<Record> {
+    std::fs::read_to_string(file).ok().and_then(|text| serde_json::from_str(&text).ok())
+}
+
+/// Removes the files of rules and sinks that `plan` does not have: when they are configured again, they start as new ones.
+pub fn forget_watermarks(folder: &Path, plan: &Plan) {
+    let Ok(files) = std::fs::read_dir(folder) else { return };
+    for file in files.flatten().map(|file| file.path()) {
+        let is_one = file.file_name().and_then(OsStr::to_str).is_some_and(|name| name.ends_with(SUFFIX));
+        let Some(record) = is_one.then(|| read(&file)).flatten() else { continue };
+        let of = record.position.split_once(' ').and_then(|(of, _)| of.split_once('/'));
+        let is_known = of.is_some_and(|(rule, sink)| {
+            let rule = plan.rule(rule).filter(|rule| rule.is_of_context());
+            rule.is_some_and(|rule| plan.streams_of(&rule.config).any(|stream| stream == sink))
+        });
+        if !is_known {
+            // One that cannot be removed now is removed later.
+            let _ = std::fs::remove_file(&file);
+        }
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn settled(&self) -> Option<Timestamp> {
+        let before = self.in_flight.first().map(|(at, _)| at.checked_sub(STEP).unwrap_or(*at));
+        self.evaluated.map(|evaluated| before.map_or(evaluated, |before| before.min(evaluated)))
+    }
+}
+
+impl InFlight {
+    /// The message is delivered, or is a dead letter.
+    pub(crate) fn settled(self) {
+        let mut state = self.of.state();
+        state.in_flight.remove(&self.key);
+        state.is_written = false;
+        drop(state);
+        self.of.changed.notify_one();
+    }
+}
+
+impl Settled {
+    fn text(self) -> String {
+        match self {
+            Self::Sent(hash) => hash.iter().fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            }),
+            Self::Silent => "-".to_owned(),
+            Self::Pending => "?".to_owned(),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "-" => return Some(Self::Silent),
+            "?" => return Some(Self::Pending),
+            _ => {}
+        }
+        let mut hash = Hash::default();
+        if text.len() != 2 * hash.len() || !text.is_ascii() {
+            return None;
+        }
+        for (at, byte) in hash.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+        }
+        Some(Self::Sent(hash))
+    }
+}
+
+/// No namespace contains a slash.
+fn key(subject: &Subject) -> String {
+    format!("{}/{}", subject.namespace, subject.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    fn subject(name: &str) -> Subject {
+        let text = |text: &str| text.to_owned();
+        Subject {
+            cluster: text("default"),
+            resource: text("pods"),
+            namespace: text("shop"),
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+        }
+    }
+
+    fn plan(when: &str) -> Plan {
+        let text = format!(
+            "rules: [{{name: here, resources: [pods], to: [log], when: \"{when}\"}}]\nsinks: {{log: {{stdout: {{}}}}}}"
+        );
+        Plan::read("x.yaml", &text).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    const WHEN: &str = "now > timestamp('2026-01-01T00:00:00Z') && get('nodes', 'a') != null";
+
+    #[test]
+    fn messages_in_flight_hold_the_watermark_back() {
+        let watermark = Watermark::open("here/log pods", &plan(WHEN).rules[0], None);
+        assert_eq!(watermark.settled(), None);
+        watermark.pass(at(10));
+        let (first, second) = (watermark.begin(at(20)), watermark.begin(at(30)));
+        watermark.pass(at(40));
+        assert_eq!(watermark.settled(), Some(at(20) - STEP));
+        second.settled();
+        assert_eq!(watermark.settled(), Some(at(20) - STEP));
+        first.settled();
+        assert_eq!(watermark.settled(), Some(at(40)));
+    }
+
+    #[test]
+    fn watermark_survives_a_restart() {
+        let folder = std::env::temp_dir().join(format!("steadfast-watermark-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (other, plan) = (plan("true"), plan(WHEN));
+        let at_position = |position: &str| Watermark::open(position, &plan.rules[0], Some(&folder));
+        let open = || at_position("gone/log pods");
+        let watermark = open();
+        watermark.pass(at(10));
+        let results = [("a", Settled::Sent([7; 32])), ("b", Settled::Silent), ("c", Settled::Pending)];
+        for (name, result) in results {
+            watermark.record(&subject(name), watermark.number(), Some(result));
+        }
+        // An older evaluation is settled last.
+        let (older, newer) = (watermark.number(), watermark.number());
+        watermark.record(&subject("d"), newer, Some(Settled::Silent));
+        watermark.record(&subject("d"), older, Some(Settled::Sent([1; 32])));
+        watermark.flush();
+        let restarted = open();
+        assert_eq!(restarted.settled(), Some(at(10)));
+        let known: Vec<_> = restarted.results().into_iter().map(|(_, name, _, result)| (name, result)).collect();
+        let expected = results.into_iter().chain([("d", Settled::Silent)]);
+        assert_eq!(known, expected.map(|(name, result)| (name.to_owned(), result)).collect::<Vec<_>>());
+        assert!(restarted.take_restored() && !restarted.take_restored());
+        let changed = Watermark::open("gone/log pods", &other.rules[0], Some(&folder));
+        assert_eq!((changed.settled(), changed.results().len()), (Some(at(10)), 0), "results of another expression");
+        assert!(restarted.knows(&subject("a")) && !restarted.knows(&subject("e")));
+        let known = at_position("here/log pods");
+        known.pass(at(10));
+        known.flush();
+        forget_watermarks(&folder, &plan);
+        assert_eq!(open().settled(), None, "its rule is not configured");
+        assert_eq!(at_position("here/log pods").settled(), Some(at(10)));
+        for file in std::fs::read_dir(&folder).expect("a folder") {
+            std::fs::write(file.expect("a file").path(), "damaged").expect("it can be written");
+        }
+        assert_eq!(at_position("here/log pods").settled(), None);
+        std::fs::remove_dir_all(&folder).expect("it exists");
+    }
+}

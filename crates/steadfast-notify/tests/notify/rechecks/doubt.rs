@@ -1,0 +1,143 @@
+//! Resources in doubt that rules look up. Issue 31, item 18.
+
+use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::config::EventKind;
+use steadfast_notify::explain::explain;
+use steadfast_notify::look_up;
+
+use super::*;
+
+/// Looks up a Service if the object names one.
+const OPTIONAL: &str = "{'of': object.data.ref == '' ? '' : get('services', 'default', object.data.ref)\
+                        .?metadata.?annotations[?'v'].orValue('none')}";
+
+/// Services cannot be read; other resources can.
+async fn services_in_doubt(world: &World) {
+    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(503));
+    world.server.faults().end_watches();
+    // Longer than a cache counts as fresh without a confirmation.
+    sleep(Duration::from_secs(120)).await;
+}
+
+async fn only_lookups_wait(folder: Option<&Folder>) {
+    let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
+    let settings = Settings { send: OPTIONAL, folder: folder.map(|folder| (folder, 0)), ..Settings::default() };
+    let run = Run::start_with(&world.server, receiver.clone(), settings).await;
+    world.set_service("s", 1);
+    sleep(Duration::from_secs(5)).await;
+    services_in_doubt(&world).await;
+    world.set("a", 1, clock(), "s");
+    world.set("b", 2, clock(), "");
+    sleep(Duration::from_secs(30)).await;
+    receiver.until(1).await;
+    assert_eq!(receiver.news(0), [("b".to_owned(), json!({"of": ""}))]);
+    // A further change of the object, and one of what it looks up.
+    world.set("a", 3, clock(), "s");
+    world.set_service("s", 5);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(receiver.messages().len(), 1, "{:?}", receiver.messages());
+    world.server.faults().answer_truly();
+    sleep(Duration::from_secs(120)).await;
+    receiver.until(2).await;
+    assert_eq!(receiver.news(1), [("a".to_owned(), json!({"of": "5"}))]);
+    assert_eq!(run.engine.counts().failed, BTreeMap::new());
+    run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_delays_only_objects_that_look_it_up() {
+    only_lookups_wait(None).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_delays_only_lookups_of_durable_handlers() {
+    only_lookups_wait(Some(&Folder::new("doubt-durable"))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn instant_in_doubt_is_reported_when_certain() {
+    let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
+    let settings = Settings { when: OLD_ENOUGH, send: OPTIONAL, ..Settings::default() };
+    let run = Run::start_with(&world.server, receiver.clone(), settings).await;
+    world.set_service("s", 1);
+    sleep(Duration::from_secs(5)).await;
+    let since = clock() + SignedDuration::from_secs(150);
+    world.set("a", 1, since, "s");
+    world.set("b", 2, since, "");
+    sleep(Duration::from_secs(5)).await;
+    services_in_doubt(&world).await;
+    sleep(Duration::from_secs(100)).await;
+    receiver.until(1).await;
+    assert_eq!(receiver.news(0), [("b".to_owned(), json!({"of": ""}))]);
+    world.server.faults().answer_truly();
+    sleep(Duration::from_secs(120)).await;
+    let messages = receiver.until(2).await;
+    let [_, message] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!((&*message.name, message.time), ("a", since + SignedDuration::from_secs(AGE)));
+    assert!(message.id.contains('~'), "{}", message.id);
+    run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_that_begins_before_the_turn_loses_nothing() {
+    let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
+    let run = Run::start(&world.server, 1, "true", receiver.clone()).await;
+    world.set_service("s", 4);
+    // What is known of an informer that has listed nothing yet.
+    let lookout = Lookout {
+        factory: InformerFactory::new(&InMemory::default().connection(&world.server).await.expect("a connection")),
+        ..run.lookout.clone()
+    };
+    let looked_up = look_up(&lookout, "default", &run.source.lookups, Duration::ZERO).await.expect("it starts");
+    let subject = Subject {
+        cluster: "default".to_owned(),
+        resource: "configmaps".to_owned(),
+        namespace: "default".to_owned(),
+        name: "a".to_owned(),
+        uid: "1".to_owned(),
+    };
+    let object = json!({"metadata": {"name": "a"}, "data": {"value": "1", "ref": "s", "since": start().to_string()}});
+    let change = Change {
+        new: Some(State::new(object)),
+        lookups: looked_up,
+        ..Change::new("1@1".to_owned(), EventKind::Added, subject, clock())
+    };
+    let is_settled = Arc::new(AtomicBool::new(false));
+    let settled = is_settled.clone();
+    run.engine.accept("aged", "log", Arc::new(change), move || settled.store(true, Ordering::Relaxed)).await;
+    let messages = receiver.until(1).await;
+    assert_eq!(receiver.news(0), [("a".to_owned(), json!({"value": "1", "of": "4"}))], "{messages:?}");
+    run.engine.drain(Duration::from_secs(5)).await;
+    assert!(is_settled.load(Ordering::Relaxed));
+    run.factory.shutdown();
+    lookout.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn explain_names_what_a_rule_looks_up() {
+    let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
+    let settings = Settings { when: OLD_ENOUGH, ..Settings::default() };
+    let run = Run::start_with(&world.server, receiver, settings).await;
+    world.set_service("s", 4);
+    let looked_up = look_up(&run.lookout, "default", &run.source.lookups, Duration::from_secs(30)).await;
+    let looked_up = looked_up.expect("it starts");
+    sleep(Duration::from_secs(5)).await;
+    let subject = Subject {
+        cluster: "default".to_owned(),
+        resource: "configmaps".to_owned(),
+        namespace: "default".to_owned(),
+        name: "a".to_owned(),
+        uid: "1".to_owned(),
+    };
+    let object = |since: &str| json!({"metadata": {"name": "a"}, "data": {"value": "1", "ref": "s", "since": since}});
+    let plan = plan(OLD_ENOUGH, SEND);
+    let explained = explain(&plan.rules[0], &subject, Ok(&object("2000-01-01T00:00:00Z")), looked_up.as_ref());
+    assert!(explained.contains(r#"Added: fires, sends {"of":"4","value":"1"} to log"#), "{explained}");
+    assert!(explained.contains("evaluated again when this changes: services default/s"), "{explained}");
+    let explained = explain(&plan.rules[0], &subject, Ok(&object("2999-01-01T00:00:00Z")), looked_up.as_ref());
+    assert!(explained.contains("evaluated again at 2999-01-01T00:00:30Z"), "{explained}");
+    let without = explain(&plan.rules[0], &subject, Ok(&object("2000-01-01T00:00:00Z")), None);
+    assert!(without.contains("`send` fails") && without.contains("services are not watched"), "{without}");
+    run.factory.shutdown();
+}

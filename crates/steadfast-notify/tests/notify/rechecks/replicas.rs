@@ -1,0 +1,118 @@
+//! Messages that time and lookups cause, when the leader of several replicas changes. Issue 31, items 18 and 19.
+
+use steadfast_notify::{Term, TermKeeper};
+
+use super::*;
+
+struct Open(u64);
+
+impl Term for Open {
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn token(&self) -> u64 {
+        self.0
+    }
+}
+
+struct Replica {
+    run: Run,
+    replication: Replication,
+    keeper: TermKeeper,
+}
+
+impl Replica {
+    async fn start(world: &World, folder: &Folder, when: &str, receiver: &Arc<Receiver>) -> Self {
+        let (keeper, gate) = TermKeeper::new();
+        let replication = Replication::new(gate);
+        let settings =
+            Settings { when, folder: Some((folder, 0)), replication: replication.clone(), ..Settings::default() };
+        let run = Run::start_with(&world.server, receiver.clone(), settings).await;
+        Self { run, replication, keeper }
+    }
+
+    /// Reads what `leader` has settled, as its shared state has it.
+    fn read(&self, leader: &Self) {
+        let positions = leader.run.following.iter();
+        let positions = positions.flat_map(|(sink, following)| following.positions(&leader.run.source, sink));
+        self.replication.set_settled(positions.collect());
+    }
+}
+
+/// A leader and a standby, with two objects.
+async fn pair(name: &str, when: &str) -> (World, [Folder; 2], Arc<Receiver>, [Replica; 2]) {
+    let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
+    let folders = ["leader", "standby"].map(|role| Folder::new(&format!("{name}-{role}")));
+    world.set_service("s", 1);
+    let leader = Replica::start(&world, &folders[0], when, &receiver).await;
+    leader.keeper.open(Arc::new(Open(1)));
+    let standby = Replica::start(&world, &folders[1], when, &receiver).await;
+    sleep(Duration::from_secs(5)).await;
+    world.set("a", 1, clock(), "s");
+    for _ in 0..10 {
+        sleep(Duration::from_secs(1)).await;
+        standby.read(&leader);
+    }
+    (world, folders, receiver, [leader, standby])
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_sends_nothing_that_time_causes() {
+    let (_world, _folders, receiver, [leader, standby]) = pair("replica-time", OLD_ENOUGH).await;
+    for _ in 0..60 {
+        sleep(Duration::from_secs(1)).await;
+        standby.read(&leader);
+    }
+    receiver.until(1).await;
+    assert_eq!(receiver.messages().len(), 1);
+    // The new leader sends at most what is within the slack, under the same ID.
+    leader.keeper.close();
+    standby.keeper.open(Arc::new(Open(2)));
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(receiver.messages().len(), 1, "{:?}", receiver.messages());
+    leader.run.factory.shutdown();
+    standby.run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn instant_without_a_leader_is_sent_by_the_next() {
+    let (_world, _folders, receiver, [leader, standby]) = pair("replica-gap", OLD_ENOUGH).await;
+    leader.keeper.close();
+    sleep(Duration::from_secs(60)).await;
+    assert!(receiver.messages().is_empty(), "{:?}", receiver.messages());
+    standby.keeper.open(Arc::new(Open(2)));
+    sleep(Duration::from_secs(20)).await;
+    let messages = receiver.until(1).await;
+    let [message] = &messages[..] else { panic!("{messages:?}") };
+    assert!(message.id.contains(&format!("~{}", message.time)), "{}", message.id);
+    leader.run.factory.shutdown();
+    standby.run.factory.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookup_change_without_a_leader_is_sent_by_the_next() {
+    let (mut world, _folders, receiver, [leader, standby]) = pair("replica-lookup", "true").await;
+    assert_eq!(receiver.until(1).await.len(), 1);
+    leader.keeper.close();
+    sleep(Duration::from_secs(20)).await;
+    world.set_service("s", 7);
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(receiver.messages().len(), 1);
+    standby.keeper.open(Arc::new(Open(2)));
+    sleep(Duration::from_secs(20)).await;
+    receiver.until(2).await;
+    assert_eq!(receiver.news(1), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
+    // Back to what the first leader has sent: the earlier leader, again in office, has to know.
+    standby.keeper.close();
+    leader.read(&standby);
+    sleep(Duration::from_secs(20)).await;
+    leader.read(&standby);
+    world.set_service("s", 1);
+    leader.keeper.open(Arc::new(Open(3)));
+    sleep(Duration::from_secs(20)).await;
+    receiver.until(3).await;
+    assert_eq!(receiver.news(2), [("a".to_owned(), json!({"value": "1", "of": "1"}))]);
+    leader.run.factory.shutdown();
+    standby.run.factory.shutdown();
+}
