@@ -7,7 +7,7 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::{AGAIN, PATIENCE, Reference};
+use super::{POLL_INTERVAL, Reference, TIMEOUT};
 use crate::Error;
 
 /// Where the services are by which the reference finds what it aggregates.
@@ -52,10 +52,10 @@ impl Reference {
             if conditions.as_array().into_iter().flatten().any(is_available) {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("{name} is not available after {PATIENCE:?}: {conditions}").into());
+            if begun.elapsed() > TIMEOUT {
+                return Err(format!("{name} is not available after {TIMEOUT:?}: {conditions}").into());
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -8,7 +8,7 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 use steadfast::Connection;
 
-use super::{AGAIN, PATIENCE, Reference};
+use super::{POLL_INTERVAL, Reference, TIMEOUT};
 use crate::Error;
 
 impl Reference {
@@ -50,10 +50,10 @@ impl Reference {
                 "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": plural}},
             }))?;
             while !reviews.create(&now, &review).await?.status.is_some_and(|status| status.allowed) {
-                if begun.elapsed() > PATIENCE {
-                    return Err(format!("{user} may not {verb} {plural} after {PATIENCE:?}").into());
+                if begun.elapsed() > TIMEOUT {
+                    return Err(format!("{user} may not {verb} {plural} after {TIMEOUT:?}").into());
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         Ok(())
