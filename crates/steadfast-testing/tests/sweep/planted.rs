@@ -52,7 +52,7 @@ fn a_finalizer_that_is_taken_away_before_the_cleanup() -> Result<(), Error> {
     }
     let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
     assert_eq!(disturbance, format!("answer-lost controller #2 patch {PATH}/a"));
-    assert!(told.contains("a-belonging: 0 of it undisturbed, 1 here"), "{told}");
+    assert!(told.contains("a-belonging: 0 without the fault, 1 with it"), "{told}");
     Ok(())
 }
 
@@ -71,7 +71,7 @@ fn a_status_written_from_a_stale_read() -> Result<(), Error> {
     }
     let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("delayed controller #1 create {PATH}"));
-    assert!(told.contains("/data/made is \"1\" undisturbed, \"0\" here"), "{told}");
+    assert!(told.contains("/data/made is \"1\" without the fault, \"0\" with it"), "{told}");
     Ok(())
 }
 
@@ -88,7 +88,7 @@ fn a_creation_without_a_stable_name() -> Result<(), Error> {
     }
     let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 create {PATH}"));
-    assert!(told.contains("a-belonging-*: 1 of it undisturbed, 2 here"), "{told}");
+    assert!(told.contains("a-belonging-*: 1 without the fault, 2 with it"), "{told}");
     Ok(())
 }
 
@@ -103,7 +103,7 @@ fn a_creation_that_takes_what_is_there_already_for_a_failure() -> Result<(), Err
     }
     let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 create {PATH}"));
-    assert!(told.contains("configmaps default/a: /data/made is \"yes\" undisturbed, null here"), "{told}");
+    assert!(told.contains("configmaps default/a: /data/made is \"yes\" without the fault, null with it"), "{told}");
     Ok(())
 }
 
@@ -124,7 +124,7 @@ fn a_cleanup_that_takes_what_is_gone_already_for_a_failure() -> Result<(), Error
     }
     let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 delete {PATH}/a-belonging"));
-    assert!(told.contains("configmaps default/a: 0 of it undisturbed, 1 here"), "{told}");
+    assert!(told.contains("configmaps default/a: 0 without the fault, 1 with it"), "{told}");
     Ok(())
 }
 
@@ -139,7 +139,7 @@ fn what_is_done_told_before_it_is_done() -> Result<(), Error> {
     }
     let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 patch {PATH}/a"));
-    assert!(told.contains("a-belonging: 1 of it undisturbed, 0 here"), "{told}");
+    assert!(told.contains("a-belonging: 1 without the fault, 0 with it"), "{told}");
     Ok(())
 }
 
@@ -167,7 +167,7 @@ fn two_steps_of_which_the_first_is_taken_twice() -> Result<(), Error> {
     };
     let (disturbance, told) = smallest(&sweep.prepare(accounts))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 patch {PATH}/from"));
-    assert!(told.contains("configmaps default/from: /data/coins is \"4\" undisturbed, \"3\" here"), "{told}");
+    assert!(told.contains("configmaps default/from: /data/coins is \"4\" without the fault, \"3\" with it"), "{told}");
     Ok(())
 }
 
@@ -201,7 +201,7 @@ fn what_is_gone_is_cleared_away_by_who_remembers_it() -> Result<(), Error> {
     }
     let (disturbance, told) = smallest(&Sweep::new(process, comes_and_goes))?;
     assert_eq!(disturbance, format!("crash-before controller #1 delete {PATH}/a-belonging"));
-    assert!(told.contains("a-belonging: 0 of it undisturbed, 1 here"), "{told}");
+    assert!(told.contains("a-belonging: 0 without the fault, 1 with it"), "{told}");
     Ok(())
 }
 
@@ -248,7 +248,7 @@ fn a_beginning_that_takes_what_some_cache_has_for_the_present() -> Result<(), Er
     }
     let (disturbance, told) = smallest(&Sweep::new(process, comes))?;
     assert_eq!(disturbance, format!("crash-into-the-past controller #1 create {PATH}"));
-    assert!(told.contains("a-belonging-*: 1 of it undisturbed, 2 here"), "{told}");
+    assert!(told.contains("a-belonging-*: 1 without the fault, 2 with it"), "{told}");
     Ok(())
 }
 
@@ -274,7 +274,7 @@ fn what_counts_on_seeing_each_state() -> Result<(), Error> {
     }
     let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), says_three_times))?;
     assert!(disturbance.starts_with("unobserved scenario"), "{disturbance}");
-    assert!(told.contains("/data/sum is \"6\" undisturbed"), "{told}");
+    assert!(told.contains("/data/sum is \"6\" without the fault"), "{told}");
     Ok(())
 }
 
@@ -299,6 +299,6 @@ fn what_is_under_way_when_another_one_leads() -> Result<(), Error> {
     let (disturbance, told) =
         smallest(&Sweep::new(process, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)))?;
     assert!(disturbance.starts_with("leadership-lost controller"), "{disturbance}");
-    assert!(told.contains("a-belonging: /data/value is \"3\" undisturbed, \"2\" here"), "{told}");
+    assert!(told.contains("a-belonging: /data/value is \"3\" without the fault, \"2\" with it"), "{told}");
     Ok(())
 }

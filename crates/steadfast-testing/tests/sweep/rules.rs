@@ -35,10 +35,10 @@ fn a_controller_that_ends_by_itself_is_told() {
 fn a_scenario_that_fails_undisturbed_is_told() {
     let fails = |_: Stage| async { Err::<(), _>("no such thing") };
     let text = told(Sweep::new(idle, fails).run());
-    assert_eq!(text, "undisturbed: the scenario failed: no such thing");
+    assert_eq!(text, "run without a fault: the scenario failed: no such thing");
     let panics = |_: Stage| async { if true { panic!("no idea") } else { Ok::<(), String>(()) } };
     let text = told(Sweep::new(idle, panics).run());
-    assert_eq!(text, "undisturbed: the scenario panicked: no idea");
+    assert_eq!(text, "run without a fault: the scenario panicked: no idea");
 }
 
 #[test]
@@ -52,7 +52,10 @@ fn a_scenario_that_is_not_the_same_twice_is_told() {
         }
     };
     let text = told(Sweep::new(idle, other_each_time).run());
-    assert!(text.contains("the end is not the same twice: configmaps default/a: /data/value is \"0\""), "{text}");
+    assert!(
+        text.contains("two runs have different final objects: configmaps default/a: /data/value is \"0\""),
+        "{text}"
+    );
     let counter = AtomicU64::new(0);
     let asks_more_each_time = |stage: Stage| {
         let count = counter.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +68,7 @@ fn a_scenario_that_is_not_the_same_twice_is_told() {
         }
     };
     let text = told(Sweep::new(idle, asks_more_each_time).run());
-    assert!(text.contains("the requests are not the same twice: scenario #1 create"), "{text}");
+    assert!(text.contains("two runs have different requests: scenario #1 create"), "{text}");
 }
 
 #[test]
@@ -74,7 +77,7 @@ fn what_is_always_to_be_true_is_told_where_it_is_not() {
         let written = server.history().of("", "configmaps").count();
         if written == 0 { Ok(()) } else { Err(format!("{written} config maps were written")) }
     });
-    assert_eq!(told(sweep.run()), "undisturbed: there is no parent: 1 config maps were written");
+    assert_eq!(told(sweep.run()), "run without a fault: there is no parent: 1 config maps were written");
 }
 
 #[tokio::test]
@@ -87,7 +90,7 @@ async fn a_sweep_within_a_runtime_is_refused() {
 fn where_nothing_is_disturbed_nothing_is_tested() -> Result<(), Error> {
     let nothing = |_: Stage| async { Ok::<(), String>(()) };
     let report = Sweep::new(idle, nothing).run()?;
-    assert!(report.check().is_err_and(|error| error.to_string().starts_with("nothing was disturbed")), "{report}");
+    assert!(report.check().is_err_and(|error| error.to_string().starts_with("no fault was injected")), "{report}");
     Ok(())
 }
 
@@ -103,7 +106,7 @@ fn a_controller_that_requests_without_end_is_stopped_and_told() {
     };
     let text = told(Sweep::new(spins, comes).run());
     assert!(
-        text.starts_with("undisturbed: there is no end of requests: 10000 within a second, the last controller #9"),
+        text.starts_with("run without a fault: too many requests: 10000 within a second, the last controller #9"),
         "{text}"
     );
 }
@@ -111,5 +114,5 @@ fn a_controller_that_requests_without_end_is_stopped_and_told() {
 #[test]
 fn an_invariant_that_panics_is_one_that_is_broken() {
     let sweep = Sweep::new(idle, comes).invariant("it is sane", |_| panic!("it is not"));
-    assert_eq!(told(sweep.run()), "undisturbed: it is sane: it is not");
+    assert_eq!(told(sweep.run()), "run without a fault: it is sane: it is not");
 }
