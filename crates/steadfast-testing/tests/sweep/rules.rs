@@ -25,7 +25,7 @@ fn told(outcome: Result<impl std::fmt::Display, Error>) -> String {
 fn a_controller_that_ends_by_itself_is_told() {
     let ends = |_| async { Err::<(), _>("no rights") };
     let text = told(Sweep::new(ends, comes).run());
-    assert!(text.contains("does not go on (process 0 ended: no rights"), "{text}");
+    assert!(text.contains("the controller stopped (process 0 ended: no rights"), "{text}");
     let panics = |_| async { if true { panic!("no idea") } else { Ok::<(), String>(()) } };
     let text = told(Sweep::new(panics, comes).run());
     assert!(text.contains("process 0 panicked: no idea"), "{text}");
