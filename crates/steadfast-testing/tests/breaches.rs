@@ -1,5 +1,5 @@
-//! Each clause of the contract, broken on purpose in the library, is caught by the checker; unbroken, the same scenario
-//! passes. A check that cannot fail is none.
+//! For each clause of the contract, a fault is injected into the library, and the checker must report it. Without the
+//! fault, the same scenario must pass. This proves that each check can fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,15 +14,15 @@ use steadfast_testing::{Form, InForm, Recorder, WorldError, build_in_form, confi
 
 const NAME: &str = "config maps";
 
-/// How long anything may take that has to come, on a busy machine.
-const COMES: Duration = Duration::from_secs(20);
+/// Timeout for an expected event, on a busy machine.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server that speaks what the form of this run requests.
+/// Returns a server that supports the form of this run.
 fn server() -> ApiServerBuilder {
     ApiServer::builder().protobuf(Form::of_this_run().protobuf)
 }
 
-/// A server with one config map, and an informer on it that commits `breach`.
+/// Server with one config map, and an informer with the injected fault `breach`.
 struct Stage {
     server: ApiServer,
     recorder: Recorder,
@@ -48,7 +48,7 @@ impl Stage {
         Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
     }
 
-    /// Gives `a` the value `value`.
+    /// Sets the value of `a`.
     fn update(&self, value: &str) -> Result<(), WorldError> {
         let patch = serde_json::json!({ "data": { "value": value } });
         self.server.merge_patch("configmaps", "default", "a", patch)?;
@@ -62,7 +62,7 @@ impl Stage {
 
     fn report(&self) -> Report {
         let terms = Terms { period: Duration::from_millis(400), ..Terms::default() };
-        terms.judge(&history(&self.server, "", "configmaps").expect("they are served"), &self.recorder.trace())
+        terms.judge(&history(&self.server, "", "configmaps").expect("config maps are served"), &self.recorder.trace())
     }
 }
 
@@ -70,17 +70,17 @@ async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// Runs `scenario` unbroken and broken, and holds the checker to telling the two apart by `clause`.
+/// Runs `scenario` without and with the fault, and requires that the checker distinguishes both by `clause`.
 macro_rules! caught {
     ($name:ident, $clause:ident, $breach:ident, $scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() -> Result<(), WorldError> {
             let honest = $scenario(None).await?;
-            assert!(honest.keeps_so_far(), "unbroken, the scenario keeps the contract: {:#?}", honest);
+            assert!(honest.keeps_so_far(), "without the fault, the scenario must keep the contract: {:#?}", honest);
             let broken = $scenario(Some(Breach::$breach)).await?;
             assert!(
                 broken.breaches.iter().any(|breach| breach.clause == Clause::$clause),
-                "broken, it must be seen to break {:?}: {:#?}",
+                "with the fault, the checker must report {:?}: {:#?}",
                 Clause::$clause,
                 broken,
             );
@@ -111,7 +111,7 @@ async fn deleted_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldEr
     cut_off(breach, |_| Ok(())).await
 }
 
-/// `a` is deleted while the client is cut off, `then` happens, and the history of it expires.
+/// Deletes `a` while the client is disconnected, runs `then`, and expires the history.
 async fn cut_off(
     breach: Option<Breach>,
     then: impl FnOnce(&ApiServer) -> Result<(), Status>,
@@ -132,17 +132,17 @@ async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, World
     seen.until_synced().await;
     for (before, value) in (1..).zip(["2", "3", "4", "5"]) {
         stage.update(value)?;
-        until(COMES, || seen.in_words("default/a").len() > before).await?;
+        until(EVENT_TIMEOUT, || seen.in_words("default/a").len() > before).await?;
     }
     stage.server.faults().repeat_events(3);
     stage.server.faults().reset();
-    // What comes after those that are repeated says that they were taken in.
+    // An event after the repeated ones shows that those were processed.
     stage.server.create(&config_map("b", "1"))?;
-    until(COMES, || !seen.in_words("default/b").is_empty()).await?;
+    until(EVENT_TIMEOUT, || !seen.in_words("default/b").is_empty()).await?;
     Ok(stage.judge().await)
 }
 
-/// The second replica lags; the client's next connection goes there, and its version is no longer held.
+/// Makes the second replica lag, and directs the client's next connection to it, with an expired version.
 async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, WorldError> {
     let server = server().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
@@ -235,7 +235,7 @@ async fn changed_behind_a_black_hole(breach: Option<Breach>) -> Result<Report, W
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.server.faults().black_hole(true);
     stage.update("2")?;
-    // Beyond two periods, and beyond what the checker grants a backlog.
+    // Longer than two periods and than the tolerance of the checker for a backlog.
     for _ in 0..8 {
         pause(500).await;
         stage.recorder.sample(&stage.informer, NAME);
