@@ -1,14 +1,14 @@
-//! One test a fault: all scenarios that tell of it are passed, in all forms.
+//! One test per fault: all scenarios that cover it must pass, in all forms.
 
 use steadfast_testing::Form;
 use steadfast_testing::menu::{Fault, Ground, Scenario, Trouble, scenarios};
 
 use crate::play;
 
-/// What decides jitter, timeouts and UIDs; the document is made with another one.
+/// Seed of jitter, timeouts and UIDs. The document is generated with another seed.
 const SEED: u64 = 7;
 
-/// That nothing is wrong with `scenario` in the form of `STEADFAST_FORM`, and without it in any.
+/// Checks `scenario` in the form of `STEADFAST_FORM`, or in all forms if the variable is not set.
 fn is_passed(scenario: &Scenario) -> Result<(), Trouble> {
     let said = Form::said()?;
     for form in Form::ALL.into_iter().filter(|form| said.is_none_or(|said| said == *form)) {
@@ -19,13 +19,14 @@ fn is_passed(scenario: &Scenario) -> Result<(), Trouble> {
 }
 
 fn passes(fault: Fault) -> Result<(), Trouble> {
-    assert!(scenarios::of(fault).next().is_some(), "nothing tells of {fault}");
+    assert!(scenarios::of(fault).next().is_some(), "no scenario covers {fault}");
     scenarios::of(fault).try_for_each(is_passed)
 }
 
-/// Those whose times are not the defaults, and those of what is no fault: nothing is left to `steadfast lab` alone.
+/// Scenarios with other times than the defaults, and those without a fault, so that each scenario has a test besides
+/// `steadfast lab`.
 #[test]
-fn what_is_the_scenario_of_no_fault_is_passed_too() -> Result<(), Trouble> {
+fn scenarios_without_fault_pass() -> Result<(), Trouble> {
     let others: Vec<_> = scenarios::all().filter(|scenario| scenario.faults.is_empty()).collect();
     assert!(others.iter().any(|scenario| scenario.name == "stop-when-told"), "{others:?}");
     others.into_iter().try_for_each(is_passed)
@@ -41,7 +42,7 @@ macro_rules! faults {
         )*
 
         #[test]
-        fn every_fault_has_its_test_or_a_reason_why_not() {
+        fn every_fault_has_test_or_reason() {
             let tested = [$(Fault::$fault),*];
             for fault in Fault::ALL {
                 assert_eq!(tested.contains(&fault), fault.cannot_be_made().is_none(), "{fault}");

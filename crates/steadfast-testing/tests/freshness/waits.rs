@@ -1,12 +1,12 @@
-//! Waits for writes that no event tells of: a healthy cache is in no doubt over them, on a server that sends bookmarks as
-//! a real one does, and at what cost.
+//! Waits for writes without an event. On a server with bookmarks like those of a real one, a healthy cache must not be
+//! in doubt because of them. Includes their cost.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast_apiserver::RequestRecord;
 
 use super::*;
 
-/// Ten waits for writes outside of the selector, with other writes between them and without; what they cost.
+/// Runs ten waits for writes outside of the selector, with and without other writes in between. Returns their requests.
 async fn ten_waits(world: &World, builder: InformerBuilder<'_, InForm>) -> Result<Vec<RequestRecord>, WorldError> {
     let informer = started(builder, None).await?;
     let notes = notes(&informer);
@@ -29,17 +29,17 @@ async fn ten_waits(world: &World, builder: InformerBuilder<'_, InForm>) -> Resul
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_waits_for_writes_outside_of_the_selector_leave_a_healthy_cache_in_no_doubt() -> Result<(), WorldError> {
+async fn waits_outside_selector_cause_no_doubt() -> Result<(), WorldError> {
     let world = World::new().await?;
     let builder = build_in_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     let whole = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList)).count();
-    assert_eq!(whole, 0, "nothing is listed");
-    // The server is known to be there before it is asked what it has, by the same connection.
+    assert_eq!(whole, 0, "no list is sent");
+    // The client first verifies that the server responds on the same connection.
     let short: Vec<_> = requests.iter().filter(|request| request.query.contains("timeoutSeconds=4")).collect();
     assert!(short.len() >= 16, "{}", short.len());
     for pair in short.chunks(2) {
-        let [reach, watch] = pair else { panic!("a short watch for each: {short:?}") };
+        let [reach, watch] = pair else { panic!("each wait needs a short watch: {short:?}") };
         assert!(reach.query.contains("sendInitialEvents=true") && reach.query.contains("metadata.name"), "{reach:?}");
         assert!(!watch.query.contains("sendInitialEvents"), "{watch:?}");
         assert_eq!(reach.connection, watch.connection);
