@@ -48,19 +48,22 @@ async fn waits_outside_selector_cause_no_doubt() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_do_they_where_lists_are_not_streamed() -> Result<(), WorldError> {
+async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.faults().refuse_streamed_lists(true);
     world.noise(SOON);
     let builder = build_in_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
-    assert!(requests.iter().all(|request| !matches!(request.verb, Verb::StreamedList)), "refused once, and remembered");
-    assert!(requests.iter().all(|request| request.verb != Verb::List), "nothing is listed: {requests:#?}");
+    assert!(
+        requests.iter().all(|request| !matches!(request.verb, Verb::StreamedList)),
+        "rejected once, and remembered"
+    );
+    assert!(requests.iter().all(|request| request.verb != Verb::List), "no list is sent: {requests:#?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_has_not_come_as_far_as_the_probe_is_waited_for() -> Result<(), WorldError> {
+async fn wait_tolerates_server_behind_probe() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = started(build_in_form(&world.factory, Scope::all().labels("app=web")), None).await?;
     let notes = notes(&informer);
@@ -73,7 +76,7 @@ async fn a_server_that_has_not_come_as_far_as_the_probe_is_waited_for() -> Resul
     let begun = Instant::now();
     let (waited, ()) = tokio::join!(informer.wait_for(&written), catching_up);
     waited?;
-    assert!(begun.elapsed() >= 6 * SOON, "it was not there yet after {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= 6 * SOON, "the wait ended too early, after {:?}", begun.elapsed());
     assert_eq!(noted(&notes, |note| matches!(note, Note::Suspect { .. })), 0, "{:?}", notes.lock());
     Ok(())
 }
