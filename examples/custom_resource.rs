@@ -1,5 +1,5 @@
-//! Uses a derived custom resource, from its definition to a cache: `cargo run -p steadfast-examples --bin
-//! custom_resource`.
+//! Uses a derived custom resource, from its definition to a cache:
+//! `cargo run -p steadfast-examples --bin custom_resource`.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Feeds a `Controller` and a `Store` of kube-runtime from an informer: `cargo run -p steadfast-examples --bin
-//! from_kube_runtime`.
+//! Feeds a `Controller` and a `Store` of kube-runtime from an informer:
+//! `cargo run -p steadfast-examples --bin from_kube_runtime`.
 //!
 //! Code for kube-runtime stays unchanged, except for the source of its stream. The new stream does not end on errors,
 //! and delivers missed deletions. The `Store` has a copy of each object. If that needs too much memory, read from the

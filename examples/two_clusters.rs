@@ -1,5 +1,5 @@
-//! Uses two clusters in one program, each with its own caches and freshness: `cargo run -p steadfast-examples --bin
-//! two_clusters`.
+//! Uses two clusters in one program, each with its own caches and freshness:
+//! `cargo run -p steadfast-examples --bin two_clusters`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

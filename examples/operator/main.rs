@@ -1,6 +1,6 @@
 //! An operator with a custom resource, owned children, a status, a finalizer, events, leader election, metrics, and its
-//! manifests. `cargo run -p steadfast-examples --bin operator` demonstrates it on an embedded cluster. With `--
-//! --infer` it runs on your cluster, and serves health and metrics at `LISTEN` (`0.0.0.0:8080`).
+//! manifests. `cargo run -p steadfast-examples --bin operator` demonstrates it on an embedded cluster. With the argument
+//! `--infer` it runs on your cluster, and serves health and metrics at `LISTEN` (`0.0.0.0:8080`).
 
 mod demo;
 mod operate;

@@ -1,5 +1,5 @@
-//! The controller of docs/guide-controllers.md, with kube-runtime and with Steadfast: `cargo run -p steadfast-examples
-//! --bin pool`.
+//! The controller of docs/guide-controllers.md, with kube-runtime and with Steadfast:
+//! `cargo run -p steadfast-examples --bin pool`.
 //!
 //! A pool is a config map with the label `pool`. Its `size` is the number of its pods.
 

@@ -1,8 +1,8 @@
-//! Structure of the project: no two files import each other, directly or through others, and crates import each other
-//! in one direction.
+//! Structure of the project: no two files import each other, directly or through others, and crates import each other in
+//! one direction.
 //!
-//! A file imports the file that *defines* an item that it names by a path, through all re-exports. A re-export (`pub
-//! use`) is such an import too. The declaration of a module (`mod name;`) is not an import. Tests inside a file are
+//! A file imports the file that *defines* an item that it names by a path, through all re-exports. A re-export
+//! (`pub use`) is such an import too. The declaration of a module (`mod name;`) is not an import. Tests inside a file are
 //! ignored.
 
 mod circles;

@@ -83,7 +83,7 @@ fn violated_invariant_is_reported() {
 #[tokio::test]
 async fn sweep_within_runtime_is_rejected() {
     let text = message(Sweep::new(idle, comes).run());
-    assert!(text.contains("a #[test], not a #[tokio::test]"), "{text}");
+    assert!(text.contains("from a #[test], not from a #[tokio::test]"), "{text}");
 }
 
 #[test]
