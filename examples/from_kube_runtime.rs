@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 fn watcher_of<K: Kept + Resource + Clone>(
     mut watch: Watch<K>,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
-    let begun = async move {
+    let started = async move {
         // The initial objects are forwarded together. An object that is deleted before that never existed for the
         // receiver.
         let mut first = BTreeMap::new();
@@ -49,7 +49,7 @@ fn watcher_of<K: Kept + Resource + Clone>(
         });
         stream::iter(first).chain(later)
     };
-    stream::once(begun).flatten().map(Ok)
+    stream::once(started).flatten().map(Ok)
 }
 
 /// Reconcile function of the user, unchanged. It runs for each changed object.

@@ -70,9 +70,9 @@ pub(crate) async fn main() -> Result<(), Error> {
 /// Requests `/readyz` until the response has `status`, and returns that response.
 async fn until(address: SocketAddr, status: &str) -> Result<String, Error> {
     loop {
-        let answer = ask(address, "/readyz").await?;
-        if answer.starts_with(&format!("HTTP/1.1 {status}")) {
-            return Ok(answer);
+        let response = ask(address, "/readyz").await?;
+        if response.starts_with(&format!("HTTP/1.1 {status}")) {
+            return Ok(response);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -81,7 +81,7 @@ async fn until(address: SocketAddr, status: &str) -> Result<String, Error> {
 async fn ask(address: SocketAddr, path: &str) -> Result<String, Error> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await?;
+    Ok(response)
 }

@@ -11,7 +11,7 @@ use steadfast_testing::{InMemory, Recorder, config_map, history};
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     // The server, the network and the client run in memory. Virtual time advances only while all tasks are idle.
     let server = ApiServer::builder().in_memory().start().await?;
     let connection = InMemory::default().connection(&server).await?;
@@ -46,6 +46,6 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
 
     // Checks all guarantees of the contract against the server's own history.
     steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
-    println!("{:.0} s have passed", begun.elapsed().as_secs_f64());
+    println!("{:.0} s have passed", started.elapsed().as_secs_f64());
     Ok(())
 }

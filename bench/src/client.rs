@@ -52,7 +52,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         return witness::run(config, args.library).await;
     }
     let progress = Progress::default();
-    let (begun, used) = (Instant::now(), processor_time()?);
+    let (started, used) = (Instant::now(), processor_time()?);
     let widgets = ApiResource {
         group: "bench.steadfast.dev".into(),
         version: "v1".into(),
@@ -71,14 +71,14 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
         (Library::Floor, _) => {
             let bytes = floor::read(config, &args).await?;
-            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
+            let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
             tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
         }
         (Library::Kube, "pods") => Box::new(peer::start::<Pod>(config, (), &args, &progress).await?),
         (Library::Kube, _) => Box::new(peer::start::<DynamicObject>(config, widgets, &args, &progress).await?),
     };
-    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
+    let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
     if cache.len() != args.expect {
         return Err(format!("the store has {} objects, not {}", cache.len(), args.expect).into());
     }
@@ -108,9 +108,9 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
                 tell(&reached("until", &progress, rest.parse()?, armed).await?);
             }
             "fields" => {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let distinct = cache.nodes();
-                tell(&json!({ "phase": "fields", "seconds": begun.elapsed().as_secs_f64(), "distinct": distinct }));
+                tell(&json!({ "phase": "fields", "seconds": started.elapsed().as_secs_f64(), "distinct": distinct }));
             }
             "checksum" => {
                 let sum = cache.checksum()?.sum();

@@ -78,12 +78,13 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
         ] {
             let mut runs = Vec::new();
             while runs.len() < row.runs() {
-                let Some(answers) = once(&out, &row, program, own).await.map_err(|error| format!("{name}: {error}"))?
+                let Some(responses) =
+                    once(&out, &row, program, own).await.map_err(|error| format!("{name}: {error}"))?
                 else {
                     break;
                 };
-                eprintln!("{}, {name}: {answers:?}", row.title);
-                runs.push(answers);
+                eprintln!("{}, {name}: {responses:?}", row.title);
+                runs.push(responses);
             }
             let table = if row.is_urgent { &mut urgent } else { &mut table };
             if runs.len() < row.runs() {
@@ -114,18 +115,18 @@ async fn once(out: &Path, row: &Row, program: &Path, own: &[&str]) -> Result<Opt
 }
 
 /// Returns a field of the output of a phase.
-fn told(answers: &[Value], phase: &str, field: &str) -> Option<f64> {
-    answers.iter().find(|answer| answer["phase"] == phase)?[field].as_f64()
+fn told(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
+    responses.iter().find(|response| response["phase"] == phase)?[field].as_f64()
 }
 
 /// Returns the reconciles per second, the cost of each, and the memory.
-fn figures(answers: &[Value]) -> String {
+fn figures(responses: &[Value]) -> String {
     // If reconciles write, the writes count: their number is equal for each controller, while the number of reconciles
     // differs.
-    let written = told(answers, "calls", "writes").filter(|written| *written > 0.0);
-    let calls = written.or_else(|| told(answers, "calls", "calls")).unwrap_or_default();
-    let each = |field| told(answers, "calls", field).unwrap_or_default() / calls;
-    let megabytes = |field| told(answers, "memory", field).unwrap_or_default() / 1e6;
+    let written = told(responses, "calls", "writes").filter(|written| *written > 0.0);
+    let calls = written.or_else(|| told(responses, "calls", "calls")).unwrap_or_default();
+    let each = |field| told(responses, "calls", field).unwrap_or_default() / calls;
+    let megabytes = |field| told(responses, "memory", field).unwrap_or_default() / 1e6;
     format!(
         "{:.0} | {:.2} µs | {:.1} MB | {:.1} MB | {:.1} MB",
         1.0 / each("seconds"),
@@ -138,7 +139,7 @@ fn figures(answers: &[Value]) -> String {
 
 /// Returns the median of several runs for a field, with the minimum and the maximum, in milliseconds.
 fn middle(runs: &[Vec<Value>], field: &str) -> String {
-    let mut all: Vec<f64> = runs.iter().filter_map(|answers| told(answers, "urgent", field)).collect();
+    let mut all: Vec<f64> = runs.iter().filter_map(|responses| told(responses, "urgent", field)).collect();
     all.sort_by(f64::total_cmp);
     match (all.first(), all.get(all.len() / 2), all.last()) {
         (Some(least), Some(middle), Some(most)) => {
@@ -208,10 +209,10 @@ fn rows(keys: &[usize]) -> Vec<Row> {
 async fn play(command: &mut Command) -> Result<Vec<Value>, Trouble> {
     let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().ok_or("a process without a pipe")?).lines();
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     while let Some(line) = lines.next_line().await? {
-        answers.push(serde_json::from_str(&line)?);
+        responses.push(serde_json::from_str(&line)?);
     }
     let status = child.wait().await?;
-    if status.success() { Ok(answers) } else { Err(format!("the program ended with {status}").into()) }
+    if status.success() { Ok(responses) } else { Err(format!("the program ended with {status}").into()) }
 }

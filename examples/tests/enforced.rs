@@ -71,8 +71,8 @@ impl Operator {
     async fn terminate(mut self) -> Result<(), Error> {
         let status = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.0.id())]).status()?;
         assert!(status.success());
-        let begun = Instant::now();
-        while begun.elapsed() < TIMEOUT {
+        let started = Instant::now();
+        while started.elapsed() < TIMEOUT {
             if let Some(status) = self.0.try_wait()? {
                 return if status.success() { Ok(()) } else { Err(format!("the operator ended with {status}").into()) };
             }
@@ -92,8 +92,8 @@ impl Drop for Operator {
 /// Writes a kubeconfig with a token of the operator's service account, as the server issues it for a pod.
 async fn as_operator(reference: &Reference, admin: &Client, file: &Path) -> Result<Connection, Error> {
     let accounts = Api::<ServiceAccount>::namespaced(admin.clone(), HOME);
-    let answer = accounts.create_token_request(HOME, &PostParams::default(), &TokenRequest::default()).await?;
-    let token = answer.status.ok_or("the response to the token request has no token")?.token;
+    let response = accounts.create_token_request(HOME, &PostParams::default(), &TokenRequest::default()).await?;
+    let token = response.status.ok_or("the response to the token request has no token")?.token;
     let mut config: Value = serde_json::to_value(Kubeconfig::read_from(reference.kubeconfig())?)?;
     let cluster = config["clusters"][0]["name"].clone();
     config["users"] = json!([{ "name": HOME, "user": { "token": token } }]);
@@ -188,9 +188,9 @@ async fn operator_runs_with_its_role_on_enforcing_server() -> Result<(), Error> 
     let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     assert_eq!(holder, "", "the lease was not released");
     let responses = responses(&log)?;
-    let refused: Vec<_> = responses.keys().filter(|(code, _)| [401, 403].contains(code)).collect();
+    let rejected: Vec<_> = responses.keys().filter(|(code, _)| [401, 403].contains(code)).collect();
     assert_eq!(
-        refused,
+        rejected,
         [&(403, "list /nodes".to_owned())],
         "denied requests of the operator, with the one expected denial"
     );

@@ -85,7 +85,7 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
     work.reach(args.keys as u64).await;
     // Waits for the end of the start-up work.
     sleep(Duration::from_secs(1)).await;
-    let (begun, used, before) = (Instant::now(), processor_time()?, work.calls());
+    let (started, used, before) = (Instant::now(), processor_time()?, work.calls());
     for _ in 0..args.rounds {
         let calls = work.calls() + args.keys as u64;
         running.all()?;
@@ -97,7 +97,7 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
         work.writing.ended(args.keys).await;
     }
     let calls = work.calls() - before;
-    let (seconds, processor) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
+    let (seconds, processor) = (started.elapsed().as_secs_f64(), processor_time()? - used);
     let writes = args.writes * args.keys as u64;
     println!(
         "{}",

@@ -29,8 +29,8 @@ pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
     };
     let (mut gets, mut found, mut place) = (0, 0, 0);
     let (mut by_name, mut keyed, mut listed) = (Vec::new(), Vec::new(), Vec::new());
-    let begun = Instant::now();
-    while begun.elapsed() < limit {
+    let started = Instant::now();
+    while started.elapsed() < limit {
         let ways: [(&dyn Fn(usize) -> bool, _); 2] = [(&by_names, &mut by_name), (&by_key, &mut keyed)];
         for (get, timed) in ways {
             for number in 0..GETS {
@@ -46,7 +46,7 @@ pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
         listed.push(before.elapsed().as_nanos() as u64);
         assert!(objects > 0, "the namespace team-7 is empty");
     }
-    let per_second = gets as f64 / begun.elapsed().as_secs_f64();
+    let per_second = gets as f64 / started.elapsed().as_secs_f64();
     for times in [&mut by_name, &mut keyed, &mut listed] {
         times.sort_unstable();
     }

@@ -23,7 +23,7 @@ use stage::Stage;
 
 /// Runs every scenario for every library. Several run at a time, because they mostly wait.
 pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let chosen = |scenario: &&Scenario| {
         args.faults.is_empty() || args.faults.iter().any(|fault| fault.eq_ignore_ascii_case(scenario.fault))
     };
@@ -53,7 +53,7 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
         verdicts.sort_by_key(|(order, verdict)| (*order, verdict.team as u8));
         let verdicts = verdicts.iter().map(|(_, verdict)| verdict.clone()).collect();
         // Partial results are kept if the run is interrupted.
-        results.faults = Some(Ordeal { setting: Setting::now(), seconds: begun.elapsed().as_secs(), verdicts });
+        results.faults = Some(Ordeal { setting: Setting::now(), seconds: started.elapsed().as_secs(), verdicts });
         results.write(&place.out)?;
     }
     Ok(())

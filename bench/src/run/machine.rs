@@ -70,11 +70,11 @@ fn page() -> f64 {
     const PAGES: usize = 1 << 16;
     // Zeroed lazily, so that the kernel provides each page on its first access.
     let mut memory = vec![0u8; PAGE * PAGES];
-    let begun = Instant::now();
+    let started = Instant::now();
     for page in memory.chunks_mut(PAGE) {
         *black_box(&mut page[0]) = 1;
     }
-    begun.elapsed().as_secs_f64() / PAGES as f64
+    started.elapsed().as_secs_f64() / PAGES as f64
 }
 
 /// Returns the versions of the compared libraries and of the compilers.

@@ -84,7 +84,7 @@ impl Plan {
                     outcomes.failed(contestant.name, self.size, &why);
                     continue;
                 }
-                let begun = Instant::now();
+                let started = Instant::now();
                 let client = Process::start(contestant.command(&place.programs, &kubeconfig, self.size)?)?;
                 let session = Session { contestant, size: self.size, client, outcomes };
                 let done = Replayed { session, address: &address }.run(self.events).await;
@@ -94,7 +94,7 @@ impl Plan {
                     place.say(&format!("{}: {error}", contestant.name));
                     outcomes.failed(contestant.name, self.size, &error.to_string());
                 }
-                if self.size >= LARGE && begun.elapsed() > SLOW {
+                if self.size >= LARGE && started.elapsed() > SLOW {
                     slow.push(contestant.name);
                 }
             }

@@ -137,10 +137,10 @@ impl World<'_> {
         sleep(SETTLE).await;
         let version = control(self.address, &format!("burst {}", self.args.changes)).await?;
         let before = self.served().await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let (mut client, readable) = self.begin(checkpoint).await?;
         client.ask(&format!("reached {version}")).await?;
-        let caught_up = begun.elapsed().as_secs_f64();
+        let caught_up = started.elapsed().as_secs_f64();
         let program =
             client.ask("processor").await?["seconds"].as_f64().ok_or("the client did not report its processor time")?;
         let after = self.served().await?;
@@ -177,10 +177,10 @@ impl World<'_> {
         if self.keeps() {
             command.arg("--checkpoint").arg(checkpoint);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut client = Process::start(command)?;
         client.answer(if self.keeps() { "readable" } else { "synced" }).await?;
-        let readable = begun.elapsed().as_secs_f64();
+        let readable = started.elapsed().as_secs_f64();
         if self.keeps() {
             client.answer("synced").await?;
         }

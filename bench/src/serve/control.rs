@@ -72,15 +72,15 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
 
 /// Makes changes at regular intervals. If late, makes several at once.
 async fn paced(collection: Arc<Collection>, count: usize, per_second: usize) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut made = 0;
     let halts = collection.halts();
     while made < count && collection.halts() == halts {
-        let due = (begun.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
+        let due = (started.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
         if due > made {
             collection.change(due.min(count) - made, Sort::Stamped);
             made = due.min(count);
         }
-        sleep_until(begun + Duration::from_secs_f64(made as f64 / per_second as f64)).await;
+        sleep_until(started + Duration::from_secs_f64(made as f64 / per_second as f64)).await;
     }
 }

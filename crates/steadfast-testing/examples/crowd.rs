@@ -41,10 +41,10 @@ async fn ask(connection: &Connection) -> Result<Vec<Duration>, WorldError> {
     let callers = (0..CALLERS).map(|_| async {
         let mut times = Vec::with_capacity(REQUESTS);
         for _ in 0..REQUESTS {
-            let begun = Instant::now();
-            let answer = connection.send(get(&format!("{PATH}/a"))?).await?;
-            answer.into_body().collect().await?;
-            times.push(begun.elapsed());
+            let started = Instant::now();
+            let response = connection.send(get(&format!("{PATH}/a"))?).await?;
+            response.into_body().collect().await?;
+            times.push(started.elapsed());
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok::<_, WorldError>(times)

@@ -113,8 +113,8 @@ impl Recorder {
 
     /// Creates a recorder with the clock of `server`.
     pub fn of(server: &ApiServer) -> Self {
-        let (begun, since) = (server.elapsed(), tokio::time::Instant::now());
-        Self::new(move || begun + since.elapsed())
+        let (started, since) = (server.elapsed(), tokio::time::Instant::now());
+        Self::new(move || started + since.elapsed())
     }
 
     /// Returns the trace recorded so far.

@@ -24,14 +24,14 @@ pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// Returns an error if `reached` is not true within `limit`.
 pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, Error> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !reached() {
-        if begun.elapsed() > limit {
+        if started.elapsed() > limit {
             return Err(format!("the condition was not met within {limit:?}").into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
 
 /// Returns the client configuration for the first replica of `server`, as a kubeconfig would.

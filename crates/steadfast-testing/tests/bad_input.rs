@@ -96,7 +96,7 @@ impl Notes {
 /// Checks that `informer` is not synced during a fault, and reports the reason. Its error, its freshness and its
 /// diagnostics must contain each of `names`, within a timeout for a busy machine.
 async fn complains<K: Kept>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let Err(error) = informer.wait_for_sync(MIN_FAULT_TIME).await else {
             panic!("the informer must not sync: {}\n{}", informer.freshness(), notes.text());
@@ -107,7 +107,7 @@ async fn complains<K: Kept>(informer: &Informer<K>, notes: &Notes, names: &[&str
         if missing.is_empty() {
             return;
         }
-        assert!(begun.elapsed() < TIMEOUT, "the report must name {missing:?}: {text}");
+        assert!(started.elapsed() < TIMEOUT, "the report must name {missing:?}: {text}");
     }
 }
 
@@ -266,8 +266,8 @@ async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
             let (informer, notes) = informer::<Secret>(&connection, &(), streamed)?;
             let cause = if malformed { "the answer is not a list" } else { cause };
             complains(&informer, &notes, &[cause]).await;
-            let asked = server.requests().len();
-            assert!(asked < 20, "{asked} requests, {corruption:?}, streamed: {streamed}");
+            let requested = server.requests().len();
+            assert!(requested < 20, "{requested} requests, {corruption:?}, streamed: {streamed}");
             server.faults().answer_truly();
             recovers(&informer, if malformed { 0 } else { 2 }).await?;
         }

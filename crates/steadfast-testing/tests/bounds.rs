@@ -60,9 +60,9 @@ async fn synced<K: Kept>(builder: InformerBuilder<'_, K>) -> Result<Informer<K>,
 
 /// Returns the sequence of state names within `time`. Checks that no state is fresh with an age above two periods.
 async fn states<K: Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut states: Vec<&'static str> = Vec::new();
-    while begun.elapsed() < time {
+    while started.elapsed() < time {
         let state = informer.freshness();
         if let Freshness::Fresh { age, .. } = &state {
             assert!(*age <= 2 * PERIOD, "fresh at the age of {age:?}");
@@ -300,10 +300,10 @@ async fn r11_retry_after_has_jitter_and_cap() -> Result<(), WorldError> {
             let world = World::new().await?;
             let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
             world.server.faults().answer_with(rule, Answer::retry_after(code, Duration::from_secs(asked)));
-            let begun = Instant::now();
+            let started = Instant::now();
             let streamed = build_in_form(&world.factory, Scope::all()).start()?;
             streamed.wait_for_sync(2 * PERIOD).await?;
-            delays.push(begun.elapsed());
+            delays.push(started.elapsed());
         }
         for delay in delays {
             let (least, most) = (Duration::from_secs(least), Duration::from_secs(least) * 111 / 100);

@@ -178,7 +178,7 @@ async fn in_vain(config: kube::Config) -> Outcome {
     let request = Api::<Secret>::namespaced(connection.client(), "default");
     // An unreachable server is retried until the timeout.
     match tokio::time::timeout(Duration::from_secs(2), request.get("db")).await {
-        Ok(answer) => tell_error(&answer.expect_err("the request must fail")),
+        Ok(response) => tell_error(&response.expect_err("the request must fail")),
         Err(error) => tell_error(&error),
     }
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;

@@ -219,9 +219,9 @@ async fn silent_server_is_tried_once_until_deadline() {
     let connection = steadfast_testing::InMemory::default().connection(&server).await.expect("a connection");
     let pods: Api<Pod> = Api::namespaced(connection.client(), "default");
     server.faults().freeze(true);
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let Err(error) = pods.exec("web", ["cat"], &AttachParams::default()).await else { panic!("the command was run") };
-    assert_eq!(begun.elapsed().as_secs(), 30);
+    assert_eq!(started.elapsed().as_secs(), 30);
     let kube::Error::Service(error) = error else { panic!("{error}") };
     let error = error.downcast::<steadfast::connection::SendError>().expect("our error");
     assert!(error.maybe_sent(), "{error}");

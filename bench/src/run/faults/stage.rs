@@ -124,12 +124,12 @@ impl Stage {
 
     /// Writes at a constant rate for this time.
     pub(super) async fn write_for(&mut self, time: Duration) -> Result<(), Trouble> {
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let mut written = 0;
-        while begun.elapsed() < time {
+        while started.elapsed() < time {
             self.truth.write(&self.server)?;
             written += 1;
-            sleep_until(begun + Duration::from_secs(1) * written / RATE).await;
+            sleep_until(started + Duration::from_secs(1) * written / RATE).await;
         }
         Ok(())
     }

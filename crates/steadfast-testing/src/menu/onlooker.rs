@@ -121,9 +121,9 @@ fn lock(looks: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
 mod tests {
     use super::*;
 
-    fn onlooker(begun: Instant, looks: &[(u64, Option<&str>)]) -> Onlooker {
+    fn onlooker(started: Instant, looks: &[(u64, Option<&str>)]) -> Onlooker {
         let look = |&(ms, fresh): &(u64, Option<&str>)| Look {
-            at: begun + Duration::from_millis(ms),
+            at: started + Duration::from_millis(ms),
             fresh: fresh.map(ResourceVersion::from),
         };
         let looks = Arc::new(Mutex::new(looks.iter().map(look).collect()));
@@ -132,9 +132,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn doubt_and_recovery_are_measured_from_cause() {
-        let begun = Instant::now();
-        let seen = onlooker(begun, &[(0, Some("5")), (300, None), (900, Some("5")), (1000, Some("9"))]);
-        let at = |ms| begun + Duration::from_millis(ms);
+        let started = Instant::now();
+        let seen = onlooker(started, &[(0, Some("5")), (300, None), (900, Some("5")), (1000, Some("9"))]);
+        let at = |ms| started + Duration::from_millis(ms);
         assert_eq!(seen.doubt_after(at(100)), Some(Duration::from_millis(200)));
         assert_eq!(seen.doubt_after(at(400)), Some(Duration::ZERO));
         assert_eq!(seen.doubt_after(at(950)), None);
@@ -142,6 +142,6 @@ mod tests {
         assert_eq!(seen.recovery(healed, &"5".into(), limit).await, Some(Duration::from_millis(200)));
         assert_eq!(seen.recovery(healed, &"8".into(), limit).await, Some(Duration::from_millis(300)));
         assert_eq!(seen.recovery(healed, &"10".into(), limit).await, None);
-        assert_eq!(seen.longest_doubt(begun), Duration::from_millis(600));
+        assert_eq!(seen.longest_doubt(started), Duration::from_millis(600));
     }
 }

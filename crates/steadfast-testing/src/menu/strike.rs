@@ -104,8 +104,8 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         }
         Fault::VersionTooLarge => {
             let spellings = [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message];
-            let answer = Answer::too_large(spellings[random.draw() as usize % spellings.len()]);
-            answer_too(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), answer);
+            let response = Answer::too_large(spellings[random.draw() as usize % spellings.len()]);
+            answer_too(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), response);
             "too large a version"
         }
         Fault::LaggingReplica => {
@@ -121,8 +121,8 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             "repeated events"
         }
         Fault::ServerBusy => {
-            let answer = Answer::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
-            answer_too(&faults, on, rule().verb(any_read(random)), answer);
+            let response = Answer::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
+            answer_too(&faults, on, rule().verb(any_read(random)), response);
             "a busy server"
         }
         Fault::ResourceRefused if on && random.share() < 0.5 => hang_lists(&faults, random),
@@ -143,13 +143,13 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
     }
 }
 
-/// Applies `answer` to requests that match `rule`. If `on`, it also applies to an object that is requested between the
+/// Applies `response` to requests that match `rule`. If `on`, it also applies to an object that is requested between the
 /// metadata and the end of a relist.
-fn answer_too(faults: &Faults, on: bool, rule: RequestRule, answer: Answer) {
+fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: Answer) {
     if on {
-        faults.answer_with(RequestRule::any().verb(Verb::State).times(1), answer.clone());
+        faults.answer_with(RequestRule::any().verb(Verb::State).times(1), response.clone());
     }
-    faults.answer_with(rule, answer);
+    faults.answer_with(rule, response);
 }
 
 /// Simulates the effect of a dead conversion webhook on lists.

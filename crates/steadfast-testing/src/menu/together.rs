@@ -90,7 +90,7 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
 }
 
 async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut world = World::set(ground, faults).await?;
     for _ in 0..world.pick(10) {
         world.write();
@@ -188,7 +188,7 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
     let report = terms.judge(&history(&world.server, "", "configmaps")?, &trace);
     let requests = world.server.request_counts();
     let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
-    let (notice, recover, took) = (None, None, begun.elapsed());
+    let (notice, recover, took) = (None, None, started.elapsed());
     let findings = Findings { report, unmet, notice, recover, requests, cost, took };
     let lines = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
     let differences = differences.load(Ordering::Relaxed);

@@ -31,12 +31,12 @@ impl Unread {
     /// Returns an error if a watch is rejected, or if its response does not start.
     pub(super) async fn open(client: &kube::Client, from: &str) -> Result<Self, kube::Error> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-        let asked = (0..WATCHES).map(|_| {
+        let requested = (0..WATCHES).map(|_| {
             let secrets = secrets.clone();
             async move { secrets.watch(&WatchParams::default(), from).await }
         });
         let mut watches: Vec<BoxStream<'static, _>> = Vec::new();
-        for watch in try_join_all(asked).await? {
+        for watch in try_join_all(requested).await? {
             watches.push(Box::pin(watch));
         }
         Ok(Self { _watches: watches })

@@ -74,7 +74,7 @@ impl Network {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
-            let answer = self.look(|state| {
+            let response = self.look(|state| {
                 let condition = state.links.get(&state.next).map_or(state.evidence, |link| link.condition());
                 if state.refuses {
                     Some(Err(io::ErrorKind::ConnectionRefused.into()))
@@ -84,8 +84,8 @@ impl Network {
                     None
                 }
             });
-            if let Some(answer) = answer {
-                return answer;
+            if let Some(response) = response {
+                return response;
             }
             // The sender belongs to the borrowed value, so the channel cannot be closed.
             let _ = changed.changed().await;

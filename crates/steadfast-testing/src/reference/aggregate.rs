@@ -46,13 +46,13 @@ impl Reference {
             },
         });
         registrations.create(&PostParams::default(), &serde_json::from_value(registration)?).await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let conditions = registrations.get(&name).await?.data["status"]["conditions"].take();
             if conditions.as_array().into_iter().flatten().any(is_available) {
                 return Ok(());
             }
-            if begun.elapsed() > TIMEOUT {
+            if started.elapsed() > TIMEOUT {
                 return Err(format!("{name} is not available after {TIMEOUT:?}: {conditions}").into());
             }
             tokio::time::sleep(POLL_INTERVAL).await;

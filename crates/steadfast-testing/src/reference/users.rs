@@ -45,13 +45,13 @@ impl Reference {
         Api::<ClusterRole>::all(client.clone()).create(&now, &serde_json::from_value(role)?).await?;
         Api::<ClusterRoleBinding>::all(client).create(&now, &serde_json::from_value(binding)?).await?;
         let reviews = Api::<SelfSubjectAccessReview>::all(self.connection_as(user).await?.client());
-        let begun = Instant::now();
+        let started = Instant::now();
         for verb in verbs {
             let review: SelfSubjectAccessReview = serde_json::from_value(json!({
                 "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": plural}},
             }))?;
             while !reviews.create(&now, &review).await?.status.is_some_and(|status| status.allowed) {
-                if begun.elapsed() > TIMEOUT {
+                if started.elapsed() > TIMEOUT {
                     return Err(format!("{user} still may not {verb} {plural} after {TIMEOUT:?}").into());
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;

@@ -77,9 +77,9 @@ impl Director {
         let killed = (0..processes).map(|_| Notify::new()).collect();
         let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
         let director = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
-        let asked = Arc::downgrade(&director);
+        let requested = Arc::downgrade(&director);
         server.faults().intercept(move |request, moment| {
-            asked.upgrade().map_or(Fate::Goes, |director| director.decide(request, moment))
+            requested.upgrade().map_or(Fate::Goes, |director| director.decide(request, moment))
         });
         director
     }

@@ -81,7 +81,7 @@ where
                 Ok(Err(panic)) => Err(format!("the scenario panicked: {}", message(&*panic))),
                 Err(_) => Err(format!("the scenario did not end within {:?}", setting.limit)),
             },
-            begun = try_join_all(processes) => return Err(begun.err().unwrap_or_else(|| {
+            started = try_join_all(processes) => return Err(started.err().unwrap_or_else(|| {
                 "all processes of the controller have ended".into()
             })),
         };

@@ -51,7 +51,7 @@ impl Stage {
     ///
     /// Returns an error if writes continue for an hour of virtual time.
     pub async fn settle(&self) -> Result<(), Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut written = self.written();
         loop {
             sleep(self.quiet).await;
@@ -59,7 +59,7 @@ impl Stage {
             if now == written && !self.director.is_busy() {
                 return Ok(());
             }
-            if begun.elapsed() > WAIT_TIMEOUT {
+            if started.elapsed() > WAIT_TIMEOUT {
                 return Err("writes did not stop within an hour of virtual time".into());
             }
             written = now;
@@ -72,12 +72,12 @@ impl Stage {
     ///
     /// Returns an error with `what` if the condition is not met within an hour of virtual time.
     pub async fn until(&self, what: &str, reached: impl Fn(&ApiServer) -> bool) -> Result<(), Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !reached(&self.server) {
-            if begun.elapsed() > GAP_TIMEOUT {
+            if started.elapsed() > GAP_TIMEOUT {
                 self.director.end_gap();
             }
-            if begun.elapsed() > WAIT_TIMEOUT {
+            if started.elapsed() > WAIT_TIMEOUT {
                 return Err(format!("not reached within an hour of virtual time: {what}").into());
             }
             sleep(POLL_INTERVAL).await;

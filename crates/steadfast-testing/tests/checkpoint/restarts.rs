@@ -247,10 +247,10 @@ async fn many_objects_are_restored_without_list() -> Result<(), WorldError> {
     assert!(counts.rows >= objects as u64 && counts.commits < 20, "{counts:?}");
     let path = life.die(&folder)?;
     let sent = server.request_counts().bytes;
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let life = Life::begin(&server, &path, 2).await?;
     life.informer.wait_for_sync(Duration::from_secs(20)).await?;
-    let readable = begun.elapsed();
+    let readable = started.elapsed();
     assert_eq!(life.informer.snapshot().len(), objects);
     life.settle(&server).await?;
     assert_eq!(lists(&server), 1);

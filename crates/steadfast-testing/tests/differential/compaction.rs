@@ -173,8 +173,8 @@ async fn warm(site: &Site) -> Result<(), WorldError> {
     let steps: Vec<Step> = KINDS[..WRITTEN].iter().map(list).collect();
     for _ in 0..100 {
         // During the replacement, no server listens at the address.
-        let answers = site.run(&Script { seed: 0, steps: steps.clone() }).await;
-        if answers.is_ok_and(|answers| answers.iter().all(|seen| seen.code == 200)) {
+        let responses = site.run(&Script { seed: 0, steps: steps.clone() }).await;
+        if responses.is_ok_and(|responses| responses.iter().all(|seen| seen.code == 200)) {
             return Ok(());
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -218,14 +218,14 @@ async fn compacted_versions_are_rejected_equally() -> Result<(), WorldError> {
         warm(site).await?;
     }
 
-    let answers = round(&embedded.site, &theirs, begun, true).await?;
+    let responses = round(&embedded.site, &theirs, begun, true).await?;
     if single.is_some() {
-        let (script, _, ours, theirs) = &answers[0];
+        let (script, _, ours, theirs) = &responses[0];
         shown(script, &ours.seen, &theirs.seen);
         return Ok(());
     }
     let (mut coverage, mut found) = (Coverage::default(), Vec::new());
-    for (script, _, ours, theirs) in &answers {
+    for (script, _, ours, theirs) in &responses {
         coverage.count(script, &theirs.seen);
         found.extend(differences(script, &ours.seen, &theirs.seen));
     }
@@ -246,8 +246,9 @@ async fn each_compaction_mutant_is_detected() -> Result<(), WorldError> {
         server.forget();
         warm(&server.site).await?;
     }
-    let answers = round(&one.site, &other.site, begun, true).await?;
-    let answers: Vec<_> = answers.into_iter().map(|(script, _, one, other)| (script, one.seen, other.seen)).collect();
-    crate::are_caught(crate::mutants::FORGETTING, &answers);
+    let responses = round(&one.site, &other.site, begun, true).await?;
+    let responses: Vec<_> =
+        responses.into_iter().map(|(script, _, one, other)| (script, one.seen, other.seen)).collect();
+    crate::are_caught(crate::mutants::FORGETTING, &responses);
     Ok(())
 }

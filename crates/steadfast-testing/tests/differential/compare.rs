@@ -34,8 +34,8 @@ impl fmt::Display for Difference {
         let places = &self.places;
         // If the kinds of the responses differ, other fields are irrelevant.
         let telling = |place: &str| matches!(place, "/code" | "/body/message" | "/body/kind" | "/body/details");
-        let refused = places.iter().any(|(place, _, _)| place == "/code");
-        for (place, ours, theirs) in places.iter().filter(|(place, _, _)| !refused || telling(place)).take(8) {
+        let rejected = places.iter().any(|(place, _, _)| place == "/code");
+        for (place, ours, theirs) in places.iter().filter(|(place, _, _)| !rejected || telling(place)).take(8) {
             let (ours, theirs) = (short(&ours.to_string()), short(&theirs.to_string()));
             writeln!(f, "    {place}\n      embedded:  {ours}\n      reference: {theirs}")?;
         }
@@ -72,8 +72,8 @@ pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Diffe
         let step = &script.steps[number];
         known::forget(step, &mut ours, &mut theirs);
         if step.code_only {
-            for answer in [&mut ours, &mut theirs] {
-                *answer = json!({"code": answer["code"], "message": answer["body"]["message"]});
+            for response in [&mut ours, &mut theirs] {
+                *response = json!({"code": response["code"], "message": response["body"]["message"]});
             }
         }
         let mut places = Vec::new();

@@ -190,15 +190,15 @@ pub fn kind(number: u64) -> String {
 /// Creates the pool, and waits until all of it is served.
 pub async fn prepare(site: &Site) -> Result<(), WorldError> {
     let create = |number| Step::new("create", "POST", PATH.to_owned()).json(&definition(number));
-    let answers = site.run(&Script { seed: 0, steps: (0..POOL).map(create).collect() }).await?;
-    if let Some(refused) = answers.iter().find(|seen| seen.code != 201) {
-        return Err(format!("a definition of the pool was rejected: {}", refused.body).into());
+    let responses = site.run(&Script { seed: 0, steps: (0..POOL).map(create).collect() }).await?;
+    if let Some(rejected) = responses.iter().find(|seen| seen.code != 201) {
+        return Err(format!("a definition of the pool was rejected: {}", rejected.body).into());
     }
     for _ in 0..300 {
         let list = |number, version| Step::new("list", "GET", format!("/apis/{GROUP}/{version}/pool{number}s"));
         let steps = (0..POOL).flat_map(|number| [list(number, "v1"), list(number, "v2")]).collect();
-        let answers = site.run(&Script { seed: 0, steps }).await?;
-        if answers.iter().all(|seen| seen.code == 200) {
+        let responses = site.run(&Script { seed: 0, steps }).await?;
+        if responses.iter().all(|seen| seen.code == 200) {
             return Ok(());
         }
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;

@@ -77,7 +77,7 @@ impl Site {
 
 impl Session {
     async fn go_on(&self, script: &Script, end: usize, course: &mut Course) -> Result<(), WorldError> {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         let brought = &mut course.brought;
         let deadline = Instant::now() + SCRIPT_TIMEOUT;
         for (number, step) in script.steps.iter().enumerate().take(end).skip(course.seen.len()) {
@@ -86,7 +86,7 @@ impl Session {
                     self.catch_up(collection, brought).await?;
                 }
                 if step.after_watches {
-                    ended(&mut answers).await?;
+                    ended(&mut responses).await?;
                 }
                 self.until(step, brought).await
             };
@@ -99,10 +99,10 @@ impl Session {
                 brought.remember(number, &seen.body, versioned);
                 brought.deleted |= step.method == "DELETE" && seen.code == 200;
             }
-            answers.push(answer);
+            responses.push(answer);
         }
         let first = course.seen.len();
-        for (number, answer) in answers.into_iter().enumerate().map(|(number, answer)| (first + number, answer)) {
+        for (number, answer) in responses.into_iter().enumerate().map(|(number, answer)| (first + number, answer)) {
             course.seen.push(match answer {
                 Answer::Seen(seen) => seen,
                 Answer::Streaming(task) => {
@@ -194,8 +194,8 @@ impl Session {
 }
 
 /// Waits for the end of the watches among the responses.
-async fn ended(answers: &mut [Answer]) -> Result<(), WorldError> {
-    for answer in answers {
+async fn ended(responses: &mut [Answer]) -> Result<(), WorldError> {
+    for answer in responses {
         if let Answer::Streaming(task) = answer {
             *answer = Answer::Seen(task.await??);
         }

@@ -43,10 +43,10 @@ pub fn forget(step: &Step, ours: &mut Value, theirs: &mut Value) {
 
 /// Keeps the table columns that both servers have, and drops some parts that are not shown to people.
 fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    fn tables(answer: &mut Value) -> Vec<&mut Value> {
-        let Value::Object(answer) = answer else { return Vec::new() };
+    fn tables(response: &mut Value) -> Vec<&mut Value> {
+        let Value::Object(response) = response else { return Vec::new() };
         let mut tables = Vec::new();
-        for (part, value) in answer.iter_mut() {
+        for (part, value) in response.iter_mut() {
             match part.as_str() {
                 "body" => tables.push(value),
                 "events" => {
@@ -105,8 +105,8 @@ fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
         let in_row = "/object/rows/0/object/metadata/annotations/k8s.io~1initial-events-end";
         event["type"] != "BOOKMARK" || [at, in_row].iter().any(|place| event.pointer(place).is_some())
     };
-    for answer in [ours, theirs] {
-        let Some(events) = answer["events"].as_array_mut() else { continue };
+    for response in [ours, theirs] {
+        let Some(events) = response["events"].as_array_mut() else { continue };
         events.retain(told);
         for event in events.iter_mut().filter(|event| event["type"] == "BOOKMARK") {
             if event["object"]["kind"] == "Table" {
@@ -122,8 +122,8 @@ fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
 }
 
 fn storage_version_hash(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        for resource in answer.pointer_mut("/body/resources").and_then(Value::as_array_mut).into_iter().flatten() {
+    for response in [ours, theirs] {
+        for resource in response.pointer_mut("/body/resources").and_then(Value::as_array_mut).into_iter().flatten() {
             resource.as_object_mut().map(|fields| fields.remove("storageVersionHash"));
         }
     }
@@ -141,11 +141,11 @@ fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
         " is registered for version ",
         "error converting YAML to JSON: ",
     ];
-    for answer in [ours, theirs] {
+    for response in [ours, theirs] {
         // Messages about unknown fields must be equal.
-        if !is_strict(&answer["body"]["message"]) {
+        if !is_strict(&response["body"]["message"]) {
             for words in words {
-                cut_after(answer, words);
+                cut_after(response, words);
             }
         }
     }
@@ -153,20 +153,20 @@ fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
 
 /// Keeps the part of a rejection before the list of accepted types.
 fn representations(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        let refused = answer["code"] == 406 || answer["code"] == 415;
+    for response in [ours, theirs] {
+        let rejected = response["code"] == 406 || response["code"] == 415;
         let json_only =
-            answer.pointer("/body/message").and_then(Value::as_str).is_some_and(|text| !text.contains("patch"));
-        if refused && json_only {
-            cut_after(answer, "Available representations: ");
-            cut_after(answer, "accepted media types include: ");
-            cut_after(answer, "the following media types are accepted: ");
+            response.pointer("/body/message").and_then(Value::as_str).is_some_and(|text| !text.contains("patch"));
+        if rejected && json_only {
+            cut_after(response, "Available representations: ");
+            cut_after(response, "accepted media types include: ");
+            cut_after(response, "the following media types are accepted: ");
         }
     }
 }
 
-fn cut_after(answer: &mut Value, words: &str) {
-    if let Some(Value::String(message)) = answer.pointer_mut("/body/message")
+fn cut_after(response: &mut Value, words: &str) {
+    if let Some(Value::String(message)) = response.pointer_mut("/body/message")
         && let Some(place) = message.find(words)
     {
         message.truncate(place + words.len());
@@ -175,10 +175,10 @@ fn cut_after(answer: &mut Value, words: &str) {
 
 /// Keeps only the causes of several errors, in a fixed order.
 fn order_of_complaints(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        let Some(causes) = answer.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
+    for response in [ours, theirs] {
+        let Some(causes) = response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
         causes.sort_by_key(ToString::to_string);
-        cut_after(answer, " is invalid: [");
+        cut_after(response, " is invalid: [");
     }
 }
 
@@ -190,27 +190,27 @@ fn is_strict(message: &Value) -> bool {
 
 /// Keeps the fact that a patch was rejected, and the unknown fields.
 fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        for cause in answer.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
+    for response in [ours, theirs] {
+        for cause in response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
             if cause["field"] == "patch" {
                 let message = cause["message"].as_str().unwrap_or_default();
                 cause["message"] = message.find(STRICT).map(|place| message[place..].to_owned()).into();
             }
         }
-        cut_after(answer, " is invalid: patch: ");
+        cut_after(response, " is invalid: patch: ");
     }
 }
 
 fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    let of_fields = |answer: &Value| {
-        let warning = answer.pointer("/headers/warning").and_then(Value::as_str).unwrap_or_default();
+    let of_fields = |response: &Value| {
+        let warning = response.pointer("/headers/warning").and_then(Value::as_str).unwrap_or_default();
         ["metadata.", "unknown field ", "duplicate field "].iter().any(|words| warning.contains(words))
     };
     if step.path.contains(".steadfast.dev/") || of_fields(ours) || of_fields(theirs) {
         return;
     }
-    for answer in [ours, theirs] {
-        answer["headers"].as_object_mut().map(|headers| headers.remove("warning"));
+    for response in [ours, theirs] {
+        response["headers"].as_object_mut().map(|headers| headers.remove("warning"));
     }
 }
 
@@ -277,8 +277,8 @@ fn managers_of_events(step: &Step, ours: &mut Value, theirs: &mut Value) {
     let forget = |event: &mut Value| {
         event.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
     };
-    for answer in [ours, theirs] {
-        let body = &mut answer["body"];
+    for response in [ours, theirs] {
+        let body = &mut response["body"];
         forget(body);
         body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(forget);
     }
@@ -337,7 +337,7 @@ fn addresses(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if step.path != "/api" {
         return;
     }
-    for answer in [ours, theirs] {
-        answer["body"]["serverAddressByClientCIDRs"] = Value::Null;
+    for response in [ours, theirs] {
+        response["body"]["serverAddressByClientCIDRs"] = Value::Null;
     }
 }

@@ -130,23 +130,23 @@ async fn each_is_caught(
     other: &Site,
     scripts: impl Iterator<Item = Script>,
 ) -> Result<(), WorldError> {
-    let answers = stream::iter(scripts).map(|script| async move {
+    let responses = stream::iter(scripts).map(|script| async move {
         let (one, other) = futures::future::try_join(one.run(&script), other.run(&script)).await?;
         Ok::<_, WorldError>((script, one, other))
     });
-    let answers: Vec<_> = answers.buffered(AT_ONCE).try_collect().await?;
-    are_caught(mutants, &answers);
+    let responses: Vec<_> = responses.buffered(AT_ONCE).try_collect().await?;
+    are_caught(mutants, &responses);
     Ok(())
 }
 
 /// Applies each mutant to the responses of the second of two equal servers, and checks that it is detected.
-fn are_caught(mutants: &[Mutant], answers: &[(Script, Vec<Seen>, Vec<Seen>)]) {
-    for (script, one, other) in answers {
+fn are_caught(mutants: &[Mutant], responses: &[(Script, Vec<Seen>, Vec<Seen>)]) {
+    for (script, one, other) in responses {
         let found = differences(script, one, other);
         assert!(found.is_empty(), "the server differs from itself: {}", found[0]);
     }
     let is_caught = |mutant: &&Mutant| {
-        answers.iter().any(|(script, one, other)| {
+        responses.iter().any(|(script, one, other)| {
             let mut altered = other.clone();
             for (step, seen) in script.steps.iter().zip(&mut altered) {
                 (mutant.alter)(step, seen);

@@ -104,10 +104,10 @@ async fn said(program: &str, last: &str) -> Result<String, WorldError> {
         .env("KUBECONFIG", &kubeconfig)
         .stdout(Stdio::piped())
         .spawn()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let ended = loop {
         match running.try_wait()? {
-            None if begun.elapsed() < PROGRAM_TIMEOUT => tokio::time::sleep(Duration::from_millis(20)).await,
+            None if started.elapsed() < PROGRAM_TIMEOUT => tokio::time::sleep(Duration::from_millis(20)).await,
             ended => break ended,
         }
     };

@@ -7,7 +7,7 @@ const MANY: u64 = 100_000;
 #[tokio::test(start_paused = true)]
 async fn burst_about_one_object_is_combined() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     for _ in 0..MANY {
         world.note("a", "it was changed");
     }
@@ -15,7 +15,7 @@ async fn burst_about_one_object_is_combined() -> Result<(), WorldError> {
     world.flush().await?;
     assert_eq!(world.told().await?, [format!("a: it was changed ×{MANY}")]);
     assert_eq!(world.requests().len(), 1);
-    assert!(begun.elapsed() < SECOND, "recording must not block");
+    assert!(started.elapsed() < SECOND, "recording must not block");
     Ok(())
 }
 

@@ -50,8 +50,8 @@ impl World {
         let known = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 5, settings: known, network: network.clone(), ..InMemory::default() };
         let connection = memory.connection(&server).await?;
-        let begun = Instant::now();
-        let clock = move || BEGIN + SignedDuration::try_from(begun.elapsed()).expect("the duration fits");
+        let started = Instant::now();
+        let clock = move || BEGIN + SignedDuration::try_from(started.elapsed()).expect("the duration fits");
         let recorder = EventRecorder::builder(&connection, "example.com/web").instance("web-1");
         let events = recorder.settings(settings).wall_clock(clock).build()?;
         Ok(Self { server, network, connection, events })

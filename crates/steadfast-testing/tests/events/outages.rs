@@ -115,9 +115,9 @@ async fn stop_reports_undelivered_events_at_deadline() -> Result<(), WorldError>
         world.note("a", "it was changed");
         world.note("b", "it was changed");
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = world.events.stop(5 * SECOND).await.expect_err("the server does not respond");
-    assert_eq!((error.left, begun.elapsed()), (4, 5 * SECOND));
+    assert_eq!((error.left, started.elapsed()), (4, 5 * SECOND));
     assert!(error.to_string().contains("after 5s the server did not count 4 of the recorded events"), "{error}");
     world.note("a", "it was changed");
     let figures = world.events.figures();
@@ -135,9 +135,9 @@ async fn stop_waits_for_inflight_requests_only() -> Result<(), WorldError> {
     for number in 0..20 {
         world.note(&format!("a-{number}"), "it was changed");
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     world.events.stop(MINUTE).await?;
-    assert!(begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < MINUTE, "{:?}", started.elapsed());
     world.server.faults().delay(Duration::ZERO);
     assert_eq!(world.told().await?.len(), 20);
     Ok(())

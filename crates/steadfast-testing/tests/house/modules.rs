@@ -132,7 +132,7 @@ impl Module {
                 }
                 Tree::Word(_) => {
                     let mut path = Vec::new();
-                    let begun = at;
+                    let started = at;
                     while let Some(Tree::Word(word)) = trees.get(at) {
                         path.push(word.clone());
                         self.words.insert(word.clone());
@@ -142,7 +142,7 @@ impl Module {
                         }
                         at += 1;
                     }
-                    let is_foreign = begun > 0 && trees[begun - 1] == Tree::Colons;
+                    let is_foreign = started > 0 && trees[started - 1] == Tree::Colons;
                     if path.len() > 1 && !is_foreign {
                         self.paths.push(path);
                     }

@@ -47,7 +47,7 @@ async fn alerts_use_existing_metrics_and_labels() -> Result<(), WorldError> {
     };
     let (_, rules) = OPERATIONS.split_once("```yaml\n").expect("the page has rules");
     let (rules, _) = rules.split_once("```").expect("the rules have an end");
-    let mut asked = BTreeSet::new();
+    let mut requested = BTreeSet::new();
     for line in rules.lines().filter(|line| !line.contains("alert:")) {
         for part in line.split("steadfast_").skip(1) {
             let end = part.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_').unwrap_or(part.len());
@@ -61,9 +61,9 @@ async fn alerts_use_existing_metrics_and_labels() -> Result<(), WorldError> {
                 let value = value.trim_end_matches('"');
                 assert!(scraped.sum(&name, &[(label, value)]).1 > 0, "{name} has no {label} with the value {value}");
             }
-            asked.insert(name);
+            requested.insert(name);
         }
     }
-    assert!(asked.len() >= 8, "{asked:?}");
+    assert!(requested.len() >= 8, "{requested:?}");
     Ok(())
 }

@@ -62,9 +62,9 @@ impl World {
 async fn bytes_pass_unchanged_and_are_counted() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     exchange(&mut client, &mut server, 300_000, 700_001).await?;
-    assert_eq!(begun.elapsed(), Duration::ZERO, "no byte was delayed");
+    assert_eq!(started.elapsed(), Duration::ZERO, "no byte was delayed");
     assert_eq!(end_of(&world.faults, 0).await?, Ended::Closed);
     let told = &world.faults.connections()[0];
     assert_eq!((told.to_server, told.to_client), (300_000, 700_001));
@@ -89,7 +89,7 @@ async fn client_receives_reset() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn cut_passes_exact_number_of_bytes() -> Result<(), WorldError> {
-    let answer = bytes(200_000);
+    let response = bytes(200_000);
     for after in [0, 1, 16_383, 16_384, 16_385, 65_536, 131_071, 199_999] {
         for truncate in [false, true] {
             let world = World::new();
@@ -100,12 +100,12 @@ async fn cut_passes_exact_number_of_bytes() -> Result<(), WorldError> {
                 world.faults.reset_after(after, Direction::ToClient);
             }
             let serving = tokio::spawn({
-                let answer = answer.clone();
+                let response = response.clone();
                 // The write may fail in the middle, after the client has closed the connection.
-                async move { server.write_all(&answer).await.is_ok() }
+                async move { server.write_all(&response).await.is_ok() }
             });
-            let (heard, cleanly) = rest(&mut client).await?;
-            assert!(heard == answer[..after as usize], "{} bytes of {after}", heard.len());
+            let (received, cleanly) = rest(&mut client).await?;
+            assert!(received == response[..after as usize], "{} bytes of {after}", received.len());
             assert_eq!(cleanly, truncate, "after {after}");
             drop(client);
             let expected = if truncate { Ended::Truncated } else { Ended::Reset };
@@ -199,9 +199,9 @@ async fn frozen_network_accepts_bounded_bytes() -> Result<(), WorldError> {
     assert!(!sending.is_finished(), "the network must not accept all bytes");
     world.faults.freeze(false);
     let (_, mut server) = world.served().await?;
-    let (heard, cleanly) = rest(&mut server).await?;
+    let (received, cleanly) = rest(&mut server).await?;
     let (mut client, sent) = sending.await??;
-    assert!(heard == sent && cleanly, "{} bytes", heard.len());
+    assert!(received == sent && cleanly, "{} bytes", received.len());
 
     world.faults.freeze(true);
     server.write_all(b"answer").await?;
@@ -216,16 +216,16 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     world.faults.delay(Duration::from_millis(250));
-    let begun = Instant::now();
+    let started = Instant::now();
     client.write_all(b"a").await?;
     next(&mut server, 1).await?;
     server.write_all(b"b").await?;
     next(&mut client, 1).await?;
-    assert_eq!(begun.elapsed(), Duration::from_millis(500), "the delay applies in both directions");
+    assert_eq!(started.elapsed(), Duration::from_millis(500), "the delay applies in both directions");
 
     world.faults.jitter(Duration::from_secs(1));
     let sent = bytes(2000);
-    let begun = Instant::now();
+    let started = Instant::now();
     let sending = async {
         for piece in sent.chunks(20) {
             server.write_all(piece).await?;
@@ -233,9 +233,9 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), WorldError> {
         }
         Ok::<_, WorldError>(())
     };
-    let (heard, ()) = tokio::try_join!(next(&mut client, 2000), sending)?;
-    assert!(heard == sent, "bytes were reordered");
-    let took = begun.elapsed();
+    let (received, ()) = tokio::try_join!(next(&mut client, 2000), sending)?;
+    assert!(received == sent, "bytes were reordered");
+    let took = started.elapsed();
     assert!((Duration::from_millis(1250)..Duration::from_millis(2250)).contains(&took), "{took:?}");
     Ok(())
 }
@@ -247,11 +247,11 @@ async fn throttle_limits_bytes_per_second() -> Result<(), WorldError> {
         let (mut client, mut server) = world.pair().await?;
         world.faults.throttle(Some(rate));
         let sent = bytes(rate as usize * 20);
-        let begun = Instant::now();
-        let mut heard = vec![0; sent.len()];
-        tokio::try_join!(client.read_exact(&mut heard), server.write_all(&sent))?;
-        assert!(heard == sent, "bytes differ");
-        let took = begun.elapsed();
+        let started = Instant::now();
+        let mut received = vec![0; sent.len()];
+        tokio::try_join!(client.read_exact(&mut received), server.write_all(&sent))?;
+        assert!(received == sent, "bytes differ");
+        let took = started.elapsed();
         assert!((Duration::from_millis(18_900)..=Duration::from_millis(20_100)).contains(&took), "{rate}: {took:?}");
     }
     Ok(())
@@ -354,9 +354,9 @@ async fn fault_of_one_connection_affects_no_other() -> Result<(), WorldError> {
     world.faults.connection(1).delay(Duration::from_secs(1));
     first.write_all(b"a").await?;
     second.write_all(b"b").await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(next(&mut of_second, 1).await?, b"b");
-    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    assert_eq!(started.elapsed(), Duration::from_secs(1));
     assert!(said_within(&mut of_first, Duration::from_secs(60)).await.is_none());
     world.faults.connection(1).reset();
     assert!(!rest(&mut second).await?.1);
@@ -402,12 +402,12 @@ async fn equal_seeds_have_equal_jitter() -> Result<(), WorldError> {
         let world = World::of(NetworkFaults::seeded(seed));
         let (mut client, mut server) = world.pair().await?;
         world.faults.jitter(Duration::from_secs(1));
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut times = Vec::new();
         for _ in 0..20 {
             client.write_all(b"a").await?;
             next(&mut server, 1).await?;
-            times.push(begun.elapsed());
+            times.push(started.elapsed());
         }
         runs.push(times);
     }

@@ -62,7 +62,7 @@ async fn reset_sends_rst_to_both_ends() -> Result<(), WorldError> {
 
 #[tokio::test]
 async fn cut_passes_exact_bytes_over_tcp() -> Result<(), WorldError> {
-    let answer = bytes(100_000);
+    let response = bytes(100_000);
     for after in [0, 1, 777, 40_000] {
         for truncate in [false, true] {
             let world = World::new().await?;
@@ -76,11 +76,11 @@ async fn cut_passes_exact_bytes_over_tcp() -> Result<(), WorldError> {
                 world.proxy.faults().reset_after(after, Direction::ToClient);
             }
             let serving = tokio::spawn({
-                let answer = answer.clone();
-                async move { server.write_all(&answer).await.is_ok() }
+                let response = response.clone();
+                async move { server.write_all(&response).await.is_ok() }
             });
-            let (heard, cleanly) = rest(&mut client).await?;
-            assert!(heard == answer[..after as usize], "{} bytes of {after}", heard.len());
+            let (received, cleanly) = rest(&mut client).await?;
+            assert!(received == response[..after as usize], "{} bytes of {after}", received.len());
             assert_eq!(cleanly, truncate, "after {after}");
             serving.await?;
         }

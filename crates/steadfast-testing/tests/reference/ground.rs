@@ -45,9 +45,9 @@ pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(
     let kind = kind_of(GROUP, "v1", &definition.spec.names.kind);
     Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &definition).await?;
     let served: Api<DynamicObject> = Api::all_with(client, &kind);
-    let begun = Instant::now();
+    let started = Instant::now();
     while let Err(error) = served.list(&ListParams::default()).await {
-        if begun.elapsed() > SOON {
+        if started.elapsed() > SOON {
             return Err(error.into());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -70,9 +70,9 @@ pub(crate) async fn until_polled<K: Kept>(informer: &Informer<K>) -> Result<Stri
 }
 
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) -> Result<(), WorldError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !holds() {
-        if begun.elapsed() > SOON {
+        if started.elapsed() > SOON {
             return Err(format!("timeout after {SOON:?} for the condition: {what}").into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -82,8 +82,8 @@ async fn a_conversion_webhook_that_is_dead(reference: &Reference) -> Result<(), 
             .await?;
         kinds.push(kind_of(GROUP, "v2", kind));
     }
-    let asked: Api<DynamicObject> = Api::namespaced_with(client, "default", &kinds[0]);
-    let never = tokio::time::timeout(Duration::from_secs(2), asked.list(&ListParams::default())).await;
+    let requested: Api<DynamicObject> = Api::namespaced_with(client, "default", &kinds[0]);
+    let never = tokio::time::timeout(Duration::from_secs(2), requested.list(&ListParams::default())).await;
     assert!(never.is_err(), "the webhook is dead, but a response arrived: {never:?}");
 
     let factory = InformerFactory::new(&reference.connection().await?);
@@ -92,12 +92,12 @@ async fn a_conversion_webhook_that_is_dead(reference: &Reference) -> Result<(), 
         kinds.iter().map(|kind| factory.informer_with(kind, scope())).collect::<Result<_, _>>()?;
     // These informers send their requests before the others.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let others = [factory.informer::<ConfigMap>(scope())?, factory.informer::<ConfigMap>(Scope::all())?];
     for other in &others {
         other.wait_for_sync(AT_ONCE).await?;
     }
-    println!("a dead webhook: others synced after {:.1?}", begun.elapsed());
+    println!("a dead webhook: others synced after {:.1?}", started.elapsed());
     assert!(hanging.iter().all(|informer| !informer.has_synced()), "the webhook is dead");
     drop(webhook);
     Ok(())
@@ -149,9 +149,9 @@ async fn another_etcd_at_the_same_address(reference: &mut Reference) -> Result<(
 
 async fn until_namespace(reference: &Reference, name: &str) -> Result<(), WorldError> {
     let namespaces = Api::<Namespace>::all(reference.connection().await?.client());
-    let begun = Instant::now();
+    let started = Instant::now();
     while namespaces.get_opt(name).await?.is_none() {
-        assert!(begun.elapsed() < SOON, "the namespace {name} does not exist");
+        assert!(started.elapsed() < SOON, "the namespace {name} does not exist");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())

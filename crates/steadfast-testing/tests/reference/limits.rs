@@ -96,9 +96,9 @@ async fn many_watches_and_requests_beside(
     let asking = async {
         let mut longest = Duration::ZERO;
         for number in (0..WATCHES).step_by(3) {
-            let (label, begun) = (format!("w{number}"), std::time::Instant::now());
+            let (label, started) = (format!("w{number}"), std::time::Instant::now());
             writer.create_labelled(&label, &label).await?;
-            longest = longest.max(begun.elapsed());
+            longest = longest.max(started.elapsed());
         }
         Ok::<_, WorldError>(longest)
     };

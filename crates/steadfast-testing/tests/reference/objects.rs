@@ -26,8 +26,8 @@ pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), W
     let path = format!("/apis/{GROUP}/v1/namespaces/default/wells");
     let request = http::Request::post(&path).header("content-type", "application/json").body(deep.into_bytes())?;
     client.request_text(request).await?;
-    let answer = client.request_text(http::Request::get(format!("{path}/deep")).body(Vec::new())?).await?;
-    assert_eq!(answer.matches("\"down\"").count(), LEVELS);
+    let response = client.request_text(http::Request::get(format!("{path}/deep")).body(Vec::new())?).await?;
+    assert_eq!(response.matches("\"down\"").count(), LEVELS);
     assert!(wells.list(&ListParams::default()).await.is_err(), "the object must be too deep for other parsers");
 
     let mut informers = Vec::new();

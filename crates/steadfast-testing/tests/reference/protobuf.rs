@@ -63,8 +63,8 @@ impl<K: Kept + Debug> Pair<K> {
 async fn content_type(client: &Client, path: &str) -> Result<String, WorldError> {
     let accept = "application/vnd.kubernetes.protobuf,application/json";
     let request = http::Request::get(path).header("accept", accept).body(kube::client::Body::empty())?;
-    let answer = client.send(request).await?;
-    Ok(answer.headers()["content-type"].to_str()?.to_owned())
+    let response = client.send(request).await?;
+    Ok(response.headers()["content-type"].to_str()?.to_owned())
 }
 
 fn deployment(name: &str) -> Value {

@@ -37,11 +37,11 @@ const LARGE: &str = "/api/v1/namespaces/kube-public/secrets";
 async fn unread(connection: &Connection) -> Result<Vec<http::Response<Body>>, WorldError> {
     let client = connection.client();
     let watch = format!("{LARGE}?watch=true&resourceVersion=0&timeoutSeconds=600");
-    let asked = (0..2 * UNREAD).map(|number| if number % 2 == 0 { &*watch } else { LARGE }).map(|path| {
+    let requested = (0..2 * UNREAD).map(|number| if number % 2 == 0 { &*watch } else { LARGE }).map(|path| {
         let client = client.clone();
         async move { Ok::<_, WorldError>(client.send(Request::get(path).body(Body::empty())?).await?) }
     });
-    try_join_all(asked).await
+    try_join_all(requested).await
 }
 
 pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(), WorldError> {

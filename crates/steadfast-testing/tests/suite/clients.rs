@@ -119,13 +119,13 @@ async fn shutdown_while_cut_is_prompt<K: Held>(cluster: &mut Cluster) -> Result<
     until_fresh(informer, false, SOON).await?;
     // After some attempts, the informer waits for the next one.
     sleep(Duration::from_millis(700)).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let undelivered = factory.shutdown();
     while !matches!(informer.freshness(), Freshness::Stopped(_)) {
-        assert!(begun.elapsed() < SOON, "still {}", informer.freshness());
+        assert!(started.elapsed() < SOON, "still {}", informer.freshness());
         sleep(Duration::from_millis(2)).await;
     }
-    println!("stopped after {:.1?}", begun.elapsed());
+    println!("stopped after {:.1?}", started.elapsed());
     assert_eq!(undelivered.events, 0);
     let attempts = steadfast::unstable::dialled(&connection);
     network.heal();
@@ -151,10 +151,10 @@ async fn write_while_cut_happens_at_most_once<K: Held>(cluster: &mut Cluster) ->
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     network.cut();
     until_fresh(informer, false, SOON).await?;
-    let refused = config_map_in(cluster.namespace(), "refused", "1");
-    let begun = Instant::now();
-    let error = config_maps.create(&PostParams::default(), &refused).await.expect_err("the server is unreachable");
-    assert!(begun.elapsed() < deadline + SOON, "it ended after {:?}", begun.elapsed());
+    let rejected = config_map_in(cluster.namespace(), "refused", "1");
+    let started = Instant::now();
+    let error = config_maps.create(&PostParams::default(), &rejected).await.expect_err("the server is unreachable");
+    assert!(started.elapsed() < deadline + SOON, "it ended after {:?}", started.elapsed());
     let mut told = String::new();
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(error) = cause {
@@ -182,9 +182,9 @@ async fn rejected_credentials_are_reported_until_replaced<K: Held>(cluster: &mut
     let mut wrong = right.clone();
     wrong.auth_info = AuthInfo { token: Some("nobody's".to_owned().into()), ..AuthInfo::default() };
     let replaced = Arc::new(AtomicBool::new(false));
-    let (asked, refused) = (replaced.clone(), wrong.clone());
+    let (requested, rejected) = (replaced.clone(), wrong.clone());
     let load = move || {
-        let config = if asked.load(Ordering::Relaxed) { right.clone() } else { refused.clone() };
+        let config = if requested.load(Ordering::Relaxed) { right.clone() } else { rejected.clone() };
         async move { Ok::<_, ConnectError>(config) }
     };
     let connection = Connection::builder(wrong).loader(load).build()?;

@@ -137,9 +137,9 @@ async fn unserved_version_implies_no_deletion(cluster: &mut Cluster) -> Result<(
         definitions.patch(&format!("widgets.{group}"), &PatchParams::default(), &patch).await
     };
     serve(false).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while !matches!(informer.freshness(), Freshness::Failed(_)) {
-        assert!(begun.elapsed() < SOON, "still {}", informer.freshness());
+        assert!(started.elapsed() < SOON, "still {}", informer.freshness());
         // A server may let a watch run to its end, and reject the next one.
         cluster.network().reset();
         sleep(Duration::from_secs(1)).await;

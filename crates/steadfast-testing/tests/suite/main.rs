@@ -85,7 +85,7 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
     let scenario = scenarios.iter().find(|scenario| scenario.name == name).ok_or("unknown scenario")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut cluster = match Cluster::start(&Kind::asked(), scenario.needs).await? {
             Ok(cluster) => cluster,
             Err(not_here) => {
@@ -95,11 +95,11 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
                 return Ok(());
             }
         };
-        let (ready, begun) = (begun.elapsed(), Instant::now());
+        let (ready, started) = (started.elapsed(), Instant::now());
         let told = AssertUnwindSafe((scenario.tell)(&mut cluster)).catch_unwind().await;
         match told {
             Ok(Ok(())) => {
-                println!("{name}: {:.1?}, after {ready:.1?}", begun.elapsed());
+                println!("{name}: {:.1?}, after {ready:.1?}", started.elapsed());
                 Ok(cluster.end().await?)
             }
             Ok(Err(error)) => {
@@ -208,14 +208,14 @@ async fn until_told<K: Kept>(
 
 /// Returns the time until `informer` is fresh, or no longer fresh. Returns an error after `limit`.
 async fn until_fresh<K: Kept>(informer: &Informer<K>, fresh: bool, limit: Duration) -> Result<Duration, WorldError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while informer.freshness().is_fresh() != fresh {
-        if begun.elapsed() > limit {
+        if started.elapsed() > limit {
             return Err(format!("{}: still {} after {limit:?}", informer.name(), informer.freshness()).into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
 
 fn assert_fresh<K: Kept>(recording: &Recording<K>) {

@@ -312,12 +312,12 @@ async fn restored_store_starts_new_epoch<K: Held>(cluster: &mut Cluster) -> Resu
     recorder.fault("restored", true);
     cluster.restore().await?;
     recorder.fault("restored", false);
-    let begun = Instant::now();
+    let started = Instant::now();
     while informer.snapshot().epoch() == 0 {
-        assert!(begun.elapsed() < SOON, "no new epoch, but {}", informer.freshness());
+        assert!(started.elapsed() < SOON, "no new epoch, but {}", informer.freshness());
         sleep(Duration::from_millis(5)).await;
     }
-    println!("a new epoch after {:.1?} (period {PERIOD:?})", begun.elapsed());
+    println!("a new epoch after {:.1?} (period {PERIOD:?})", started.elapsed());
     until_fresh(informer, true, SOON).await?;
     writer.set("kept", "3").await?;
 

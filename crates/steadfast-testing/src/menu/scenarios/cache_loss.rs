@@ -230,9 +230,9 @@ async fn listening(stage: &Stage) -> Result<(), Trouble> {
 async fn send_requests(stage: &mut Stage, when: &str) {
     let namespaces: Api<Namespace> = Api::all(stage.connection.client());
     for _ in 0..20 {
-        let answer = namespaces.get("default").await;
-        let state = answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        stage.checks.expect(answer.is_ok(), format_args!("a request {when} failed: {state}"));
+        let response = namespaces.get("default").await;
+        let state = response.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        stage.checks.expect(response.is_ok(), format_args!("a request {when} failed: {state}"));
     }
 }
 

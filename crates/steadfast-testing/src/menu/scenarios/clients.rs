@@ -121,10 +121,10 @@ async fn goaway<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         }
         let namespaces: Api<Namespace> = Api::all(stage.connection.client());
         for _ in 0..20 {
-            let asked = Instant::now();
-            let answer = namespaces.get("default").await;
-            stage.checks.expect(answer.is_ok(), format_args!("a request failed: {answer:?}"));
-            stage.checks.within("a request next to the watches", Some(asked.elapsed()), PROMPT);
+            let requested = Instant::now();
+            let response = namespaces.get("default").await;
+            stage.checks.expect(response.is_ok(), format_args!("a request failed: {response:?}"));
+            stage.checks.within("a request next to the watches", Some(requested.elapsed()), PROMPT);
         }
         let back = stage.recovery(&all, drained, LONG).await;
         stage.checks.within(&format!("the return of all watches after drain {round}"), back, LONG);
@@ -210,10 +210,10 @@ async fn unread_streams<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         let seen = stage.recovery(&[&config_maps], Instant::now(), LONG).await;
         stage.checks.within("a change next to unread responses", seen, PROMPT);
         slowest = slowest.max(seen);
-        let asked = Instant::now();
-        let answer = timeout(LONG, namespaces.get("default")).await;
-        stage.checks.expect(matches!(answer, Ok(Ok(_))), format_args!("a request failed: {answer:?}"));
-        stage.checks.within("a request next to unread responses", Some(asked.elapsed()), PROMPT);
+        let requested = Instant::now();
+        let response = timeout(LONG, namespaces.get("default")).await;
+        stage.checks.expect(matches!(response, Ok(Ok(_))), format_args!("a request failed: {response:?}"));
+        stage.checks.within("a request next to unread responses", Some(requested.elapsed()), PROMPT);
     }
     stage.expect_no_doubt(&config_maps, begun);
     drop(held);

@@ -109,9 +109,9 @@ async fn no_server_at_sync<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     stage.faults().stop();
     let config_maps = stage.watch::<K>(Scope::all())?;
 
-    let asked = Instant::now();
+    let requested = Instant::now();
     let message = stage.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
-    stage.checks.within("the bounded wait", Some(asked.elapsed()), deadline + Duration::from_millis(500));
+    stage.checks.within("the bounded wait", Some(requested.elapsed()), deadline + Duration::from_millis(500));
     stage.checks.says("the error of the wait", &message, &["configmaps", "refused", &stage.address()]);
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
 
@@ -236,9 +236,9 @@ async fn create_while_cut<K: Held>(ground: Ground, deadline: Duration) -> Result
 
 async fn create_fails(stage: &mut Stage, name: &str, deadline: Duration, says: &[&str]) {
     let api: Api<ConfigMap> = Api::default_namespaced(stage.connection.client());
-    let asked = Instant::now();
+    let requested = Instant::now();
     let created = api.create(&PostParams::default(), &config_map(name, "1")).await;
-    let took = asked.elapsed();
+    let took = requested.elapsed();
     stage.checks.within(&format!("the failure to create {name:?}"), Some(took), deadline + Duration::from_millis(500));
     let message = created.err().map(|error| error.to_string()).unwrap_or_default();
     stage.checks.says(&format!("the error about {name:?}"), &message, says);

@@ -59,10 +59,10 @@ async fn hanging_lists<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group(kind), "v1", kind), plural);
         hanging.push(stage.factory.informer_with::<DynamicObject>(&kind, Scope::all())?);
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let config_maps = stage.watch::<K>(Scope::all())?;
     config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
-    stage.checks.within("the sync of config maps", Some(begun.elapsed()), PROMPT);
+    stage.checks.within("the sync of config maps", Some(started.elapsed()), PROMPT);
     stage.ready(&[&config_maps]).await?;
     for round in 0..3 {
         // Rounds while the eight lists hang, and shortly before they are retried.

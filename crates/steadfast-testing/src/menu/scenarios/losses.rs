@@ -50,10 +50,10 @@ async fn no_bookmarks<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.watching(1).await;
-    let begun = stage.fault();
+    let started = stage.fault();
     let watches = stage.server.request_counts().watches;
     sleep(Duration::from_secs(150)).await;
-    stage.expect_no_doubt(&config_maps, begun);
+    stage.expect_no_doubt(&config_maps, started);
     stage.checks.same("watches", &stage.server.request_counts().watches, &watches);
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;

@@ -276,11 +276,11 @@ async fn quiet_for_long<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.ready(&[&config_maps]).await?;
     until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
 
-    let begun = stage.fault();
+    let started = stage.fault();
     sleep(Duration::from_secs(9)).await;
     let watches = stage.server.request_counts().watches;
     stage.checks.expect(watches >= 2, format_args!("only {watches} watches: the server did not end them"));
-    let doubt = config_maps.onlooker.longest_doubt(begun);
+    let doubt = config_maps.onlooker.longest_doubt(started);
     stage.checks.within("the longest doubt", Some(doubt), Duration::from_millis(500));
     let changed = Instant::now();
     stage.change("a", "2")?;

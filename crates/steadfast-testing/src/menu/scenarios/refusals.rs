@@ -97,11 +97,11 @@ async fn server_busy<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.fault();
     let mut slowest = None;
     for (code, asked) in [(429, 3), (503, 3), (500, 0), (504, 0), (503, 3600)] {
-        let answer = match asked {
+        let response = match asked {
             0 => Answer::code(code),
             seconds => Answer::retry_after(code, Duration::from_secs(seconds)),
         };
-        stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer);
+        stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response);
         stage.faults().end_watches();
         let ended = Instant::now();
         stage.change("a", &format!("{code} {asked}"))?;
@@ -145,13 +145,13 @@ async fn credentials_refused<K: Held>(ground: Ground) -> Result<Findings, Troubl
 async fn resource_refused<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
-    let begun = stage.fault();
+    let started = stage.fault();
     stage.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
     let secrets = stage.factory.informer::<Secret>(Scope::all())?;
     let widgets = stage.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
-    stage.checks.within("the sync of config maps", Some(begun.elapsed()), PROMPT);
+    stage.checks.within("the sync of config maps", Some(started.elapsed()), PROMPT);
     let told = stage.factory.wait_for_sync(Duration::from_secs(3)).await.err().map(|error| error.to_string());
     let told = told.unwrap_or_default();
     let parts =
@@ -188,19 +188,19 @@ async fn resource_refused<K: Held>(ground: Ground) -> Result<Findings, Trouble> 
 
 async fn refused_by_verb<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let refusals = [Answer::Forbidden, Answer::code(405), Answer::code(500)];
-    let played = refusals.map(|answer| without_watches::<K>(&ground, answer));
+    let played = refusals.map(|response| without_watches::<K>(&ground, response));
     let mut findings = futures::future::try_join_all(played).await?.into_iter();
     let first = findings.next().ok_or("three servers have findings")?;
     Ok(findings.fold(first, Findings::and))
 }
 
-async fn without_watches<K: Held>(ground: &Ground, answer: Answer) -> Result<Findings, Trouble> {
+async fn without_watches<K: Held>(ground: &Ground, response: Answer) -> Result<Findings, Trouble> {
     let reflector = ReflectorSettings { poll_every: Some(POLL), ..ReflectorSettings::default() };
     let mut stage = Stage::set(ground, Plan { reflector, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     stage.fault();
     let rule = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::Watch);
-    stage.faults().answer_with(rule, answer.clone());
+    stage.faults().answer_with(rule, response.clone());
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let polled = || match config_maps.informer.freshness() {
@@ -208,7 +208,7 @@ async fn without_watches<K: Held>(ground: &Ground, answer: Answer) -> Result<Fin
         _ => None,
     };
     let told = until(LONG, || polled().is_some()).await;
-    stage.checks.within(&format!("{answer:?}: the replacement of the watch by lists"), told, BETWEEN * 2);
+    stage.checks.within(&format!("{response:?}: the replacement of the watch by lists"), told, BETWEEN * 2);
     stage.checks.says("the freshness", &polled().unwrap_or_default(), &["listed every 3 s for want of a watch"]);
     let changed = Instant::now();
     stage.change("a", "2")?;
@@ -216,7 +216,7 @@ async fn without_watches<K: Held>(ground: &Ground, answer: Answer) -> Result<Fin
     let recover = stage.recovery(&[&config_maps], changed, LONG).await;
     stage.faults().answer_truly();
     let watched = until(LONG, || config_maps.informer.freshness().is_fresh() && polled().is_none()).await;
-    stage.checks.within(&format!("{answer:?}: the return to a watch"), watched, POLL * 6 + BETWEEN);
+    stage.checks.within(&format!("{response:?}: the return to a watch"), watched, POLL * 6 + BETWEEN);
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
 }

@@ -122,11 +122,11 @@ async fn idle_flow_dropped<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.watching(1).await;
-    let begun = stage.fault();
+    let started = stage.fault();
     let network = stage.network().ok_or("the setup has no faulty network")?;
     network.drop_idle_after(Some(Duration::from_secs(240)));
     sleep(Duration::from_secs(290)).await;
-    stage.expect_no_doubt(&config_maps, begun);
+    stage.expect_no_doubt(&config_maps, started);
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
     stage.settle(&[&config_maps]).await;
@@ -189,10 +189,10 @@ async fn quiet_and_healthy<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.watching(1).await;
-    let begun = stage.fault();
+    let started = stage.fault();
     let before = stage.server.requests().len();
     sleep(Duration::from_secs(290)).await;
-    stage.expect_no_doubt(&config_maps, begun);
+    stage.expect_no_doubt(&config_maps, started);
     let requests = stage.server.requests();
     let since = requests.iter().skip(before);
     let long = since.filter(|request| request.verb == Verb::Watch && seconds(&request.query) > 10);
@@ -207,6 +207,6 @@ async fn quiet_and_healthy<K: Held>(ground: Ground) -> Result<Findings, Trouble>
 
 /// Returns the requested timeout of a watch, in seconds.
 fn seconds(query: &str) -> u64 {
-    let asked = query.split('&').find_map(|part| part.strip_prefix("timeoutSeconds="));
-    asked.and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX)
+    let requested = query.split('&').find_map(|part| part.strip_prefix("timeoutSeconds="));
+    requested.and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX)
 }

@@ -78,18 +78,18 @@ async fn version_expired<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.fault();
     let gone = Status::of_code(410).with_reason("Gone");
     let expired = Status::of_code(410);
-    let answers = [
+    let responses = [
         Answer::Status(expired.clone()),
         Answer::Status(gone.clone()),
         Answer::InStream(expired),
         Answer::InStream(gone),
     ];
     let mut slowest = Duration::ZERO;
-    for (round, answer) in answers.into_iter().map(Some).chain([None]).enumerate() {
+    for (round, response) in responses.into_iter().map(Some).chain([None]).enumerate() {
         stage.faults().cut();
         stage.delete(&format!("old-{round}"))?;
-        if let Some(answer) = answer {
-            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer);
+        if let Some(response) = response {
+            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response);
         } else {
             stage.server.compact();
             stage.faults().expire_events();
@@ -120,10 +120,10 @@ async fn version_too_large<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     for (round, spelling) in [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message].into_iter().enumerate() {
         for in_stream in [false, true] {
             let Answer::Status(status) = Answer::too_large(spelling) else { continue };
-            let answer = if in_stream { Answer::InStream(status.clone()) } else { status.clone().into() };
+            let response = if in_stream { Answer::InStream(status.clone()) } else { status.clone().into() };
             // For the resuming watch, and for the list that follows, if any.
-            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer.clone());
-            stage.faults().answer_with(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), answer);
+            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response.clone());
+            stage.faults().answer_with(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), response);
             stage.faults().end_watches();
             let ended = Instant::now();
             stage.change("a", &format!("{round} {in_stream}"))?;
