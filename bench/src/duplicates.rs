@@ -39,7 +39,7 @@ pub(crate) struct DuplicatesArgs {
     /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Run only our controller; those of kube-runtime take most of the time
+    /// Runs only our controller; those of kube-runtime take most of the time
     #[arg(long)]
     ours: bool,
 }

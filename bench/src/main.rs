@@ -32,27 +32,27 @@ use trouble::Trouble;
 #[derive(Parser)]
 #[command(version)]
 enum Command {
-    /// Run everything; from the repository's root
+    /// Runs everything; from the repository's root
     Run(run::RunArgs),
-    /// Regenerate tables and pictures from an earlier measurement
+    /// Regenerates tables and pictures from an earlier measurement
     Report(run::ReportArgs),
-    /// Run changes for hours, and check memory and cache; from the repository's root
+    /// Runs changes for hours, and checks memory and cache; from the repository's root
     Soak(run::SoakArgs),
-    /// Load a long list in a process with little more memory than its cache; from the repository's root, as root
+    /// Loads a long list in a process with little more memory than its cache; from the repository's root, as root
     Limited(run::LimitedArgs),
-    /// Restart programs, and measure the time until their cache is complete and the cost for the server; from the
+    /// Restarts programs, and measures the time until their cache is complete and the cost for the server; from the
     /// repository's root
     Restart(run::RestartArgs),
-    /// Count the surplus children of a naive controller with lagging watches, with Steadfast and with kube-runtime
+    /// Counts the surplus children of a naive controller with lagging watches, with Steadfast and with kube-runtime
     Duplicates(duplicates::DuplicatesArgs),
-    /// Measure the delay of reconciles next to a permanently rejected source, with Steadfast and with kube-runtime
+    /// Measures the delay of reconciles next to a permanently rejected source, with Steadfast and with kube-runtime
     Refused(refused::RefusedArgs),
-    /// Compare controllers: reconciles per second, their cost, delay of a change; from the repository's root
+    /// Compares controllers: reconciles per second, their cost, delay of a change; from the repository's root
     Reconciles(reconciles::ReconcilesArgs),
-    /// Serve generated data
+    /// Serves generated data
     #[command(hide = true)]
     Serve(serve::ServeArgs),
-    /// Run one client that reads commands from its standard input
+    /// Runs one client that reads commands from its standard input
     #[command(hide = true)]
     Client(client::ClientArgs),
 }

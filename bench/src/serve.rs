@@ -31,7 +31,7 @@ pub(crate) struct ServeArgs {
     /// Number of objects
     #[arg(long)]
     count: usize,
-    /// Disable TLS
+    /// Disables TLS
     #[arg(long)]
     plain: bool,
     /// Path of the kubeconfig to write

@@ -41,7 +41,7 @@ struct Args {
     /// Number of writes to each object by its reconciles. Objects are enqueued once, and then by their own writes
     #[arg(long, default_value_t = 0)]
     writes: u64,
-    /// Enqueue and wait on a thread that runs no reconciles
+    /// Enqueues and waits on a thread that runs no reconciles
     #[arg(long)]
     outside: bool,
 }

@@ -19,31 +19,31 @@ pub(crate) struct ClientArgs {
     /// Number of objects
     #[arg(long, default_value_t = 0)]
     pub(super) expect: usize,
-    /// For the faults: print all events of config maps instead
+    /// Prints all events of config maps instead, for the faults
     #[arg(long)]
     pub(super) witness: bool,
     /// `pods`, or the custom resource `widgets` as dynamic objects
     #[arg(long, default_value = "pods")]
     pub(super) resource: String,
-    /// Cache objects in the server's encoding; only Steadfast supports this
+    /// Caches objects in the server's encoding; only Steadfast supports this
     #[arg(long)]
     pub(super) lazy: bool,
-    /// Request protobuf; in this program, only Steadfast supports this
+    /// Requests protobuf; in this program, only Steadfast supports this
     #[arg(long)]
     pub(super) protobuf: bool,
-    /// Compress objects against a similar one; only Steadfast supports this
+    /// Compresses objects against a similar one; only Steadfast supports this
     #[arg(long)]
     pub(super) packed: bool,
     /// Number of helper threads for decoding; only Steadfast supports this
     #[arg(long, default_value_t = 0)]
     pub(super) helpers: usize,
-    /// Use a paged list instead of streamed initial events
+    /// Uses a paged list instead of streamed initial events
     #[arg(long)]
     pub(super) paged: bool,
-    /// Write the cache to this file; only Steadfast supports this, for objects in the server's encoding
+    /// Writes the cache to this file; only Steadfast supports this, for objects in the server's encoding
     #[arg(long, requires = "lazy")]
     pub(super) checkpoint: Option<PathBuf>,
-    /// Drop `managedFields`; Steadfast always does
+    /// Drops `managedFields`; Steadfast always does
     #[arg(long)]
     pub(super) trim: bool,
 }

@@ -1,10 +1,12 @@
 //! The catalog of faults: failures of real clusters, run against the library, timed and checked.
 //!
-//! A [`Scenario`] covers one or more [`Fault`]s. It runs on a [`Ground`]: in memory and in virtual time, where minutes
-//! of silence cost nothing and each run is the same, or over TCP and TLS in real time. The result is [`Findings`]: the
-//! report of the contract checker, the time until an observer of the freshness noticed the fault, the time until
-//! recovery, the cost for the server, and the unmet expectations beyond the contract. A scenario asserts nothing, so
-//! that a test can show that a library with an injected fault fails.
+//! A [`Scenario`] covers one or more [`Fault`]s. It runs on a [`Ground`]: in memory and in virtual time, or over TCP and
+//! TLS in real time. In virtual time, minutes of silence cost nothing, and each run is the same.
+//!
+//! The result is [`Findings`]. It contains the report of the contract checker and the unmet expectations beyond the
+//! contract. It also contains the cost for the server, and the times until an observer of the freshness noticed the
+//! fault and the recovery. A scenario asserts nothing, so that a test can show that a library with an injected fault
+//! fails.
 //!
 //! ```
 //! use steadfast_testing::menu::{Fault, Ground, scenarios};

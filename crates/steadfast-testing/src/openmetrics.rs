@@ -38,8 +38,12 @@ impl Exposition {
     ///
     /// # Errors
     ///
-    /// Returns a message for the first invalid line: an unknown form, a sample outside its family, missing or repeated
-    /// metadata, a name without the suffix of its type or unit, a repeated series, or a missing end.
+    /// Returns a message for the first error:
+    ///
+    /// - a line of unknown form, or a missing end;
+    /// - a sample outside its family, or a repeated series;
+    /// - missing or repeated metadata;
+    /// - a name without the suffix of its type or unit.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some(text) = text.strip_suffix("# EOF\n") else { return Err("\"# EOF\" is missing".to_owned()) };
         let mut read = Self::default();

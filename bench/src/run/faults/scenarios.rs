@@ -1,7 +1,10 @@
 //! The scenarios. The numbers are those of `docs/faults.md`.
 //!
-//! Omitted faults: those that do not concern the connection between client and server (F18, F26 to F29, F33, F34), the
-//! size of a list, which is measured elsewhere (F25), and faults that cannot be injected (F31).
+//! Omitted faults:
+//!
+//! - those that do not concern the connection between client and server (F18, F26 to F29, F33, F34);
+//! - the size of a list, which is measured elsewhere (F25);
+//! - faults that cannot be injected (F31).
 
 use std::future::ready;
 use std::pin::Pin;
