@@ -139,7 +139,7 @@ async fn until_ready(sites: &Informer<DynamicObject>, ready: u64) -> Result<(), 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operator_runs_with_its_role_on_enforcing_server() -> Result<(), Error> {
+async fn operator_role_suffices_on_enforcing_server() -> Result<(), Error> {
     let folder = Folder::new()?;
     let (policy, log) = (folder.file("policy.yaml"), folder.file("audit.log"));
     fs::write(&policy, POLICY)?;

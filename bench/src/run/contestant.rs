@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_selects_one_client_per_library_and_resource() {
+    fn few_selects_one_client_per_library() {
         let few: Vec<&str> = chosen(None, true, false).iter().map(|one| one.name).collect();
         assert_eq!(few.len(), 7, "{few:?}");
         assert!(chosen(Some("dynamic"), false, true).iter().all(|one| one.resource == Resource::Widgets));

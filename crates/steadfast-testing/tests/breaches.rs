@@ -89,18 +89,18 @@ macro_rules! caught {
     };
 }
 
-caught!(c1_a_recreation_told_as_an_update_is_caught, C1, MergedIdentities, recreated_while_cut_off);
-caught!(c2_a_delete_that_is_never_told_is_caught, C2, LostDeletes, deleted_while_cut_off);
-caught!(c3_repeated_records_told_again_are_caught, C3, RepeatedRecords, repeated_after_a_resume);
-caught!(c4_an_older_list_from_a_lagging_replica_is_caught, C4, OlderList, moved_to_a_lagging_replica);
-caught!(c5_an_old_that_the_handler_never_saw_is_caught, C5, StoreAsOld, updated_while_the_handler_is_busy);
-caught!(c6_a_handler_told_before_the_store_shows_it_is_caught, C6, HandlerFirst, updated_while_watched);
-caught!(c7_overlapping_calls_for_one_name_are_caught, C7, OverlappingCalls, updated_while_the_handler_is_busy);
-caught!(c8_a_queue_that_grows_with_the_events_is_caught, C8, UnboundedQueue, updated_while_the_handler_is_stuck);
-caught!(c9_synced_before_the_first_list_is_caught, C9, SyncedTooEarly, synced_from_a_slow_server);
-caught!(c10_fresh_whatever_happens_is_caught, C10, AlwaysFresh, changed_behind_a_black_hole);
-caught!(c11_records_dropped_in_silence_are_caught, C11, DroppedRecords, created_while_watched);
-caught!(c12_a_wait_that_ends_too_early_is_caught, C12, ImpatientWait, waited_for_behind_a_stalled_stream);
+caught!(c1_recreation_as_update_is_detected, C1, MergedIdentities, recreated_while_cut_off);
+caught!(c2_missing_deletion_is_detected, C2, LostDeletes, deleted_while_cut_off);
+caught!(c3_repeated_records_are_detected, C3, RepeatedRecords, repeated_after_a_resume);
+caught!(c4_older_list_is_detected, C4, OlderList, moved_to_a_lagging_replica);
+caught!(c5_unseen_old_object_is_detected, C5, StoreAsOld, updated_while_the_handler_is_busy);
+caught!(c6_delivery_before_store_is_detected, C6, HandlerFirst, updated_while_watched);
+caught!(c7_overlapping_calls_are_detected, C7, OverlappingCalls, updated_while_the_handler_is_busy);
+caught!(c8_unbounded_queue_is_detected, C8, UnboundedQueue, updated_while_the_handler_is_stuck);
+caught!(c9_premature_sync_is_detected, C9, SyncedTooEarly, synced_from_a_slow_server);
+caught!(c10_false_freshness_is_detected, C10, AlwaysFresh, changed_behind_a_black_hole);
+caught!(c11_dropped_records_are_detected, C11, DroppedRecords, created_while_watched);
+caught!(c12_premature_wait_is_detected, C12, ImpatientWait, waited_for_behind_a_stalled_stream);
 
 async fn recreated_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
     let recreated = config_map("a", "2");

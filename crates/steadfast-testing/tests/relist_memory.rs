@@ -77,7 +77,7 @@ fn relisted(breach: Option<Breach>) -> Result<Taken, WorldError> {
 }
 
 #[test]
-fn relist_needs_at_most_a_fifth_more_memory() -> Result<(), WorldError> {
+fn relist_needs_little_more_memory() -> Result<(), WorldError> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Taken { settled, more } = relisted(None)?;
     assert!(settled > OBJECTS * VALUE, "{settled} bytes are allocated");

@@ -332,7 +332,7 @@ async fn accepted_passwords_and_keys_do_not_leak() -> Outcome {
 }
 
 #[tokio::test]
-async fn untrusted_server_and_missing_proxy_receive_no_secret() -> Outcome {
+async fn untrusted_server_receives_no_secret() -> Outcome {
     let _turn = TURN.lock().await;
     let (server, _) = server().await?;
     let proxied = json!({"proxy-url": format!("http://user:{PROXY}@127.0.0.1:1")});

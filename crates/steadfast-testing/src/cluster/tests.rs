@@ -25,7 +25,7 @@ async fn unsupported_need_is_returned_before_start() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_cluster_uses_watch_history_and_is_cleaned() -> Result<(), WorldError> {
+async fn foreign_cluster_uses_history_of_watch() -> Result<(), WorldError> {
     let server = ApiServer::builder().tls(true).start().await?;
     let there = |plural: &str| {
         let history = server.history();

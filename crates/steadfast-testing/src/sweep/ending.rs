@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn generated_names_times_and_ignored_fields_are_equal() -> Result<(), Error> {
+    async fn generated_and_ignored_values_are_equal() -> Result<(), Error> {
         let at = |second: u32| json!({ "at": format!("2026-01-01T00:00:0{second}Z"), "unseen": second.to_string() });
         let event = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": { "name": "e", "namespace": "default" },

@@ -371,7 +371,7 @@ fn names(life: &Life) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replaced_handler_leaves_pending_events_to_each_successor() -> Result<(), WorldError> {
+async fn replaced_handler_leaves_events_to_successors() -> Result<(), WorldError> {
     let folder = Folder::new("replaced")?;
     let (server, life, _) = first_life(&folder).await?;
     let path = life.die(&folder)?;

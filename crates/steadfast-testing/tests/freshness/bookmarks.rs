@@ -83,7 +83,7 @@ async fn stalled_stream_is_bypassed_within_three_periods() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn newly_quiet_stream_is_probed_like_quiet_one() -> Result<(), WorldError> {
+async fn newly_quiet_stream_is_probed_periodically() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     let informer = world.synced().await?;
     for number in 0..30 {

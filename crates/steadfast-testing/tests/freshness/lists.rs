@@ -6,7 +6,7 @@ use super::*;
 const LISTS_AN_HOUR: usize = 12;
 
 #[tokio::test(start_paused = true)]
-async fn quiet_stream_without_bookmarks_is_fresh_by_probes() -> Result<(), WorldError> {
+async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), WorldError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
