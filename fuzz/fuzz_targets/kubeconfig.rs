@@ -43,9 +43,9 @@ fn discreet(error: &ConnectError) {
 /// Checks that the error for an unreadable file quotes nothing from it, because the text may be a token.
 fn unquoted(text: &str, error: ConnectError) {
     let usual = ConnectError::from(Kubeconfig::from_yaml("[").expect_err("the text is not a kubeconfig")).to_string();
-    let told = format!("{error}\n{error:?}");
+    let message = format!("{error}\n{error:?}");
     for word in text.split_ascii_whitespace().filter(|word| word.len() >= 12 && !usual.contains(word)) {
-        assert!(!told.contains(word), "{told}");
+        assert!(!message.contains(word), "{message}");
     }
 }
 

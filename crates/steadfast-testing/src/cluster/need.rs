@@ -58,7 +58,7 @@ impl Need {
         match (kind, self) {
             (Kind::Embedded | Kind::Reference, _) => None,
             (Kind::Other(_), Self::Redefine) => Some("it ends the watch that provides the history of such a cluster"),
-            (Kind::Other(_), _) => Some("a cluster that is not ours is not broken"),
+            (Kind::Other(_), _) => Some("faults are injected only into servers of our own"),
         }
     }
 }

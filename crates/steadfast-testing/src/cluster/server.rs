@@ -284,7 +284,7 @@ fn flag(need: Need) -> Option<&'static str> {
 }
 
 fn not_ours() -> Error {
-    "a cluster that is not ours is not broken".into()
+    "faults are injected only into servers of our own".into()
 }
 
 async fn configuration(kubeconfig: &Path) -> Result<kube::Config, Error> {

@@ -19,7 +19,7 @@ async fn undeclared_fault_is_rejected() -> Result<(), WorldError> {
 async fn unsupported_need_is_returned_before_start() -> Result<(), WorldError> {
     let other = Kind::Other("/nowhere".into());
     let Ok(Err(not_here)) = Cluster::start(&other, &[Need::Kill]).await else { return Err("it started".into()) };
-    assert_eq!(not_here.to_string(), "Kill is not supported: a cluster that is not ours is not broken");
+    assert_eq!(not_here.to_string(), "Kill is not supported: faults are injected only into servers of our own");
     assert!(Cluster::start(&other, &[]).await.is_err(), "the kubeconfig does not exist");
     Ok(())
 }
