@@ -61,12 +61,12 @@ fn bytes(count: u64) -> String {
 fn dated(took: Option<Duration>, limit: Option<Duration>) -> String {
     let Some(took) = took else { return "-".to_owned() };
     // Coarse, so that the document does not change with each random jitter.
-    let message = match took.as_millis() {
+    let text = match took.as_millis() {
         0..10 => "at once".to_owned(),
         10..1000 => "< 1 s".to_owned(),
         millis => format!("{} s", millis.div_ceil(1000)),
     };
-    limit.map_or(message.clone(), |limit| format!("{message} (≤ {} s)", limit.as_secs()))
+    limit.map_or(text.clone(), |limit| format!("{text} (≤ {} s)", limit.as_secs()))
 }
 
 #[test]
