@@ -1,7 +1,7 @@
-//! Runs every example, so that none of them is wrong one day: `cargo test -p steadfast-examples`.
+//! Runs every example, so that a change that breaks one is detected: `cargo test -p steadfast-examples`.
 //!
-//! They are programs (`cargo run -p steadfast-examples --bin cache_by_node`), and parts of this one test, which is why their
-//! `main` is `pub(crate)`.
+//! Each example is a program (`cargo run -p steadfast-examples --bin cache_by_node`) and a part of this test. Therefore
+//! its `main` is `pub(crate)`.
 
 #![cfg(test)]
 
@@ -19,10 +19,10 @@ mod two_clusters;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How an example ends.
+/// Result of an example.
 type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Runs an example, which has two minutes; it takes less than a second where nothing is wrong.
+/// Runs an example with a timeout of two minutes. It normally takes less than a second.
 fn run(example: fn() -> Ended) -> Ended {
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || done.send(example()));

@@ -1,7 +1,9 @@
-//! A `Controller` and a `Store` of kube-runtime, fed by an informer: `cargo run -p steadfast-examples --bin from_kube_runtime`.
+//! Feeds a `Controller` and a `Store` of kube-runtime from an informer:
+//! `cargo run -p steadfast-examples --bin from_kube_runtime`.
 //!
-//! What was written for kube-runtime stays as it is, save where its stream comes from: that ends no more on errors, and
-//! tells of deletions that were missed. Its `Store` has a copy of each object; where that is too much, read the `Lister`.
+//! Code for kube-runtime stays unchanged, except for the source of its stream. The new stream does not end on errors,
+//! and delivers missed deletions. The `Store` has a copy of each object. If that needs too much memory, read from the
+//! `Lister`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +20,13 @@ use steadfast_apiserver::ApiServer;
 use steadfast_testing::config_map;
 use tokio::sync::mpsc;
 
-/// The events of `watch` as kube-runtime's `watcher` tells them, for `reflect` and all that follows it.
+/// Converts the events of `watch` into those of kube-runtime's `watcher`, for `reflect` and the combinators after it.
 fn watcher_of<K: Kept + Resource + Clone>(
     mut watch: Watch<K>,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
-    let begun = async move {
-        // What there was at first is passed on together: an object that is deleted before that was never there.
+    let started = async move {
+        // The initial objects are forwarded together. An object that is deleted before that never existed for the
+        // receiver.
         let mut first = BTreeMap::new();
         let mut synced = Box::pin(watch.until_synced());
         loop {
@@ -46,10 +49,10 @@ fn watcher_of<K: Kept + Resource + Clone>(
         });
         stream::iter(first).chain(later)
     };
-    stream::once(begun).flatten().map(Ok)
+    stream::once(started).flatten().map(Ok)
 }
 
-/// The user's own, as it was: it is called for each object that changed.
+/// Reconcile function of the user, unchanged. It runs for each changed object.
 async fn reconcile(
     object: Arc<ConfigMap>,
     seen: Arc<mpsc::UnboundedSender<String>>,
@@ -61,7 +64,7 @@ async fn reconcile(
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // A cluster for this example alone. In a program of yours: `let connection = Connection::infer().await?;`
+    // An embedded cluster for this example. In your program, use `let connection = Connection::infer().await?;`.
     let server = ApiServer::start().await?;
     server.create(&config_map("a", "1"))?;
     let connection = steadfast_testing::connection(&server).await?;
@@ -76,12 +79,12 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
         .for_each(|_| std::future::ready(()));
     let controller = tokio::spawn(controller);
 
-    // Not `store.wait_until_ready()` beside a controller: of several who wait, kube-runtime 5.0 may wake one alone.
+    // Not `store.wait_until_ready()` next to a controller: if several tasks wait, kube-runtime 5.0 may wake only one.
     assert_eq!(reconciled.recv().await.as_deref(), Some("a=1"));
     server.merge_patch("configmaps", "default", "a", serde_json::json!({ "data": { "value": "2" } }))?;
     assert_eq!(reconciled.recv().await.as_deref(), Some("a=2"));
 
-    // What happens while it is cut off is told afterwards, a deletion too.
+    // Changes during a disconnect are delivered afterwards, including deletions.
     server.faults().cut();
     server.delete_named("configmaps", "default", "a")?;
     server.create(&config_map("b", "1"))?;
@@ -90,7 +93,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     while store.get(&ObjectRef::new("a").within("default")).is_some() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    println!("{} object in the store of kube-runtime", store.len());
+    println!("the store of kube-runtime contains {} object", store.len());
     assert_eq!(store.len(), 1);
 
     controller.abort();

@@ -1,4 +1,4 @@
-//! Caches behind an HTTP server, with `/readyz`: `cargo run -p steadfast-examples --bin readyz`.
+//! Serves caches over HTTP, with `/readyz`: `cargo run -p steadfast-examples --bin readyz`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// 200 and `ok`, or 503 and what is not synced or not fresh, and why.
+/// Returns 200 with `ok`, or 503 with the informers that are not synced or not fresh, and the reasons.
 async fn readyz(State(informers): State<InformerFactory>) -> (StatusCode, String) {
     let freshness = informers.freshness();
     (freshness.status(), freshness.to_string())
 }
 
-/// The names of a namespace's config maps: from the cache, and with how true that is.
+/// Returns the names of the config maps in a namespace, from the cache, with their freshness.
 async fn names(State(config_maps): State<Informer<ConfigMap>>, Path(namespace): Path<String>) -> (StatusCode, String) {
     match config_maps.lister() {
         Ok(lister) => {
@@ -36,7 +36,7 @@ async fn names(State(config_maps): State<Informer<ConfigMap>>, Path(namespace): 
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Error> {
-    // A cluster for this example alone. In a program of yours: `let connection = Connection::infer().await?;`
+    // An embedded cluster for this example. In your program, use `let connection = Connection::infer().await?;`.
     let server = ApiServer::start().await?;
     server.create(&config_map("settings", "1"))?;
     let connection = steadfast_testing::connection(&server).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn main() -> Result<(), Error> {
         .merge(Router::new().route("/names/{namespace}", get(names)).with_state(config_maps));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    // It serves at once: whoever asks too early is told so.
+    // The server starts immediately. Early requests receive 503.
     let serving = tokio::spawn(axum::serve(listener, app).into_future());
 
     let unready = until(address, "503").await?;
@@ -67,12 +67,12 @@ pub(crate) async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Asks `/readyz` until it answers with `status`; returns that answer.
+/// Requests `/readyz` until the response has `status`, and returns that response.
 async fn until(address: SocketAddr, status: &str) -> Result<String, Error> {
     loop {
-        let answer = ask(address, "/readyz").await?;
-        if answer.starts_with(&format!("HTTP/1.1 {status}")) {
-            return Ok(answer);
+        let response = ask(address, "/readyz").await?;
+        if response.starts_with(&format!("HTTP/1.1 {status}")) {
+            return Ok(response);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -81,7 +81,7 @@ async fn until(address: SocketAddr, status: &str) -> Result<String, Error> {
 async fn ask(address: SocketAddr, path: &str) -> Result<String, Error> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await?;
+    Ok(response)
 }

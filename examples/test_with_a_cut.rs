@@ -1,6 +1,6 @@
-//! A test with a bad network in it, in virtual time: `cargo run -p steadfast-examples --bin test_with_a_cut`.
+//! A test with network faults, in virtual time: `cargo run -p steadfast-examples --bin test_with_a_cut`.
 //!
-//! As a test of yours it begins with `#[tokio::test(start_paused = true)]`.
+//! In your code, such a test starts with `#[tokio::test(start_paused = true)]`.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use steadfast_testing::{InMemory, Recorder, config_map, history};
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let begun = tokio::time::Instant::now();
-    // The server, the network and the client are in memory, and time passes when there is nothing else to do.
+    let started = tokio::time::Instant::now();
+    // The server, the network and the client run in memory. Virtual time advances only while all tasks are idle.
     let server = ApiServer::builder().in_memory().start().await?;
     let connection = InMemory::default().connection(&server).await?;
     let informers = InformerFactory::new(&connection);
@@ -24,28 +24,28 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     seen.until_synced().await;
     assert!(config_maps.freshness().is_fresh());
 
-    // While nothing comes through, an object is deleted and made anew, and the server forgets how that came.
+    // During the disconnect, an object is deleted and recreated, and the server compacts the history in between.
     server.faults().cut();
     server.delete_named("configmaps", "default", "a")?;
     server.create(&config_map("a", "2"))?;
     server.compact();
     server.faults().expire_events();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    println!("cut off: {}", config_maps.freshness());
-    assert_eq!(config_maps.freshness().name(), "stale", "it says that it may be old");
-    assert!(config_maps.lister()?.get("default", "a")?.is_some(), "and what it has can be read");
+    println!("disconnected: {}", config_maps.freshness());
+    assert_eq!(config_maps.freshness().name(), "stale", "the cache reports possible staleness");
+    assert!(config_maps.lister()?.get("default", "a")?.is_some(), "the cached object stays readable");
 
-    // It is noticed afterwards, and as what it was: another object of the same name.
+    // The informer detects afterwards that the name belongs to another object.
     server.faults().heal();
     recorder.settle(&server).await;
     println!("afterwards: {}", config_maps.freshness());
     let told = seen.in_words("default/a");
     assert_eq!(told, ["Added", "Deleted Inferred Replaced", "Added"]);
     let held = config_maps.lister()?.get("default", "a")?.and_then(|object| object.data.clone());
-    assert_eq!(held.ok_or("it is there")?["value"], "2");
+    assert_eq!(held.ok_or("the object must exist")?["value"], "2");
 
-    // Every guarantee of the contract, judged by the server's own history.
+    // Checks all guarantees of the contract against the server's own history.
     steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
-    println!("{:.0} s have passed", begun.elapsed().as_secs_f64());
+    println!("{:.0} s have passed", started.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Two clusters in one program, each with caches and a freshness of its own:
+//! Uses two clusters in one program, each with its own caches and freshness:
 //! `cargo run -p steadfast-examples --bin two_clusters`.
 
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use steadfast_apiserver::ApiServer;
 use steadfast_testing::config_map;
 use tokio::sync::mpsc;
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // Clusters for this example alone. In a program of yours, a connection for each context of the kubeconfig:
-    // `Connection::new(Config::from_kubeconfig(&KubeConfigOptions { context, ..Default::default() }).await?)?`
+    // Embedded clusters for this example. In your program, create one connection for each context of the kubeconfig:
+    // `Connection::new(Config::from_kubeconfig(&KubeConfigOptions { context, ..Default::default() }).await?)?`.
     let servers = BTreeMap::from([("north", ApiServer::start().await?), ("south", ApiServer::start().await?)]);
 
     let (events, mut told) = mpsc::unbounded_channel();
@@ -25,17 +25,17 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
         let (name, events) = (*name, events.clone());
         let informers = InformerFactory::new(&steadfast_testing::connection(server).await?);
         let config_maps = informers.informer::<ConfigMap>(Scope::all())?;
-        // An event does not say where it comes from: each cluster has its own handler, which does.
+        // An event does not contain its cluster, so each cluster has its own handler, which knows its name.
         config_maps.on_event(move |event: Event<ConfigMap>| {
             let _ = events.send(format!("{name}: {} {}", event.name(), event.object().name_any()));
         })?;
         clusters.insert(name, (informers, config_maps));
     }
     for (informers, _) in clusters.values() {
-        informers.wait_for_sync(SOON).await?;
+        informers.wait_for_sync(TIMEOUT).await?;
     }
 
-    // The same name in both is two objects.
+    // Objects with the same name in both clusters are different objects.
     for (name, server) in &servers {
         server.create(&config_map("settings", name))?;
     }
@@ -43,18 +43,18 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     lines.sort();
     assert_eq!(lines, ["north: Added settings", "south: Added settings"]);
     for (name, (_, config_maps)) in &clusters {
-        let settings = config_maps.lister()?.get("default", "settings")?.ok_or("a handler was told of it")?;
+        let settings = config_maps.lister()?.get("default", "settings")?.ok_or("the object must be cached")?;
         assert_eq!(settings.data.as_ref().map(|data| data["value"].as_str()), Some(*name));
     }
 
-    // One is cut off: its caches say so, and the other's go on.
+    // One cluster is disconnected: its caches report doubt, while those of the other cluster stay fresh.
     servers["south"].faults().cut();
     let (south, stays) = (&clusters["south"].0, &clusters["north"]);
     while south.freshness().is_ready() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     servers["north"].delete_named("configmaps", "default", "settings")?;
-    stays.1.until_object(&ObjectKey::namespaced("default", "settings"), |object| object.is_none(), SOON).await?;
+    stays.1.until_object(&ObjectKey::namespaced("default", "settings"), |object| object.is_none(), TIMEOUT).await?;
     for (name, (informers, _)) in &clusters {
         print!("{name}: {}", informers.freshness());
     }

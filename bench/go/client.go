@@ -27,14 +27,14 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "bench.steadfast.dev", Version: "v1", Resource: "widgets"}
 
-// client runs a shared informer with one handler, and does what it is told on its standard input.
+// client runs a shared informer with one handler, and executes the commands on its standard input.
 func client(arguments []string) error {
 	flags := flag.NewFlagSet("client", flag.ExitOnError)
-	kubeconfig := flags.String("kubeconfig", "", "how to reach the server")
-	expect := flags.Int("expect", 0, "how many objects there are")
+	kubeconfig := flags.String("kubeconfig", "", "kubeconfig of the server")
+	expect := flags.Int("expect", 0, "number of objects")
 	resource := flags.String("resource", "pods", "pods or widgets")
-	json := flags.Bool("json", false, "JSON instead of protobuf, which is the default for built-in types")
-	paged := flags.Bool("paged", false, "a list instead of streamed initial events")
+	json := flags.Bool("json", false, "request JSON instead of protobuf, the default for built-in types")
+	paged := flags.Bool("paged", false, "use a list instead of streamed initial events")
 	trim := flags.Bool("trim", false, "drop managedFields by a transform")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -72,7 +72,7 @@ func client(arguments []string) error {
 	}
 	objects := len(informer.GetStore().ListKeys())
 	if objects != *expect {
-		return fmt.Errorf("%d objects are in the store, not %d", objects, *expect)
+		return fmt.Errorf("the store has %d objects, not %d", objects, *expect)
 	}
 	tell(map[string]any{"phase": "synced", "seconds": time.Since(begun).Seconds(), "cpu": processorTime() - used, "objects": objects})
 	return obey(informer, progress)
@@ -86,7 +86,7 @@ func withoutManagedFields(object any) (any, error) {
 }
 
 func makeInformer(config *rest.Config, resource string, json bool) (cache.SharedIndexInformer, error) {
-	// Nothing is asked for twice, so nothing should wait.
+	// The requests are not limited, so that the limiter does not affect the measurement.
 	config.QPS = -1
 	if resource == "widgets" {
 		client, err := dynamic.NewForConfig(config)
@@ -113,7 +113,7 @@ func (gates withoutStreamedLists) Enabled(key features.Feature) bool {
 	return key != features.WatchListClient && gates.Gates.Enabled(key)
 }
 
-// progress is what the handler has seen; the handler alone writes.
+// progress contains the events that the handler has seen. Only the handler writes it.
 type progress struct {
 	version   atomic.Uint64
 	seen      atomic.Uint64
@@ -182,7 +182,7 @@ func obey(informer cache.SharedIndexInformer, progress *progress) error {
 			}
 			tell(reads(informer.GetIndexer(), time.Duration(seconds*float64(time.Second))))
 		default:
-			return fmt.Errorf("no such command: %s", words[0])
+			return fmt.Errorf("unknown command: %s", words[0])
 		}
 	}
 	return lines.Err()
@@ -199,7 +199,7 @@ func nodeName(object any) string {
 	return ""
 }
 
-// arm says that what came before does not count; it tells what was used of the processors before.
+// arm resets the counters, and returns the processor time so far.
 func arm(progress *progress) float64 {
 	progress.seen.Store(0)
 	progress.first.Store(0)
@@ -207,7 +207,7 @@ func arm(progress *progress) float64 {
 	return processorTime()
 }
 
-// reached waits for an object of a version or later.
+// reached waits for an object with a version or later.
 func reached(phase string, progress *progress, version uint64, usedBefore float64) map[string]any {
 	for progress.version.Load() < version {
 		time.Sleep(time.Millisecond)

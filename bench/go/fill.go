@@ -20,16 +20,16 @@ import (
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// How many requests are on their way at a time.
+// Number of concurrent requests.
 const fillers = 16
 
-// fill writes the generated objects to a real server, as their controllers and kubelets would: what they are to be, then
-// how they are. The server makes their managedFields of that.
+// fill writes the generated objects to a real server, as their controllers and kubelets would: first the spec, then the
+// status. The server derives their managedFields from these writes.
 func fill(arguments []string) error {
 	flags := flag.NewFlagSet("fill", flag.ExitOnError)
-	kubeconfig := flags.String("kubeconfig", "", "how to reach the server")
+	kubeconfig := flags.String("kubeconfig", "", "kubeconfig of the server")
 	count := flags.Int("count", 1000, "how many")
-	seed := flags.Uint64("seed", 1, "what decides everything in them")
+	seed := flags.Uint64("seed", 1, "seed of the objects")
 	resource := flags.String("resource", "pods", "pods or widgets")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -52,14 +52,14 @@ func fill(arguments []string) error {
 	return writeAll(ctx, newCluster(*seed), *count, write)
 }
 
-// writing is the configuration of who writes to a real server, as fast as it takes it.
+// writing returns a client configuration without a rate limit, for writes to a real server.
 func writing(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	config.QPS = -1
-	// Two containers with one port, as generated here, are worth a warning to it each time.
+	// The server warns about each generated pod, because two of its containers have the same port.
 	config.WarningHandler = rest.NoWarnings{}
 	return config, nil
 }
@@ -125,7 +125,7 @@ func writePod(config *rest.Config) (func(context.Context, *corev1.Pod) error, er
 	}, nil
 }
 
-// writeWidget defines the custom resource too. It has no subresources, so that one write is enough.
+// writeWidget also creates the custom resource definition. Widgets have no subresources, so one write is enough.
 func writeWidget(ctx context.Context, config *rest.Config) (func(context.Context, *corev1.Pod) error, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -145,7 +145,7 @@ func writeWidget(ctx context.Context, config *rest.Config) (func(context.Context
 	if _, err := client.Resource(definitions).Create(ctx, definition, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, err
 	}
-	// It is served a moment after it is defined.
+	// The resource is served shortly after its definition.
 	for attempt := 0; ; attempt++ {
 		if _, err = client.Resource(widgets).List(ctx, metav1.ListOptions{Limit: 1}); err == nil {
 			break

@@ -14,19 +14,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What every generated object has in the places that the replaying server writes over: as long as what it writes.
+// Values of each generated object at the positions that the replaying server overwrites, with the length of the new
+// values.
 const (
 	versionMark = "7777777777"
 	sentMark    = "8888888888888888888"
 )
 
-// generate writes the same pods as JSON and as protobuf. A record is its length, the places of its version and of the
-// time at which it was sent (little-endian, 32 bits each), and its bytes.
+// generate writes the same pods as JSON and as protobuf. A record consists of its length, the positions of its version
+// and of the time at which it was sent (little-endian, 32 bits each), and its bytes.
 func generate(arguments []string) error {
 	flags := flag.NewFlagSet("generate", flag.ExitOnError)
-	out := flags.String("out", "", "folder to write to")
-	count := flags.Int("count", 1000, "how many pods")
-	seed := flags.Uint64("seed", 1, "what decides everything in them")
+	out := flags.String("out", "", "output folder")
+	count := flags.Int("count", 1000, "number of pods")
+	seed := flags.Uint64("seed", 1, "seed of the pods")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func generate(arguments []string) error {
 		{"pods.protobuf", func(pod *corev1.Pod) ([]byte, error) { return pod.Marshal() }},
 	}
 	for _, encoding := range encodings {
-		// From the same seed each time, so that the pods are the same.
+		// The same seed each time, so that the pods are the same.
 		cluster := newCluster(*seed)
 		if err := write(filepath.Join(*out, encoding.file), *count, func() ([]byte, error) {
 			return encoding.encode(cluster.next())
@@ -83,10 +84,10 @@ func write(path string, count int, encoded func() ([]byte, error)) error {
 	return writer.Flush()
 }
 
-// only is the place of a mark that is there exactly once.
+// only returns the position of a mark, which must occur exactly once.
 func only(record []byte, mark string) (int, error) {
 	if found := bytes.Count(record, []byte(mark)); found != 1 {
-		return 0, fmt.Errorf("the mark %s is there %d times", mark, found)
+		return 0, fmt.Errorf("the mark %s occurs %d times", mark, found)
 	}
 	return bytes.Index(record, []byte(mark)), nil
 }
@@ -95,7 +96,7 @@ type source struct{ *rand.Rand }
 
 func newSource(seed uint64) source { return source{rand.New(rand.NewPCG(seed, seed))} }
 
-// word is a name part as Kubernetes makes them.
+// word returns a random part of a name, as Kubernetes generates it.
 func (s source) word(length int) string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	word := make([]byte, length)

@@ -1,5 +1,5 @@
-// The Go half of the bench: the generator of its data, client-go as one of the clients that are measured,
-// and controller-runtime as one of the controllers.
+// The Go part of the benchmark: the generator of its data, client-go as one of the measured clients, and
+// controller-runtime as one of the controllers.
 //
 //	bench-go generate -out DIR -count N -seed S
 //	bench-go fill -kubeconfig FILE -count N -seed S [-resource pods|widgets]
@@ -16,7 +16,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("name a command: generate, fill, stamp, client, reconcile or witness"))
+		fail(fmt.Errorf("specify a command: generate, fill, stamp, client, reconcile or witness"))
 	}
 	var err error
 	switch os.Args[1] {
@@ -33,7 +33,7 @@ func main() {
 	case "reconcile":
 		err = reconcile(os.Args[2:])
 	default:
-		err = fmt.Errorf("no such command: %s; there are generate, fill, stamp, client, reconcile and witness", os.Args[1])
+		err = fmt.Errorf("unknown command: %s; use generate, fill, stamp, client, reconcile or witness", os.Args[1])
 	}
 	if err != nil {
 		fail(err)

@@ -22,7 +22,7 @@ func tell(answer map[string]any) {
 	fmt.Println(string(line))
 }
 
-// processorTime is what this process has used so far, in seconds.
+// processorTime returns the processor time of this process in seconds.
 func processorTime() float64 {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -31,8 +31,8 @@ func processorTime() float64 {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
 }
 
-// memory is what is resident now and was at most, the part of it that is no file, as the program itself is, and what the heap has
-// that is in use, in bytes.
+// memory returns the current and the maximum resident memory, the part of it without mapped files such as the program
+// itself, and the heap in use, in bytes.
 func memory() map[string]any {
 	runtime.GC()
 	var heap runtime.MemStats
@@ -66,8 +66,8 @@ func addQuantiles(answer map[string]any, nanoseconds []int64) {
 	answer["p99_us"] = float64(sorted[len(sorted)*99/100]) / 1e3
 }
 
-// reads gets objects in a fixed order for a while, by their names and by keys that are made beforehand by turns, and lists
-// a namespace now and then.
+// reads gets objects in a fixed order for a while, alternating between names and prepared keys, and lists a namespace
+// from time to time.
 func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 	keys := indexer.ListKeys()
 	slices.Sort(keys)
@@ -77,7 +77,7 @@ func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 		namespace, of, _ := strings.Cut(key, "/")
 		names[place] = name{strings.Clone(namespace), strings.Clone(of)}
 	}
-	// As a lister makes the key (PodNamespaceLister.Get).
+	// The key is built as in a lister (PodNamespaceLister.Get).
 	byNames := func(place int) string { return names[place].namespace + "/" + names[place].name }
 	byKey := func(place int) string { return keys[place] }
 	var gets, found uint64
@@ -90,7 +90,7 @@ func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 		}{{byNames, &named}, {byKey, &keyed}} {
 			for range 1000 {
 				place = (place + 7919) % len(keys)
-				// A look at the clock costs as much as a read.
+				// Reading the clock costs as much as a read.
 				timed := gets%16 == 0
 				var before time.Time
 				if timed {

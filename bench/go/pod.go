@@ -13,23 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// How many namespaces the pods are spread over.
+// Number of namespaces of the pods.
 const namespaces = 50
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// cluster makes the pods of a cluster, all of one deployment after those of another.
+// cluster generates the pods of a cluster, deployment by deployment.
 type cluster struct {
 	source
-	// The deployment whose pods are being made, and how many of them are missing.
+	// Deployment of the next pods, and the number of its missing pods.
 	deployment deployment
 	missing    int
-	// How many deployments and pods there were, and how many pods are in each namespace.
+	// Number of deployments and pods so far, and number of pods in each namespace.
 	deployments, pods int
 	held              [namespaces]int
 }
 
-// deployment is what all pods of one have in common: they are of one ReplicaSet, in one namespace, made from one template.
+// deployment contains the common properties of its pods: one ReplicaSet, one namespace, one template.
 type deployment struct {
 	app, hash, namespace string
 	owner                types.UID
@@ -40,7 +40,8 @@ type deployment struct {
 
 func newCluster(seed uint64) *cluster { return &cluster{source: newSource(seed)} }
 
-// nextDeployment has 3 to 50 pods, 19 on average, and is where there are fewest: so namespaces are of one size.
+// nextDeployment creates a deployment of 3 to 50 pods, 19 on average, in the smallest namespace, so that namespaces
+// have similar sizes.
 func (c *cluster) nextDeployment() {
 	c.missing = 3 + min(c.IntN(48), c.IntN(48))
 	emptiest := 0
@@ -75,12 +76,12 @@ func (c *cluster) nextDeployment() {
 	}
 }
 
-// created is when the next pod is made.
+// created returns the creation time of the next pod.
 func (c *cluster) created() metav1.Time {
 	return metav1.NewTime(epoch.Add(time.Duration(c.pods) * time.Second))
 }
 
-// next is the next pod: about 8 KB of JSON, a third of it managedFields, as clusters have them.
+// next returns the next pod: about 8 KB of JSON, a third of which is managedFields, as in real clusters.
 func (c *cluster) next() *corev1.Pod {
 	if c.missing == 0 {
 		c.nextDeployment()
@@ -119,7 +120,7 @@ func (s source) address() string {
 	return fmt.Sprintf("10.%d.%d.%d", s.IntN(250), s.IntN(250), 1+s.IntN(250))
 }
 
-// spec is that of a deployment's template.
+// spec returns the pod spec of a deployment's template.
 func (s source) spec(app string) corev1.PodSpec {
 	grace, priority, seconds, truth := int64(30), int32(0), int64(300), true
 	policy := corev1.PreemptLowerPriority
@@ -142,7 +143,7 @@ func (s source) spec(app string) corev1.PodSpec {
 	}
 }
 
-// serviceAccount is the volume that the server adds to each pod, under a name of its own.
+// serviceAccount returns the volume that the server adds to each pod, with a generated name.
 func serviceAccount() corev1.VolumeSource {
 	expiry := int64(3607)
 	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
@@ -199,7 +200,7 @@ func (s source) status(of *deployment, created metav1.Time) corev1.PodStatus {
 	return status
 }
 
-// managed tells for each field who set it, in the form that the server keeps that in.
+// managed returns the manager of each field, in the server's format.
 func managed(pod *corev1.Pod, at metav1.Time) []metav1.ManagedFieldsEntry {
 	entry := func(manager, subresource string, fields any) metav1.ManagedFieldsEntry {
 		raw, err := json.Marshal(fields)

@@ -28,10 +28,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// begun is how many calls there were before the first change, as with the others.
+// begun is the minimum number of reconciles before the first change, as for the other controllers.
 const begun = 100
 
-// work is what the calls do: they count, and wait.
+// work contains the state of the reconciles, which count and wait.
 type work struct {
 	client  reader.Client
 	wait    time.Duration
@@ -72,7 +72,7 @@ func (work *work) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	return ctrl.Result{}, nil
 }
 
-// write makes the value of the object one more, until it is as high as it is to be.
+// write increments the value of the object up to its limit.
 func (work *work) write(ctx context.Context, object *corev1.ConfigMap) error {
 	value, err := strconv.Atoi(object.Data["value"])
 	if err != nil {
@@ -89,7 +89,7 @@ func (work *work) write(ctx context.Context, object *corev1.ConfigMap) error {
 	return nil
 }
 
-// written waits until so many objects are as they are to be in the end.
+// written waits until this number of objects has the final value.
 func (work *work) written(objects int) {
 	for {
 		work.mutex.Lock()
@@ -102,7 +102,7 @@ func (work *work) written(objects int) {
 	}
 }
 
-// reach waits until there were so many calls.
+// reach waits until this number of reconciles has run.
 func (work *work) reach(calls int64) {
 	work.target.Store(calls)
 	for work.calls.Load() < calls {
@@ -113,17 +113,17 @@ func (work *work) reach(calls int64) {
 	}
 }
 
-// reconcile is controller-runtime as one of the controllers that are measured.
+// reconcile measures controller-runtime as one of the controllers.
 func reconcile(arguments []string) error {
 	flags := flag.NewFlagSet("reconcile", flag.ExitOnError)
 	kubeconfig := flags.String("kubeconfig", "", "the server")
-	keys := flags.Int("keys", 0, "how many objects there are, map-0 and so on in default")
-	rounds := flags.Int("rounds", 0, "how often all are called for")
-	concurrency := flags.Int("concurrency", 1, "how many calls at a time")
-	wait := flags.Int("wait-us", 0, "how long a call waits, in microseconds")
-	urgent := flags.Int("urgent", 0, "how many changes are made while the first calls are queued")
-	writes := flags.Int("writes", 0, "how often each object is written, by calls")
-	outside := flags.Bool("outside", false, "tell, and wait, on a thread that makes no calls")
+	keys := flags.Int("keys", 0, "number of objects, named map-0 and so on, in default")
+	rounds := flags.Int("rounds", 0, "number of times that all objects are enqueued")
+	concurrency := flags.Int("concurrency", 1, "number of concurrent reconciles")
+	wait := flags.Int("wait-us", 0, "duration of a reconcile, in microseconds")
+	urgent := flags.Int("urgent", 0, "number of changes while the first reconciles are queued")
+	writes := flags.Int("writes", 0, "number of writes to each object by its reconciles")
+	outside := flags.Bool("outside", false, "enqueue and wait on a thread that runs no reconciles")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}

@@ -15,15 +15,15 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// stamp writes the time at which it begins to write into one object after the other,
-// at even distances, once it is told to by a line.
+// stamp writes the current time into one object after the other, at regular intervals, after a line on its standard
+// input.
 func stamp(arguments []string) error {
 	flags := flag.NewFlagSet("stamp", flag.ExitOnError)
-	kubeconfig := flags.String("kubeconfig", "", "how to reach the server")
-	count := flags.Int("count", 1000, "how many writes")
-	perSecond := flags.Int("rate", 100, "how many a second")
-	seed := flags.Uint64("seed", 1, "what decides everything in the objects")
-	objects := flags.Int("objects", 1000, "how many objects there are")
+	kubeconfig := flags.String("kubeconfig", "", "kubeconfig of the server")
+	count := flags.Int("count", 1000, "number of writes")
+	perSecond := flags.Int("rate", 100, "writes per second")
+	seed := flags.Uint64("seed", 1, "seed of the objects")
+	objects := flags.Int("objects", 1000, "number of objects")
 	resource := flags.String("resource", "pods", "pods or widgets")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -48,7 +48,7 @@ func stamp(arguments []string) error {
 	}
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		return fmt.Errorf("waiting for the word to begin: %w", err)
+		return fmt.Errorf("waiting for the line that starts the writes: %w", err)
 	}
 	return stampAll(client.Resource(gvr), names, *count, *perSecond)
 }
@@ -64,7 +64,7 @@ func stampAll(client dynamic.NamespaceableResourceInterface, names []place, coun
 	begun := time.Now()
 	for number := range count {
 		time.Sleep(time.Until(begun.Add(time.Duration(number) * time.Second / time.Duration(perSecond))))
-		// One that finds no place is late, and says so by its stamp.
+		// A write without a free slot is late, which its stamp shows.
 		places <- struct{}{}
 		go func() {
 			of := names[number*7919%len(names)]

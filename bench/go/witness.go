@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// witness follows config maps by a shared informer as it is by default, and tells each event that its handler gets, each
-// error that the library lets it know of, and on demand what its cache holds: a line of JSON each.
+// witness follows config maps with a shared informer with default settings. It prints each event of its handler, each
+// error that the library reports, and on request the contents of its cache, as one line of JSON each.
 func witness(arguments []string) error {
 	flags := flag.NewFlagSet("witness", flag.ExitOnError)
-	kubeconfig := flags.String("kubeconfig", "", "how to reach the server")
+	kubeconfig := flags.String("kubeconfig", "", "kubeconfig of the server")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}

@@ -1,20 +1,20 @@
-//! What many objects come to, whatever their order: both sides of the wire say it, each of what it has.
+//! Order-independent checksum of a set of objects, which the client and the server compute independently.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 
 use serde::Serialize;
 
-/// The sum of what each object's text in JSON hashes to.
+/// Sum of the hashes of the objects' JSON.
 ///
-/// The hash is the standard library's, so it means something to processes of the same program only.
+/// The hash is that of the standard library, so it is comparable only between processes of the same program.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Checksum {
     sum: u64,
 }
 
 impl Checksum {
-    /// Takes in one object.
+    /// Adds an object.
     pub(crate) fn add(&mut self, object: &impl Serialize) -> Result<(), serde_json::Error> {
         let mut text = Hashed(DefaultHasher::new());
         serde_json::to_writer(&mut text, object)?;
@@ -22,13 +22,13 @@ impl Checksum {
         Ok(())
     }
 
-    /// What they come to.
+    /// Returns the checksum.
     pub(crate) fn sum(self) -> u64 {
         self.sum
     }
 }
 
-/// Text that is hashed as it is written.
+/// Writer that hashes the written text.
 struct Hashed(DefaultHasher);
 
 impl io::Write for Hashed {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_does_not_matter_and_everything_else_does() {
+    fn checksum_ignores_only_the_order() {
         assert_eq!(of(&["a", "b"]), of(&["b", "a"]));
         assert_ne!(of(&["a", "b"]), of(&["a", "c"]));
         assert_ne!(of(&["a", "b"]), of(&["a"]));

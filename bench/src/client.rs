@@ -1,18 +1,18 @@
-//! One client as a process of its own: it syncs, then does what it is told on its standard input, a line each.
+//! One client as a separate process. It syncs, and then runs the commands on its standard input, one per line.
 //!
-//! | line | what it does | what it answers, as one line of JSON |
+//! | line | effect | response, as one line of JSON |
 //! |---|---|---|
-//! | `memory` | | what is resident now, and was at most |
-//! | `reset-peak` | forgets the most so far | |
-//! | `until VERSION` | waits until its handler has seen that version | the time since the first event, and what it cost |
-//! | `stall`, `go-on` | its handler stands still, or goes on | |
-//! | `arm` | what came before does not count | |
-//! | `reached VERSION` | the same as `until`, counted from `arm` | as `until` |
-//! | `fields` | reads one field of every object's spec | how long that took |
-//! | `checksum` | | what all objects come to, and how many there are |
-//! | `processor` | | what was used of the processors so far |
-//! | `kept` | waits until the whole cache is in the file of `--checkpoint` | how many bytes were written |
-//! | `reads SECONDS` | gets objects, and lists a namespace now and then | how many, and how long each took |
+//! | `memory` | | current and maximum resident memory |
+//! | `reset-peak` | resets the maximum | |
+//! | `until VERSION` | waits until its handler has seen that version | time since the first event, and the cost |
+//! | `stall`, `go-on` | blocks or unblocks its handler | |
+//! | `arm` | resets the counters | |
+//! | `reached VERSION` | like `until`, counted from `arm` | as `until` |
+//! | `fields` | reads one field of every object's spec | duration |
+//! | `checksum` | | checksum and number of all objects |
+//! | `processor` | | processor time so far |
+//! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |
+//! | `reads SECONDS` | gets objects, and lists a namespace from time to time | number and durations of the reads |
 
 mod answer;
 mod cache;
@@ -44,7 +44,7 @@ use request::Library;
 
 pub(crate) use request::ClientArgs;
 
-/// Runs the client until its standard input ends.
+/// Runs the client until its standard input is closed.
 pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         return witness::run(config, args.library).await;
     }
     let progress = Progress::default();
-    let (begun, used) = (Instant::now(), processor_time()?);
+    let (started, used) = (Instant::now(), processor_time()?);
     let widgets = ApiResource {
         group: "bench.steadfast.dev".into(),
         version: "v1".into(),
@@ -71,16 +71,16 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
         (Library::Floor, _) => {
             let bytes = floor::read(config, &args).await?;
-            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
+            let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
             tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
         }
         (Library::Kube, "pods") => Box::new(peer::start::<Pod>(config, (), &args, &progress).await?),
         (Library::Kube, _) => Box::new(peer::start::<DynamicObject>(config, widgets, &args, &progress).await?),
     };
-    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
+    let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
     if cache.len() != args.expect {
-        return Err(format!("{} objects are in the store, not {}", cache.len(), args.expect).into());
+        return Err(format!("the store has {} objects, not {}", cache.len(), args.expect).into());
     }
     tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "objects": cache.len() }));
     let mut armed = 0.0;
@@ -108,9 +108,9 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
                 tell(&reached("until", &progress, rest.parse()?, armed).await?);
             }
             "fields" => {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let distinct = cache.nodes();
-                tell(&json!({ "phase": "fields", "seconds": begun.elapsed().as_secs_f64(), "distinct": distinct }));
+                tell(&json!({ "phase": "fields", "seconds": started.elapsed().as_secs_f64(), "distinct": distinct }));
             }
             "checksum" => {
                 let sum = cache.checksum()?.sum();
@@ -119,7 +119,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
             "processor" => tell(&json!({ "phase": "processor", "seconds": processor_time()? })),
             "kept" => {
                 let bytes = loop {
-                    let counts = cache.kept().ok_or("nothing is kept without --checkpoint")?;
+                    let counts = cache.kept().ok_or("no checkpoint is written; pass --checkpoint")?;
                     if counts.rows >= args.expect as u64 {
                         break counts.bytes;
                     }
@@ -131,19 +131,19 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
                 let limit = Duration::from_secs_f64(rest.parse()?);
                 tell(&tokio::task::block_in_place(|| measure::reads(&*cache, limit)));
             }
-            _ => return Err(format!("no such command: {line}").into()),
+            _ => return Err(format!("unknown command: {line}").into()),
         }
     }
     Ok(())
 }
 
-/// What came before does not count; tells what was used of the processors before.
+/// Resets the counters, and returns the processor time so far.
 fn arm(progress: &Progress) -> Result<f64, Trouble> {
     progress.begin();
     processor_time()
 }
 
-/// Waits for an object of `version` or later.
+/// Waits for an object with `version` or later.
 async fn reached(
     phase: &str,
     progress: &Progress,

@@ -1,7 +1,7 @@
-//! A controller that keeps so many children of each parent by what its cache says, as any tutorial has it, on a server whose
-//! watch lags and whose connections are cut: how many children too many it makes. With ours, and with kube-runtime's.
+//! A controller that keeps a fixed number of children per parent, based on its cache, as in common tutorials. The
+//! server's watch lags and connections are reset. Counts the surplus children, with our library and with kube-runtime.
 //!
-//! In virtual time, the same upsets for both.
+//! Runs in virtual time, with the same faults for both libraries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,69 +21,70 @@ use steadfast_testing::{Children, InMemory, Upsets, config_map};
 
 use crate::Trouble;
 
-/// So many children each parent is to have.
+/// Required number of children per parent.
 const CHILDREN: usize = 3;
 
-/// Upsets of one story.
+/// Number of faults per run.
 const UPSETS: usize = 60;
 
-/// A story ends where a parent has had so many at once: it has run away, and to follow it would take minutes.
-const AWAY: usize = 1000;
+/// Limit of children at once. A run ends at this limit, because its continuation would take minutes.
+const RUNAWAY_CHILDREN: usize = 1000;
 
-/// Children too many, with each of both.
+/// Counts surplus children, with each of both libraries.
 #[derive(clap::Args)]
 pub(crate) struct DuplicatesArgs {
-    /// How many stories.
+    /// Number of runs
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// The first.
+    /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Play them with our controller alone: kube-runtime's take most of the time.
+    /// Runs only our controller; those of kube-runtime take most of the time
     #[arg(long)]
     ours: bool,
 }
 
-/// What becomes of the stories.
+/// Results of the runs.
 #[derive(Default)]
 struct Tally {
-    /// In how many there was a child too many.
-    stories: u64,
-    /// How many of these were ended, for they had run away.
+    /// Number of runs with a surplus child.
+    runs: u64,
+    /// Number of runs that were ended at the limit.
     away: u64,
-    /// The most that a parent had at once in the others.
+    /// Highest number of children of one parent at once in the other runs.
     most: usize,
 }
 
-/// Plays all stories, and tells what came of them.
+/// Executes all runs, and prints the results.
 pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), Trouble> {
-    println!("{} stories, two parents with {CHILDREN} children each, {UPSETS} upsets a story", args.seeds);
+    println!("{} runs, two parents with {CHILDREN} children each, {UPSETS} faults per run", args.seeds);
     for (name, is_ours) in [("steadfast", true), ("kube-runtime", false)] {
         if args.ours && !is_ours {
             continue;
         }
         let mut tally = Tally::default();
         for seed in args.first..args.first + args.seeds {
-            // On a thread of its own, for each has a clock of its own.
+            // On its own thread, because each run has its own clock.
             let played = std::thread::scope(|scope| scope.spawn(|| play(seed, is_ours)).join());
             let most = played.map_err(|_| format!("seed {seed} panicked"))??;
-            tally.stories += u64::from(most > CHILDREN);
-            if most >= AWAY {
+            tally.runs += u64::from(most > CHILDREN);
+            if most >= RUNAWAY_CHILDREN {
                 tally.away += 1;
             } else {
                 tally.most = tally.most.max(most);
             }
         }
-        let Tally { stories, away, most } = tally;
+        let Tally { runs, away, most } = tally;
         println!(
-            "{name}: in {stories} of them a child too many; {away} of these ended at {AWAY} children of one parent, \
-             in the others {most} at once at most"
+            "{name}: {runs} of them had a surplus child; {away} of these ended at {RUNAWAY_CHILDREN} children of one parent, \
+             the others had at most {most} at once"
         );
     }
     Ok(())
 }
 
-/// One story; returns the most children that a parent had at once, `AWAY` or more if it was ended for that.
+/// Executes one run. Returns the highest number of children of one parent at once, or at least `RUNAWAY_CHILDREN` if the
+/// run was ended at the limit.
 fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
@@ -128,7 +129,7 @@ async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result
             }
             _ => {}
         }
-        if most(server) >= AWAY {
+        if most(server) >= RUNAWAY_CHILDREN {
             return Ok(());
         }
     }
@@ -137,17 +138,17 @@ async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result
     Ok(())
 }
 
-/// The most children that a parent had at once.
+/// Returns the highest number of children of one parent at once.
 fn most(server: &ApiServer) -> usize {
     pods(server).most.into_values().max().unwrap_or_default()
 }
 
-/// The children that there are and were, by the server's own history.
+/// Returns the current and former children, from the server's own history.
 fn pods(server: &ApiServer) -> Children {
     Children::of(server, "", "pods")
 }
 
-/// Where it looks for children.
+/// Cache of the children.
 enum Cache {
     Informer(Informer<Pod>),
     Store(Store<Pod>),
@@ -155,7 +156,7 @@ enum Cache {
 
 type Context = (Client, Cache);
 
-/// Makes the children that the cache does not have.
+/// Creates the children that the cache lacks.
 async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Result<(), kube::Error> {
     let uid = parent.uid().unwrap_or_default();
     let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
@@ -183,7 +184,8 @@ async fn ours(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, k
     Ok(Action::await_change())
 }
 
-/// The same with kube-runtime: its store is filled by a watch, and calls are led to by another, as with `owns`.
+/// Runs the same controller with kube-runtime. One watch fills its store, and another triggers the reconciles, as with
+/// `owns`.
 async fn theirs(connection: Connection) {
     let client = connection.client();
     let pods = Api::<Pod>::namespaced(client.clone(), "default");

@@ -1,10 +1,10 @@
-//! Controllers beside each other: how many calls a second, what each costs, what they take up, and how long a change waits for
-//! its call. The calls do nothing, or nothing but wait.
+//! Comparison of controllers: reconciles per second, the cost of each, the memory, and the delay from a change to its
+//! reconcile. The reconciles do nothing, or only wait.
 //!
-//! Each is a program of its own, that has no other's code in it, with an embedded server of its own that holds the same objects: where one has changed them,
-//! another's changes would change nothing. What it is to call for it is told within the process, so that no server is
-//! measured: beside the calls, on the threads that make them; and for one key also from another thread, as a change comes
-//! that is read from a connection.
+//! Each controller is a separate program without code of another library, with its own embedded server and the same
+//! objects. A shared server would not do: after the writes of one controller, those of the next would change nothing.
+//! Keys are enqueued within the process, so that the server is not measured. They are enqueued on the threads that run
+//! reconciles, and for one key also from another thread, as with a change that is read from a connection.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,57 +19,57 @@ use tokio::time::timeout;
 
 use crate::Trouble;
 
-/// So many calls at least are made of each.
-const CALLS: usize = 200_000;
+/// Minimum number of reconciles per row.
+const MIN_RECONCILES: usize = 200_000;
 
-/// Fewer of one key, one after the other.
+/// Number of reconciles for a single key, which run one after the other.
 const ALONE: usize = 20_000;
 
-/// So often each object is written in the row of calls that write.
+/// Number of writes per object in the row of reconciles that write.
 const WRITES: usize = 5;
 
-/// So often it is measured how long a change waits, for the p99 of a hundred changes is the worst of them.
+/// Number of measurements of the delay, because the p99 of a hundred changes is the slowest one.
 const RUNS: usize = 9;
 
-/// Longer than any of them takes.
+/// Timeout, longer than any measurement.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Which controllers are measured, and of how many keys.
+/// Selection of the measurements.
 #[derive(clap::Args)]
 pub(crate) struct ReconcilesArgs {
-    /// How many keys there are, one row each.
+    /// Numbers of keys, one row each
     #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 10_000, 100_000])]
     keys: Vec<usize>,
-    /// Where programs and files go.
+    /// Folder of programs and files
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
 }
 
-/// One row of what is measured, whoever is.
+/// One row of the measurement, for each controller.
 struct Row {
     title: String,
     keys: usize,
     arguments: Vec<String>,
-    /// Whether it is about how long a change waits.
+    /// The row measures the delay of a change.
     is_urgent: bool,
 }
 
 impl Row {
-    /// How often it is played.
+    /// Returns the number of runs.
     fn runs(&self) -> usize {
         if self.is_urgent { RUNS } else { 1 }
     }
 }
 
-/// Runs all, and writes a table.
+/// Runs all measurements, and writes a table.
 pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
     std::fs::create_dir_all(&args.out)?;
     let out = args.out.canonicalize()?;
     let [go, ours, theirs] = built(&out).await?;
     let mut table = String::from(
-        "| | | calls a second | processor a call | resident | without files | peak |\n|---|---|---|---|---|---|---|\n",
+        "| | | reconciles a second | processor a reconcile | resident | without files | peak |\n|---|---|---|---|---|---|---|\n",
     );
-    let mut urgent = String::from("| | change to call, p50 | p99 |\n|---|---|---|\n");
+    let mut urgent = String::from("| | change to reconcile, p50 | p99 |\n|---|---|---|\n");
     for row in rows(&args.keys) {
         for (name, program, own) in [
             ("steadfast", &ours, [].as_slice()),
@@ -78,12 +78,13 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
         ] {
             let mut runs = Vec::new();
             while runs.len() < row.runs() {
-                let Some(answers) = once(&out, &row, program, own).await.map_err(|error| format!("{name}: {error}"))?
+                let Some(responses) =
+                    once(&out, &row, program, own).await.map_err(|error| format!("{name}: {error}"))?
                 else {
                     break;
                 };
-                eprintln!("{}, {name}: {answers:?}", row.title);
-                runs.push(answers);
+                eprintln!("{}, {name}: {responses:?}", row.title);
+                runs.push(responses);
             }
             let table = if row.is_urgent { &mut urgent } else { &mut table };
             if runs.len() < row.runs() {
@@ -100,7 +101,7 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// What `program` answers of the row, on a server of its own; nothing where it takes too long.
+/// Runs `program` for the row on its own server. Returns its output, or `None` after the timeout.
 async fn once(out: &Path, row: &Row, program: &Path, own: &[&str]) -> Result<Option<Vec<Value>>, Trouble> {
     let server = ApiServer::builder().start().await?;
     for number in 0..row.keys {
@@ -113,18 +114,19 @@ async fn once(out: &Path, row: &Row, program: &Path, own: &[&str]) -> Result<Opt
     timeout(PATIENCE, play(command.args(&row.arguments))).await.ok().transpose()
 }
 
-/// A field of the answer to a phase.
-fn told(answers: &[Value], phase: &str, field: &str) -> Option<f64> {
-    answers.iter().find(|answer| answer["phase"] == phase)?[field].as_f64()
+/// Returns a field of the output of a phase.
+fn told(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
+    responses.iter().find(|response| response["phase"] == phase)?[field].as_f64()
 }
 
-/// How many calls a second, what each costs, and what the program takes up.
-fn figures(answers: &[Value]) -> String {
-    // Where calls write, what counts is what is written: the same for all, however often each calls.
-    let written = told(answers, "calls", "writes").filter(|written| *written > 0.0);
-    let calls = written.or_else(|| told(answers, "calls", "calls")).unwrap_or_default();
-    let each = |field| told(answers, "calls", field).unwrap_or_default() / calls;
-    let megabytes = |field| told(answers, "memory", field).unwrap_or_default() / 1e6;
+/// Returns the reconciles per second, the cost of each, and the memory.
+fn figures(responses: &[Value]) -> String {
+    // If reconciles write, the writes count: their number is equal for each controller, while the number of reconciles
+    // differs.
+    let written = told(responses, "calls", "writes").filter(|written| *written > 0.0);
+    let calls = written.or_else(|| told(responses, "calls", "calls")).unwrap_or_default();
+    let each = |field| told(responses, "calls", field).unwrap_or_default() / calls;
+    let megabytes = |field| told(responses, "memory", field).unwrap_or_default() / 1e6;
     format!(
         "{:.0} | {:.2} µs | {:.1} MB | {:.1} MB | {:.1} MB",
         1.0 / each("seconds"),
@@ -135,19 +137,19 @@ fn figures(answers: &[Value]) -> String {
     )
 }
 
-/// The middle one of what several runs told of what is urgent, and the least and the most, in milliseconds.
+/// Returns the median of several runs for a field, with the minimum and the maximum, in milliseconds.
 fn middle(runs: &[Vec<Value>], field: &str) -> String {
-    let mut all: Vec<f64> = runs.iter().filter_map(|answers| told(answers, "urgent", field)).collect();
+    let mut all: Vec<f64> = runs.iter().filter_map(|responses| told(responses, "urgent", field)).collect();
     all.sort_by(f64::total_cmp);
     match (all.first(), all.get(all.len() / 2), all.last()) {
         (Some(least), Some(middle), Some(most)) => {
             format!("{:.2} ms ({:.2} to {:.2})", middle / 1e3, least / 1e3, most / 1e3)
         }
-        _ => "not told".to_owned(),
+        _ => "not reported".to_owned(),
     }
 }
 
-/// The programs, built as this one was: of controller-runtime, of Steadfast and of kube-runtime.
+/// Builds the programs with the settings of this one: for controller-runtime, Steadfast and kube-runtime.
 async fn built(out: &Path) -> Result<[PathBuf; 3], Trouble> {
     let go = out.join("bench-go");
     let mut build = Command::new("go");
@@ -156,8 +158,8 @@ async fn built(out: &Path) -> Result<[PathBuf; 3], Trouble> {
         return Err("building bench/go failed (it needs Go)".into());
     }
     let this = std::env::current_exe()?;
-    let programs = this.parent().ok_or("a program that is in no folder")?;
-    let target = programs.parent().ok_or("a program that is in no target folder")?;
+    let programs = this.parent().ok_or("the program has no folder")?;
+    let target = programs.parent().ok_or("the program is not in a target folder")?;
     let mut build = Command::new("cargo");
     build.args(["build", "--manifest-path", "bench/Cargo.toml", "--package", "steadfast-bench-controllers"]);
     build.arg("--target-dir").arg(target);
@@ -173,29 +175,29 @@ async fn built(out: &Path) -> Result<[PathBuf; 3], Trouble> {
 fn rows(keys: &[usize]) -> Vec<Row> {
     let argument = |name: &str, value: usize| vec![format!("--{name}"), value.to_string()];
     let plain = keys.iter().map(|&keys| {
-        let rounds = if keys == 1 { ALONE } else { CALLS.div_ceil(keys) };
+        let rounds = if keys == 1 { ALONE } else { MIN_RECONCILES.div_ceil(keys) };
         let arguments = [argument("rounds", rounds), argument("concurrency", 16)].concat();
         Row { title: format!("{keys} keys"), keys, arguments, is_urgent: false }
     });
     let outside = keys.iter().copied().filter(|keys| *keys == 1).map(|keys| {
         let arguments = [argument("rounds", ALONE), argument("concurrency", 16), vec!["--outside".to_owned()]].concat();
-        Row { title: "1 key, told by a thread that makes no calls".into(), keys, arguments, is_urgent: false }
+        Row { title: "1 key, enqueued by a thread that runs no reconciles".into(), keys, arguments, is_urgent: false }
     });
     let most = keys.iter().copied().max().unwrap_or(1).min(10_000);
     let waiting = Row {
-        title: format!("{most} keys, calls that wait 10 ms, 1,000 at a time"),
+        title: format!("{most} keys, each reconcile waits 10 ms, 1,000 at a time"),
         keys: most,
         arguments: [argument("rounds", 5), argument("concurrency", 1000), argument("wait-us", 10_000)].concat(),
         is_urgent: false,
     };
     let urgent = Row {
-        title: format!("{most} keys queued at the start, calls that wait 1 ms, 10 at a time"),
+        title: format!("{most} keys queued at the start, each reconcile waits 1 ms, 10 at a time"),
         keys: most,
         arguments: [argument("urgent", most.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
         is_urgent: true,
     };
     let written = Row {
-        title: format!("{most} keys, each written {WRITES} times by its calls, 16 at a time"),
+        title: format!("{most} keys, each written {WRITES} times by its reconciles, 16 at a time"),
         keys: most,
         arguments: [argument("writes", WRITES), argument("concurrency", 16)].concat(),
         is_urgent: false,
@@ -203,14 +205,14 @@ fn rows(keys: &[usize]) -> Vec<Row> {
     plain.chain(outside).chain([waiting, written, urgent]).collect()
 }
 
-/// What a process answers, a line each, until it ends.
+/// Runs a process to its end, and returns its output lines.
 async fn play(command: &mut Command) -> Result<Vec<Value>, Trouble> {
     let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().ok_or("a process without a pipe")?).lines();
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     while let Some(line) = lines.next_line().await? {
-        answers.push(serde_json::from_str(&line)?);
+        responses.push(serde_json::from_str(&line)?);
     }
     let status = child.wait().await?;
-    if status.success() { Ok(answers) } else { Err(format!("it ended with {status}").into()) }
+    if status.success() { Ok(responses) } else { Err(format!("the program ended with {status}").into()) }
 }

@@ -1,8 +1,9 @@
-//! A source that is refused for ever, beside two that work, and seven sources whose connections are reset: how long a change
-//! waits for its call. With our controller, and with kube-runtime's. The story of stackabletech/trino-operator#936.
+//! A source that is permanently rejected, next to two working sources, and seven sources with connection resets.
+//! Measures the delay from a change to its reconcile, with our controller and with kube-runtime's. The scenario is that
+//! of stackabletech/trino-operator#936.
 //!
-//! In virtual time. What kube-runtime's back-off adds by chance is not decided by a seed: its figures differ a little from run
-//! to run.
+//! Runs in virtual time. The jitter of kube-runtime's backoff does not depend on a seed, so its figures vary a little
+//! from run to run.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,16 +24,16 @@ use tokio::time::Instant;
 
 use crate::Trouble;
 
-/// So long nothing happens but that the source is refused, and a back-off may grow.
+/// Time without changes, in which the rejected source increases its backoff.
 const SETTLED: Duration = Duration::from_mins(10);
 
-/// So long a call may take to come.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// Timeout of a reconcile.
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How long changes wait beside a source that is refused.
+/// Measures the delay of changes next to a rejected source.
 #[derive(clap::Args)]
 pub(crate) struct RefusedArgs {
-    /// How many changes in each of the two sources that work.
+    /// Number of changes in each of the two working sources
     #[arg(long, default_value_t = 100)]
     changes: usize,
 }
@@ -43,18 +44,18 @@ enum Library {
     Theirs,
 }
 
-/// What befalls the controller.
+/// Fault of the controller.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Befalls {
     Nothing,
-    /// Its third source is refused for ever.
+    /// The third source is permanently rejected.
     Refusal,
-    /// It has seven sources, none is refused, and all connections are reset at each change.
+    /// The controller has seven accepted sources, and all connections are reset at each change.
     Reset,
 }
 
 impl Befalls {
-    /// From one change to the next.
+    /// Returns the intervals between two changes.
     fn paces(self) -> &'static [Duration] {
         const PACES: [Duration; 4] =
             [Duration::from_secs(1), Duration::from_secs(10), Duration::from_mins(1), Duration::from_mins(5)];
@@ -62,54 +63,54 @@ impl Befalls {
     }
 }
 
-/// How long it took from each change to its call, if one came.
+/// Delays from each change to its reconcile, if one followed.
 struct Waits {
     of_objects: Vec<Option<Duration>>,
     of_owned: Vec<Option<Duration>>,
 }
 
-/// Plays all stories, and tells what came of them.
+/// Executes all runs, and prints the results.
 pub(crate) fn run(args: &RefusedArgs) -> Result<(), Trouble> {
     let changes = args.changes;
     println!(
-        "a controller of config maps that owns pods and secrets: {changes} config maps are changed and {changes} pods made, in turn"
+        "a controller of config maps that owns pods and secrets: {changes} config maps are changed and {changes} pods created, in turn"
     );
     for (name, library, befalls) in [
-        ("kube-runtime, nothing refused", Library::Theirs, Befalls::Nothing),
-        ("kube-runtime, secrets refused", Library::Theirs, Befalls::Refusal),
-        ("steadfast, secrets refused", Library::Ours, Befalls::Refusal),
+        ("kube-runtime, no rejection", Library::Theirs, Befalls::Nothing),
+        ("kube-runtime, secrets rejected", Library::Theirs, Befalls::Refusal),
+        ("steadfast, secrets rejected", Library::Ours, Befalls::Refusal),
         ("kube-runtime, seven sources, connections reset at each change", Library::Theirs, Befalls::Reset),
         ("steadfast, seven sources, connections reset at each change", Library::Ours, Befalls::Reset),
     ] {
         println!("{name}:");
         for every in befalls.paces() {
-            // On a thread of its own, for each has a clock of its own.
+            // On its own thread, because each run has its own clock.
             let played = std::thread::scope(|scope| scope.spawn(|| play(library, befalls, *every, changes)).join());
             let waits = played.map_err(|_| format!("{name}, each {every:?}: panicked"))??;
             println!(
-                "  a change each {} s: config maps {}; pods {}",
+                "  one change every {} s: config maps {}; pods {}",
                 every.as_secs(),
-                tell(waits.of_objects),
-                tell(waits.of_owned)
+                summarize(waits.of_objects),
+                summarize(waits.of_owned)
             );
         }
     }
     Ok(())
 }
 
-/// The median, the most, and how many never had a call.
-fn tell(waits: Vec<Option<Duration>>) -> String {
+/// Formats the median, the maximum, and the number of changes without a reconcile.
+fn summarize(waits: Vec<Option<Duration>>) -> String {
     let all = waits.len();
     let mut waits: Vec<_> = waits.into_iter().flatten().collect();
     waits.sort_unstable();
     let seconds = |at: usize| waits.get(at).map_or(0.0, Duration::as_secs_f64);
     let (median, most) = (seconds(waits.len() / 2), seconds(waits.len().saturating_sub(1)));
     let lost = all - waits.len();
-    let lost = if lost > 0 { format!(", {lost} not called for") } else { String::new() };
-    format!("{median:.1} s (most {most:.1}){lost}")
+    let lost = if lost > 0 { format!(", {lost} without a reconcile") } else { String::new() };
+    format!("{median:.1} s (maximum {most:.1}){lost}")
 }
 
-/// When which object was called for.
+/// Times of the reconciles, by object.
 #[derive(Default)]
 struct Calls(Mutex<HashMap<String, Vec<Instant>>>);
 
@@ -119,14 +120,14 @@ impl Calls {
         calls.entry(map.name_any()).or_default().push(Instant::now());
     }
 
-    /// How long after `since` the first call for `name` began that did not begin before it.
+    /// Returns the delay from `since` to the first reconcile of `name` that started after it.
     fn after(&self, name: &str, since: Instant) -> Option<Duration> {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         calls.get(name)?.iter().find(|at| **at >= since).map(|at| *at - since)
     }
 }
 
-/// One story: changes that follow each other by `every`.
+/// Executes one run with a change every `every`.
 fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Result<Waits, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
@@ -154,7 +155,7 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
             }
         };
         for (object, owner) in objects.iter().zip(&owners) {
-            // Each once, so that a call that comes after it is its own.
+            // Each object is changed once, so that the next reconcile belongs to the change.
             disturb();
             server.merge_patch("configmaps", "default", object, serde_json::json!({ "data": { "value": "after" } }))?;
             changed.push(Instant::now());
@@ -164,7 +165,7 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
             made.push(Instant::now());
             tokio::time::sleep(every).await;
         }
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(RECONCILE_TIMEOUT).await;
         running.abort();
 
         let waits = |names: &[String], since: &[Instant]| {
@@ -178,7 +179,7 @@ fn names(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{what}-{number}")).collect()
 }
 
-/// A pod that the config map `owner` owns.
+/// Returns a pod that the config map `owner` owns.
 fn pod_of(owner: &str) -> Pod {
     let mut child = pod(&format!("of-{owner}"), "");
     let mut map = config_map(owner, "");
@@ -187,7 +188,7 @@ fn pod_of(owner: &str) -> Pod {
     child
 }
 
-/// Ours, for as long as it is polled.
+/// Runs our controller while it is polled.
 fn ours(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> Result<BoxFuture<'static, ()>, Trouble> {
     let factory = InformerFactory::new(connection);
     let reconcile = |map: Arc<ConfigMap>, calls: Arc<Calls>| async move {
@@ -210,7 +211,7 @@ fn ours(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> Result<
     }))
 }
 
-/// The same with kube-runtime, as it is by default.
+/// Runs kube-runtime's controller with its default settings.
 fn theirs(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> BoxFuture<'static, ()> {
     let (client, config) = (connection.client(), watcher::Config::default);
     let reconcile = |map: Arc<ConfigMap>, calls: Arc<Calls>| async move {

@@ -1,4 +1,4 @@
-//! The whole run: builds the Go half, generates the data, runs the parts, writes what came of them.
+//! The whole run: builds the Go programs, generates the data, runs the parts, and writes the results.
 
 mod contestant;
 mod faults;
@@ -29,7 +29,7 @@ pub(crate) use request::RunArgs;
 pub(crate) use restart::{RestartArgs, run as restart};
 pub(crate) use soak::{SoakArgs, run as soak};
 
-/// Runs the parts; from the repository's root.
+/// Runs the parts, from the repository's root.
 pub(crate) async fn run(mut args: RunArgs) -> Result<(), Trouble> {
     if args.quick {
         (args.sizes, args.rounds, args.events) = (vec![1_000], 1, 5_000);
@@ -48,7 +48,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<(), Trouble> {
             Part::Faults => faults::run(&args, &place, &mut results).await,
         };
         if let Err(error) = done {
-            // One part that fails is no reason to lose the others.
+            // A failed part must not discard the results of the others.
             place.say(&format!("not measured: {error}"));
             missed.push(error.to_string());
         }

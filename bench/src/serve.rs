@@ -22,27 +22,27 @@ use crate::Trouble;
 use collection::Collection;
 use tls::Tls;
 
-/// How the server is told what to serve.
+/// Settings of the server.
 #[derive(clap::Args)]
 pub(crate) struct ServeArgs {
-    /// The folder of the generated data.
+    /// Folder of the generated data
     #[arg(long)]
     data: PathBuf,
-    /// How many of the objects there are to be.
+    /// Number of objects
     #[arg(long)]
     count: usize,
-    /// Without TLS.
+    /// Disables TLS
     #[arg(long)]
     plain: bool,
-    /// Where to write how the server is reached.
+    /// Path of the kubeconfig to write
     #[arg(long)]
     kubeconfig: PathBuf,
 }
 
-/// As much of an answer as is read ahead of its reader.
+/// Maximum number of bytes of a response that are prepared ahead of its reader.
 const WINDOW: u32 = 16 << 20;
 
-/// Serves until the process is ended; writes one line once it can be reached: the address of its control.
+/// Serves until the process is killed. Prints one line when it is ready: the address of its control socket.
 pub(crate) async fn run(args: ServeArgs) -> Result<(), Trouble> {
     let collection = Arc::new(Collection::load(&args.data, args.count)?);
     let tls = if args.plain { None } else { Some(Tls::generate()?) };
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Trouble> {
                 .initial_connection_window_size(WINDOW)
                 .max_frame_size(1 << 20);
             builder.http2().max_send_buf_size(1 << 20).max_concurrent_streams(100);
-            // A client that goes away is none of ours.
+            // A disconnected client is not an error.
             let _ = match tls {
                 None => builder.serve_connection(TokioIo::new(socket), service).await,
                 Some(tls) => match tls.acceptor.accept(socket).await {

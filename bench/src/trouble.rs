@@ -1,4 +1,4 @@
-//! What ends a command before its time.
+//! The error type of commands.
 
-/// What ends a command before its time.
+/// Error that ends a command early.
 pub(crate) type Trouble = Box<dyn std::error::Error + Send + Sync>;

@@ -9,10 +9,10 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
-// token is the administrator's; it opens nothing but a server on this machine that holds a test's data.
+// token is the administrator's token. It gives access only to a test server on this machine.
 const token = "reference-token"
 
-// runAPIServer runs a kube-apiserver on the etcd of the options until it is told to stop.
+// runAPIServer runs a kube-apiserver on the etcd of the options until it is stopped.
 func runAPIServer(options *options) error {
 	if options.port == 0 {
 		port, err := freePort()
@@ -33,7 +33,7 @@ func runAPIServer(options *options) error {
 	go insistOnStopping()
 	go announce(options, files)
 	command := app.NewAPIServerCommand()
-	// The caller's flags come last, and so win.
+	// The caller's flags come last, so that they override the others.
 	command.SetArgs(append(apiServerFlags(options, files, tokens), options.apiServer...))
 	if code := cli.Run(command); code != 0 {
 		return fmt.Errorf("kube-apiserver ended with code %d", code)
@@ -56,8 +56,8 @@ func apiServerFlags(options *options, files certificates, tokens string) []strin
 		"--service-account-key-file=" + files.serviceAccountKey,
 		"--service-account-signing-key-file=" + files.serviceAccountKey,
 		"--service-cluster-ip-range=10.0.0.0/24",
-		// No controllers run: no service account would ever appear for a pod to use, and nothing reads the endpoints
-		// of the API servers themselves.
+		// No controllers run: no service account would be created for pods, and nothing reads the endpoints of the API
+		// servers themselves.
 		"--disable-admission-plugins=ServiceAccount",
 		"--endpoint-reconciler-type=none",
 	}

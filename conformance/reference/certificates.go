@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// certificates names the files of one authority: itself, the server it vouches for, an administrator, and the key that
-// signs the tokens of service accounts.
+// certificates contains the file names of one authority: the authority itself, a server, an administrator, and the key
+// that signs the tokens of service accounts.
 type certificates struct {
 	authority, authorityKey string
 	server, serverKey       string
@@ -26,8 +26,8 @@ type certificates struct {
 	serviceAccountKey       string
 }
 
-// certificatesIn finds the files in dir and makes those that are missing, so that a restarted server is the same one
-// to its clients.
+// certificatesIn finds the files in dir and creates the missing ones, so that a restarted server keeps its identity for
+// clients.
 func certificatesIn(dir string) (certificates, error) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	files := certificates{
@@ -85,13 +85,13 @@ func (c certificates) make() error {
 	)
 }
 
-// certificate is one certificate with its private key.
+// certificate is a certificate with its private key.
 type certificate struct {
 	*x509.Certificate
 	key *ecdsa.PrivateKey
 }
 
-// newCertificate fills in what all certificates here have in common and has it signed by issuer, or by itself.
+// newCertificate sets the common fields, and signs the certificate with the issuer or with its own key.
 func newCertificate(template *x509.Certificate, issuer *certificate) (*certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/controlplane" // enters every built-in type into legacyscheme
 )
 
-// identity says which object a change is about.
+// identity identifies the object of a change.
 type identity struct {
 	Resource  resource `json:"resource"`
 	Namespace *string  `json:"namespace"` // null for what is cluster-scoped
@@ -30,19 +30,20 @@ type resource struct {
 	Plural string `json:"plural"`
 }
 
-// object is one stored value: whose it is, and the JSON that a client would be given for it.
+// object is a stored value: its identity, and the JSON that a client would receive.
 type object struct {
 	identity
 	json json.RawMessage
 }
 
-// protobufMark begins each value that the API server stores as protobuf: built-in kinds. All else it stores as JSON.
+// protobufMark is the prefix of values that the API server stores as protobuf: built-in kinds. Others are stored as
+// JSON.
 var protobufMark = []byte("k8s\x00")
 
 var jsonSerializer = k8sjson.NewSerializerWithOptions(
 	k8sjson.DefaultMetaFactory, legacyscheme.Scheme, legacyscheme.Scheme, k8sjson.SerializerOptions{})
 
-// decode reads a stored value. Its revision is not in it, but beside it, so it is put in as the API server does.
+// decode reads a stored value. The value does not contain its revision, so it is added, as the API server does.
 func decode(pair *mvccpb.KeyValue) (*object, error) {
 	stored, kind, err := decodeStored(pair.Value)
 	if err != nil {
@@ -67,8 +68,8 @@ func decode(pair *mvccpb.KeyValue) (*object, error) {
 	return decoded, nil
 }
 
-// decodeStored returns built-in kinds in their internal form, with defaults filled in as on every read by the API
-// server, and all others as they are.
+// decodeStored returns built-in kinds in their internal form, with the defaults that the API server sets on every read,
+// and all others unchanged.
 func decodeStored(value []byte) (runtime.Object, schema.GroupVersionKind, error) {
 	if bytes.HasPrefix(value, protobufMark) {
 		stored, kind, err := legacyscheme.Codecs.UniversalDecoder().Decode(value, nil, nil)
@@ -92,8 +93,8 @@ func encode(stored runtime.Object, kind schema.GroupVersionKind) ([]byte, error)
 	return runtime.Encode(encoder, stored)
 }
 
-// plural is the resource's name in URLs. Of custom resources it stands in the key, after the group; the keys of
-// built-in kinds are irregular (minions, services/specs), but the plurals of their names are not.
+// plural returns the name of the resource in URLs. For custom resources, the key contains it after the group. The keys
+// of built-in kinds are irregular (minions, services/specs), but the plurals of their names are not.
 func plural(key string, kind schema.GroupVersionKind) string {
 	parts := strings.Split(strings.TrimPrefix(key, registry), "/")
 	if len(parts) > 2 && parts[0] == kind.Group {

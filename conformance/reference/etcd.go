@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// startEtcd starts an etcd of one member and returns it with the URL for its clients once it takes requests.
+// startEtcd starts an etcd with one member, and returns it with its client URL when it accepts requests.
 func startEtcd(dir string, port int, progress time.Duration) (*embed.Etcd, string, error) {
 	client, err := loopback(port)
 	if err != nil {
@@ -44,7 +44,7 @@ func startEtcd(dir string, port int, progress time.Duration) (*embed.Etcd, strin
 	}
 }
 
-// compact makes the etcd forget every state before revision; 0 is for the present one.
+// compact makes the etcd drop every state before revision. 0 means the current revision.
 func compact(ctx context.Context, etcd string, revision int64) error {
 	client, err := connect(etcd)
 	if err != nil {
@@ -58,7 +58,7 @@ func compact(ctx context.Context, etcd string, revision int64) error {
 			return err
 		}
 	}
-	// Physical: when it has returned, the old states are gone and not only marked.
+	// Physical: after the call returns, the old states are removed, not only marked.
 	if _, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
 		return fmt.Errorf("compact at %d: %w", revision, err)
 	}
@@ -79,7 +79,7 @@ func connect(etcd string) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// presentRevision is the revision of the last change that etcd has made, whatever it changed.
+// presentRevision returns the revision of the last change in etcd, of any key.
 func presentRevision(ctx context.Context, client *clientv3.Client) (int64, error) {
 	answer, err := client.Get(ctx, registry, clientv3.WithCountOnly())
 	if err != nil {
@@ -88,7 +88,7 @@ func presentRevision(ctx context.Context, client *clientv3.Client) (int64, error
 	return answer.Header.Revision, nil
 }
 
-// loopback is a plain URL on this machine; port 0 is for one that is free now.
+// loopback returns a plain URL on this machine. Port 0 selects a free port.
 func loopback(port int) (url.URL, error) {
 	if port == 0 {
 		free, err := freePort()
@@ -100,7 +100,7 @@ func loopback(port int) (url.URL, error) {
 	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}, nil
 }
 
-// freePort asks the kernel, which hands out the same port again only after many others.
+// freePort asks the kernel for a port. The kernel reuses a port only after many others.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// options is the command line, checked.
+// options contains the validated command line.
 type options struct {
 	dir          string
 	certificates string
@@ -50,17 +50,17 @@ func (o *options) mode() mode {
 func parse(arguments []string) (*options, error) {
 	o := &options{}
 	set := flag.NewFlagSet("reference", flag.ContinueOnError)
-	set.StringVar(&o.dir, "dir", "", "data folder; the same one again finds its data (default: a new temporary one)")
-	set.StringVar(&o.certificates, "certificates", "", "folder of the keys and certificates; two API servers that share it pass for each other (default: in -dir)")
+	set.StringVar(&o.dir, "dir", "", "data folder, which can be reused (default: a new temporary one)")
+	set.StringVar(&o.certificates, "certificates", "", "folder of the keys and certificates; API servers that share it have the same identity (default: in -dir)")
 	set.IntVar(&o.port, "port", 0, "HTTPS port of the API server (default: a free one)")
-	set.StringVar(&o.etcd, "etcd", "", "URL of a running etcd, instead of one of its own")
+	set.StringVar(&o.etcd, "etcd", "", "URL of a running etcd (default: start one)")
 	set.IntVar(&o.etcdPort, "etcd-port", 0, "client port of etcd (default: a free one)")
-	set.BoolVar(&o.onlyEtcd, "only-etcd", false, "start etcd alone")
-	set.DurationVar(&o.progress, "progress", 5*time.Second, "how often etcd tells the API server how far it is (kubeadm: 5s; etcd's own default: 10m)")
+	set.BoolVar(&o.onlyEtcd, "only-etcd", false, "start only etcd")
+	set.DurationVar(&o.progress, "progress", 5*time.Second, "interval of etcd's progress notifications to the API server (kubeadm: 5s; etcd's default: 10m)")
 	set.StringVar(&o.history, "history", "", "write all changes of the etcd at -etcd to this file, until stopped")
 	set.BoolVar(&o.compact, "compact", false, "compact the etcd at -etcd")
-	set.Int64Var(&o.revision, "revision", 0, "with -compact: forget what lies before this revision (default: the present one)")
-	set.BoolVar(&o.whileStdin, "while-stdin", false, "end when standard input does: nothing is left behind by a parent that was killed")
+	set.Int64Var(&o.revision, "revision", 0, "with -compact: drop states before this revision (default: the current one)")
+	set.BoolVar(&o.whileStdin, "while-stdin", false, "exit when standard input is closed, so that no process remains after a killed parent")
 	if err := set.Parse(arguments); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// makeDir sees to it that the folders for data and certificates are there.
+// makeDir creates the folders for data and certificates.
 func (o *options) makeDir() error {
 	if o.dir == "" {
 		temporary, err := os.MkdirTemp("", "reference-")
@@ -93,7 +93,7 @@ func (o *options) makeDir() error {
 		}
 		o.dir = temporary
 	}
-	// Absolute: the kubeconfig in it is announced to processes whose working folder is another.
+	// Absolute, because the path of its kubeconfig is passed to processes with other working folders.
 	absolute, err := filepath.Abs(o.dir)
 	if err != nil {
 		return err

@@ -13,10 +13,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// registry is where the API server keeps everything.
+// registry is the prefix of all keys of the API server.
 const registry = "/registry/"
 
-// line is one change, as one line of the history's file.
+// line is one change, as a line of the history's file.
 type line struct {
 	Revision int64  `json:"revision"`
 	AtMillis int64  `json:"at_ms"` // since 1970, when this process heard of it
@@ -27,13 +27,13 @@ type line struct {
 	Previous json.RawMessage `json:"previous"` // null in a creation
 }
 
-// writeHistory writes every change of the etcd since its first one to a file, until it is told to stop and has
-// written all that had happened by then.
+// writeHistory writes every change of the etcd since the first one to a file. After it is stopped, it writes all
+// changes up to that time, and returns.
 //
-// It asks the etcd and not the API server, because it is to judge what came through the API server. It therefore goes
-// on while the API server is down, and through restarts of the etcd.
+// It reads from the etcd, not from the API server, because the history is the reference for the API server's output.
+// Therefore it continues while the API server is down, and after restarts of the etcd.
 func writeHistory(stop context.Context, etcd, path string) error {
-	// Begun anew each time: the changes are told from the first one on.
+	// The file is truncated each time, because the history starts with the first change.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ type historian struct {
 	path    string
 	client  *clientv3.Client
 	answers clientv3.WatchChan
-	// reached is the revision up to which everything has been written.
+	// reached is the revision up to which all changes have been written.
 	reached int64
 	created bool
 }
@@ -78,7 +78,7 @@ func (h *historian) follow(stop, watching context.Context) error {
 	}
 }
 
-// finish goes on until all that the etcd had done before the call has been written.
+// finish continues until all changes before the call have been written.
 func (h *historian) finish(watching context.Context) error {
 	limit, cancel := context.WithTimeout(watching, patience)
 	defer cancel()
@@ -86,7 +86,7 @@ func (h *historian) finish(watching context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What lies after the last change under the prefix is reached only by being told so, hence the asking.
+	// Revisions after the last change under the prefix are reported only on request.
 	ask := time.NewTicker(100 * time.Millisecond)
 	defer ask.Stop()
 	for h.reached < end {
@@ -168,7 +168,7 @@ func (h *historian) write(event *clientv3.Event, now int64) error {
 	if err != nil {
 		return err
 	}
-	// One write for each line: whoever reads beside it sees whole lines, and a kill loses none.
+	// One write per line: concurrent readers see whole lines, and a kill loses none.
 	_, err = h.out.Write(append(encoded, '\n'))
 	return err
 }

@@ -12,13 +12,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// announce writes the kubeconfig, waits until the server says that it is ready, and then says so itself.
+// announce writes the kubeconfig, waits until the server is ready, and then reports readiness.
 func announce(options *options, files certificates) {
 	path := filepath.Join(options.dir, "kubeconfig")
 	if err := writeKubeconfig(path, options.port, files); err != nil {
 		fail(err)
 	}
-	// Asked with the very file that is handed out: who reads the ready line has a file that works.
+	// The check uses the announced file itself, so that the file works when the ready line is printed.
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		fail(err)
@@ -39,7 +39,7 @@ func isReady(client kubernetes.Interface) bool {
 	return err == nil && string(answer) == "ok"
 }
 
-// writeKubeconfig offers the same administrator twice: by token, the default, and by client certificate.
+// writeKubeconfig contains the same administrator twice: with a token, the default, and with a client certificate.
 func writeKubeconfig(path string, port int, files certificates) error {
 	var authority, admin, adminKey []byte
 	for target, source := range map[*[]byte]string{

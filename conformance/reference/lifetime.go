@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// patience is how long a stop may take. An API server whose etcd has gone would otherwise go on for minutes.
+// patience is the timeout of a shutdown. An API server without its etcd would otherwise continue for minutes.
 const patience = 10 * time.Second
 
-// endWithStdin stops this process when its standard input ends, as it does when the parent is gone, however it went.
+// endWithStdin stops this process when its standard input is closed, as after the end of the parent for any reason.
 func endWithStdin() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 }
 
-// insistOnStopping ends the process by force if it still runs some time after it was asked to stop.
+// insistOnStopping kills the process if it still runs some time after the request to stop.
 func insistOnStopping() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT)

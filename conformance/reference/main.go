@@ -1,5 +1,5 @@
-// The program reference is what Steadfast is judged by: a real etcd and a real kube-apiserver on loopback, and the
-// history of what they did, read from the etcd itself.
+// The program reference is the reference for tests of Steadfast: a real etcd and a real kube-apiserver on loopback, and
+// the history of their changes, read from the etcd itself.
 //
 //	reference [-dir DIR] [-port N] [-- kube-apiserver flags]    both in one process
 //	reference -only-etcd [-dir DIR] [-etcd-port N]              etcd alone
@@ -7,7 +7,8 @@
 //	reference -history FILE -etcd URL                           one JSON line for each change, to FILE
 //	reference -compact -etcd URL [-revision N]                  compacts that etcd and ends
 //
-// Each prints one line on standard output when it is ready and ends on SIGTERM; README.md beside this file says more.
+// Each prints one line on standard output when it is ready, and exits on SIGTERM. README.md in this folder describes
+// details.
 package main
 
 import (
@@ -64,7 +65,7 @@ func run(options *options) error {
 	return runAPIServer(options)
 }
 
-// ready prints the one line that a parent process waits for: where to find what has started.
+// ready prints the line that a parent process waits for: the address of the started server.
 func ready(where string) {
 	fmt.Println("ready", where)
 }

@@ -1,6 +1,6 @@
-//! An operator: a custom resource, children that it owns, a status, a finalizer, events, one leader, metrics, and the manifests
-//! that it is deployed with: `cargo run -p steadfast-examples --bin operator` shows it on a cluster of its own, with `-- --infer`
-//! it works on yours, and tells of itself at `LISTEN` (`0.0.0.0:8080`).
+//! An operator with a custom resource, owned children, a status, a finalizer, events, leader election, metrics, and its
+//! manifests. `cargo run -p steadfast-examples --bin operator` demonstrates it on an embedded cluster. With the argument
+//! `--infer` it runs on your cluster, and serves health and metrics at `LISTEN` (`0.0.0.0:8080`).
 
 mod demo;
 mod operate;
@@ -27,7 +27,7 @@ pub(crate) async fn main() -> Ended {
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "0.0.0.0:8080".to_owned());
     let listener = TcpListener::bind(listen).await?;
     tokio::spawn(axum::serve(listener, routes(&informers, &metrics)).into_future());
-    // What the kubelet sends before it kills.
+    // The kubelet sends this signal before it kills the process.
     let mut terminated = signal(SignalKind::terminate())?;
     operate(&informers, &metrics, async { _ = terminated.recv().await }).await?;
     informers.shutdown();

@@ -1,4 +1,4 @@
-//! The operator itself, while it leads and until it is stopped.
+//! The operator, while it leads and until it is stopped.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use steadfast_controller::{
 use super::outside::Metrics;
 use super::site::{Context, Site, reconcile};
 
-/// How long the end may take, twice: together less than the 30 seconds that a kubelet gives.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of the shutdown, used twice: in total less than the 30 seconds that a kubelet grants.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn operate(
     informers: &InformerFactory,
@@ -23,9 +23,9 @@ pub(crate) async fn operate(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (connection, mut stopped) = (informers.connection(), pin!(stopped));
     metrics.add(steadfast::metrics::Metrics::new([connection]));
-    // Caches fill while another one leads.
+    // Caches also fill while another process leads.
     let (_sites, pages) = (informers.informer::<Site>(Scope::all())?, informers.informer(Scope::all())?);
-    // In a pod, the default namespace is its own, and the candidate's name is the pod's.
+    // In a pod, the default namespace is that of the pod, and the identity of the candidate is the pod's name.
     let election = LeaderElection::builder(connection, connection.default_namespace(), "site-operator").build()?;
     metrics.add(ElectionMetrics::default().with("site-operator", &election));
     let leader = tokio::select! {
@@ -39,7 +39,7 @@ pub(crate) async fn operate(
     };
     let events = EventRecorder::new(connection, "shop.example/site-operator")?;
     metrics.add(EventMetrics::default().with("site-operator", &events));
-    // What this client sends is sent while the lease holds, or not at all.
+    // Requests of this client are sent only while the lease is held.
     let context = Context { client: leader.client(), pages, events: events.clone() };
     let controller = Controller::<Site>::new(informers, Scope::all())
         .owns::<k8s_openapi::api::core::v1::ConfigMap>(Scope::all())
@@ -49,15 +49,15 @@ pub(crate) async fn operate(
     metrics.add(WorkqueueMetrics::default().with("sites", controller.queue()));
     tokio::select! {
         biased;
-        // The process ends then, and begins anew as a candidate.
-        () = leader.lost() => return Err("another one leads".into()),
+        // The process ends, and is restarted as a candidate.
+        () = leader.lost() => return Err("lost the leadership to another process".into()),
         () = stopped => {}
     }
-    let left = controller.stop(PATIENCE).await;
+    let left = controller.stop(SHUTDOWN_TIMEOUT).await;
     if (left.cancelled, left.stuck) != (0, 0) {
-        return Err(format!("{} calls were cancelled, {} did not end", left.cancelled, left.stuck).into());
+        return Err(format!("{} reconciles were cancelled, {} did not end", left.cancelled, left.stuck).into());
     }
-    events.stop(PATIENCE).await?;
+    events.stop(SHUTDOWN_TIMEOUT).await?;
     election.stop().await;
     Ok(())
 }

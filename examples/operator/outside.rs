@@ -1,4 +1,4 @@
-//! What the operator tells of itself: whether it is well, and its metrics.
+//! The HTTP endpoints of the operator: its health and its metrics.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use steadfast::InformerFactory;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The metrics, of which some are there only once it leads.
+/// Metrics registry. Some metrics are added only when the process leads.
 #[derive(Clone, Default)]
 pub(crate) struct Metrics(Arc<Mutex<Registry>>);
 
@@ -30,7 +30,8 @@ impl Metrics {
     }
 }
 
-/// `/metrics`; `/readyz`, which a standby passes too once its caches are filled; `/healthz`, which fails where nothing answers.
+/// Serves `/metrics`, `/readyz` and `/healthz`. `/readyz` also succeeds on a standby after its caches are filled.
+/// `/healthz` fails only if the process does not respond.
 pub(crate) fn routes(informers: &InformerFactory, metrics: &Metrics) -> Router {
     let ready = Router::new().route("/readyz", get(readyz)).with_state(informers.clone());
     Router::new()

@@ -1,4 +1,4 @@
-//! The resource, and what is done about each object of it.
+//! The custom resource, and the reconciliation of its objects.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use steadfast::{Informer, NotSynced, Object};
 use steadfast_controller::{Action, EventDraft, EventRecorder, FinalizerError, Finalizing, finalizer};
 
-/// A site with so many pages, each a config map under a name that the server chooses.
+/// Site with a number of pages, each a config map with a generated name.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
 #[kube(group = "shop.example", version = "v1", kind = "Site", namespaced, status = "SiteStatus")]
 pub(crate) struct SiteSpec {
@@ -24,17 +24,17 @@ pub(crate) struct SiteStatus {
     pub(crate) ready: usize,
 }
 
-/// Why a call has failed.
+/// Error of a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
     Request(#[from] kube::Error),
-    /// Where nothing is known, nothing is done.
+    /// Without a synced cache, the reconcile does nothing.
     #[error(transparent)]
     Cache(#[from] NotSynced),
 }
 
-/// What each call is given.
+/// Shared state of the reconciles.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) pages: Informer<ConfigMap>,
@@ -46,7 +46,8 @@ impl Context {
         Api::namespaced(self.client.clone(), &site.namespace().unwrap_or_default())
     }
 
-    /// The pages that the cache has of a site: all that were made, for no call sees a cache that lacks what the last one wrote.
+    /// Returns the cached pages of a site. The list is complete, because no reconcile runs on a cache that lacks the
+    /// last reconcile's writes.
     fn pages_of(&self, site: &Site) -> Result<Vec<Object<ConfigMap>>, NotSynced> {
         let pages = self.pages.lister()?.namespace(&site.namespace().unwrap_or_default());
         let is_own = |page: &Object<ConfigMap>| {
@@ -56,7 +57,7 @@ impl Context {
     }
 }
 
-/// Makes the world as `site` says.
+/// Reconciles `site`.
 pub(crate) async fn reconcile(site: Arc<Site>, context: Arc<Context>) -> Result<Action, FinalizerError<Failure>> {
     let sites = context.api::<Site>(&site);
     finalizer(&sites, "shop.example/pages", site, |event| async {
@@ -68,7 +69,7 @@ pub(crate) async fn reconcile(site: Arc<Site>, context: Arc<Context>) -> Result<
     .await
 }
 
-/// Makes the pages that are missing, takes away those that are too many, and writes the status.
+/// Creates missing pages, deletes surplus pages, and writes the status.
 async fn keep(site: &Site, context: &Context) -> Result<Action, Failure> {
     let ready = context.pages_of(site)?.len();
     for _ in ready..site.spec.pages {
@@ -88,7 +89,7 @@ async fn keep(site: &Site, context: &Context) -> Result<Action, Failure> {
     Ok(Action::await_change())
 }
 
-/// Takes away all pages but so many.
+/// Deletes all pages beyond `kept`.
 async fn take_away(site: &Site, kept: usize, context: &Context) -> Result<Action, Failure> {
     for page in context.pages_of(site)?.iter().skip(kept) {
         match context.api::<ConfigMap>(site).delete(&page.name_any(), &DeleteParams::default()).await {

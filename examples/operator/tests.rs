@@ -1,4 +1,5 @@
-//! The operator disturbed at each of its requests: it ends alike, and never wants more than its manifests allow.
+//! Tests of the operator with a fault at each request: the final state is the same, and the requests match the
+//! manifests.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -27,19 +28,20 @@ const MANIFESTS: [(&str, &str); 3] = [
     ("workload.yaml", include_str!("manifests/workload.yaml")),
 ];
 
-/// Where the operator itself runs in a play; sites are elsewhere.
+/// Namespace of the operator in a run. The sites are in another namespace.
 const HOME: &str = "default";
 
-/// What no play need make it do. A site is read again where somebody has written it between the operator's look and its
-/// finalizer; an event that is the same once more is counted by a patch, and here each names another page.
-const BESIDE: [(&str, &str, &str); 2] = [("shop.example", "sites", "get"), ("events.k8s.io", "events", "patch")];
+/// Requests that a run need not contain. The operator reads a site again only if another client wrote it between the
+/// operator's read and its finalizer. A repeated event is counted by a patch, but here each event names another page.
+const OPTIONAL_REQUESTS: [(&str, &str, &str); 2] =
+    [("shop.example", "sites", "get"), ("events.k8s.io", "events", "patch")];
 
 /// One process of the operator.
 async fn process(connection: Connection) -> Ended {
     operate(&InformerFactory::new(&connection), &Metrics::default(), pending()).await
 }
 
-/// A site comes, loses a page while it grows, shrinks and goes.
+/// Creates a site, deletes one of its pages while it grows, shrinks it and deletes it.
 async fn scenario(stage: Stage) -> Result<(), Error> {
     let sites = Api::<Site>::namespaced(stage.client(), "shops");
     let pages = Api::<ConfigMap>::namespaced(stage.client(), "shops");
@@ -58,11 +60,11 @@ async fn scenario(stage: Stage) -> Result<(), Error> {
     stage.settle().await
 }
 
-/// What the operator asked for, as authorization sees it.
+/// Request of the operator in the terms of authorization.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     group: String,
-    /// With the subresource, if there is one.
+    /// Resource with the subresource, if any.
     resource: String,
     verb: &'static str,
     namespace: Option<String>,
@@ -70,7 +72,8 @@ struct Request {
 }
 
 impl Request {
-    /// Of what is about no resource, as the server's version, nothing is to be allowed.
+    /// Converts a request. `None` for a request without a resource, such as the server's version, which needs no
+    /// permission.
     fn of(record: &RequestRecord) -> Option<Self> {
         let resource = record.resource.as_ref()?;
         let after = if resource.group().is_empty() { 3 } else { 4 };
@@ -85,12 +88,12 @@ impl Request {
     }
 }
 
-/// The report of a sweep, and what the operator asked for in any of its plays.
+/// Report of a sweep, and the requests of the operator in all runs.
 static SWEPT: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::new(|| {
-    let asked = Arc::new(Mutex::new(BTreeSet::new()));
-    let all = asked.clone();
+    let requested = Arc::new(Mutex::new(BTreeSet::new()));
+    let all = requested.clone();
     let note = move |server: &ApiServer| {
-        // The first replica is the operator's, the other one that of the scenario.
+        // The operator uses the first replica, and the scenario the other one.
         let requests = server.requests();
         let requests = requests.iter().filter(|record| record.replica == 0).filter_map(Request::of);
         all.lock().unwrap_or_else(PoisonError::into_inner).extend(requests);
@@ -101,16 +104,16 @@ static SWEPT: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::
         server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shops" } }))?;
         Ok(())
     };
-    // Half a minute is longer than it ever waits, once nothing is disturbed any more.
+    // Without a fault, the operator never waits for half a minute.
     let sweep = Sweep::new(process, scenario).alike(2).quiet(Duration::from_secs(30)).prepare(define);
-    let sweep = sweep.invariant("it is noted what was asked for", note);
+    let sweep = sweep.invariant("requests are recorded", note);
     let report = sweep.run().map_err(|error| error.to_string())?;
-    Ok((report, std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner))))
+    Ok((report, std::mem::take(&mut *requested.lock().unwrap_or_else(PoisonError::into_inner))))
 });
 
-/// Whatever is cut, lost, late or killed, wherever it is: the end is the same.
+/// The final state is the same after any disconnect, loss, delay or kill.
 #[test]
-fn nothing_that_is_disturbed_changes_where_the_operator_ends() -> Result<(), Error> {
+fn sweep_of_operator_finds_nothing() -> Result<(), Error> {
     let (report, _) = SWEPT.as_ref().map_err(String::as_str)?;
     println!("{report}");
     report.check()
@@ -150,7 +153,7 @@ impl Right {
             && (self.is_everywhere || request.namespace.as_deref() == Some(HOME))
     }
 
-    /// Whether nothing less would do for it.
+    /// Returns `true` if the right is the most specific one for the request.
     fn is_for(&self, request: &Request) -> bool {
         self.allows(request) && self.is_everywhere == (request.namespace.as_deref() != Some(HOME))
     }
@@ -178,29 +181,29 @@ fn rights(rbac: &str) -> Result<Vec<Right>, serde_saphyr::Error> {
     Ok(rights)
 }
 
-/// What `rbac` does not allow of what was asked for, and what it allows besides.
-fn too_few_and_too_many(rbac: &str, asked: &BTreeSet<Request>) -> Result<(Vec<String>, Vec<String>), Error> {
+/// Returns the requests that `rbac` does not allow, and the rights in `rbac` that no request needs.
+fn too_few_and_too_many(rbac: &str, requested: &BTreeSet<Request>) -> Result<(Vec<String>, Vec<String>), Error> {
     let rights = rights(rbac).map_err(|error| error.to_string())?;
-    let missing = asked.iter().filter(|request| !rights.iter().any(|right| right.allows(request)));
+    let missing = requested.iter().filter(|request| !rights.iter().any(|right| right.allows(request)));
     let idle = rights.iter().filter(|right| {
-        let is_beside = BESIDE.contains(&(&*right.group, &*right.resource, &*right.verb));
-        !is_beside && !asked.iter().any(|request| right.is_for(request))
+        let is_beside = OPTIONAL_REQUESTS.contains(&(&*right.group, &*right.resource, &*right.verb));
+        !is_beside && !requested.iter().any(|request| right.is_for(request))
     });
     let idle = idle.map(|right| format!("{} {}.{}", right.verb, right.resource, right.group));
     Ok((missing.map(|request| format!("{request:?}")).collect(), idle.collect()))
 }
 
 #[test]
-fn the_role_allows_what_the_operator_asks_for_and_nothing_else() -> Ended {
-    let (_, asked) = SWEPT.as_ref().map_err(String::as_str)?;
+fn role_allows_exactly_the_sent_requests() -> Ended {
+    let (_, requested) = SWEPT.as_ref().map_err(String::as_str)?;
     let rbac = MANIFESTS[1].1;
-    assert_eq!(too_few_and_too_many(rbac, asked)?, (vec![], vec![]));
+    assert_eq!(too_few_and_too_many(rbac, requested)?, (vec![], vec![]));
 
-    let (missing, idle) = too_few_and_too_many(&rbac.replace("[create, delete]", "[create, update]"), asked)?;
+    let (missing, idle) = too_few_and_too_many(&rbac.replace("[create, delete]", "[create, update]"), requested)?;
     assert!(missing.iter().all(|request| request.contains("\"delete\"")) && !missing.is_empty(), "{missing:#?}");
     assert_eq!(idle, ["update configmaps."]);
-    // For the lease of the namespace it runs in, it needs no right elsewhere.
-    let (missing, idle) = too_few_and_too_many(&rbac.replace("kind: Role\n", "kind: ClusterRole\n"), asked)?;
+    // The lease is in the operator's own namespace, so no right in other namespaces is needed.
+    let (missing, idle) = too_few_and_too_many(&rbac.replace("kind: Role\n", "kind: ClusterRole\n"), requested)?;
     assert!(missing.is_empty(), "{missing:#?}");
     assert_eq!(
         idle,
@@ -209,9 +212,9 @@ fn the_role_allows_what_the_operator_asks_for_and_nothing_else() -> Ended {
     Ok(())
 }
 
-/// `STEADFAST_REWRITE=1` writes it anew.
+/// With `STEADFAST_REWRITE=1`, the test rewrites the file.
 #[test]
-fn the_definition_in_the_manifests_is_that_of_the_type() -> Ended {
+fn manifest_definition_matches_the_type() -> Ended {
     let (file, written) = MANIFESTS[0];
     let made = format!(
         "# Made from `Site` by its test, with STEADFAST_REWRITE=1.\n{}",
@@ -221,13 +224,13 @@ fn the_definition_in_the_manifests_is_that_of_the_type() -> Ended {
         std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("operator/manifests").join(file), made)?;
         return Ok(());
     }
-    assert_eq!(made, written, "{file} is not what the type is: STEADFAST_REWRITE=1 writes it anew");
+    assert_eq!(made, written, "{file} does not match the type: run with STEADFAST_REWRITE=1 to rewrite it");
     Ok(())
 }
 
-/// A server takes all of them in the order of their names, as `kubectl apply -f manifests/` sends them.
+/// The server accepts all manifests in the order of their names, as `kubectl apply -f manifests/` sends them.
 #[tokio::test]
-async fn the_manifests_can_be_applied() -> Ended {
+async fn manifests_apply_in_order() -> Ended {
     let server = ApiServer::start().await?;
     let mut kinds = Vec::new();
     for (file, text) in MANIFESTS {

@@ -1,4 +1,4 @@
-//! With Steadfast.
+//! The controller with Steadfast.
 
 use std::sync::Arc;
 use std::time::Duration;

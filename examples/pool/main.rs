@@ -1,7 +1,7 @@
-//! One small controller twice, with kube-runtime and with Steadfast, as docs/guide-controllers.md has it:
+//! The controller of docs/guide-controllers.md, with kube-runtime and with Steadfast:
 //! `cargo run -p steadfast-examples --bin pool`.
 //!
-//! A pool is a config map with the label `pool`; it wants as many pods as its `size` says.
+//! A pool is a config map with the label `pool`. Its `size` is the number of its pods.
 
 mod here;
 mod there;
@@ -18,13 +18,13 @@ type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 #[tokio::main]
 pub(crate) async fn main() -> Ended {
-    // Clusters for this example alone. In a program of yours: `let connection = Connection::infer().await?;`
+    // Embedded clusters for this example. In your program, use `let connection = Connection::infer().await?;`.
     let server = ApiServer::start().await?;
     let connection = steadfast_testing::connection(&server).await?;
     let running = tokio::spawn(there::run(connection.client()));
     use_it(&server).await?;
     running.abort();
-    println!("with kube-runtime the pool is what it is to be");
+    println!("with kube-runtime, the pool reaches its size");
 
     let server = ApiServer::start().await?;
     let connection = steadfast_testing::connection(&server).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn main() -> Ended {
     Ok(())
 }
 
-/// A pool comes, loses a pod and shrinks.
+/// Creates a pool, deletes one of its pods and shrinks it.
 async fn use_it(server: &ApiServer) -> Ended {
     let mut pool: ConfigMap = config_map("web", "");
     pool.metadata.labels = Some([("pool".to_owned(), String::new())].into());
@@ -52,7 +52,7 @@ async fn use_it(server: &ApiServer) -> Ended {
     Ok(())
 }
 
-/// The pods that there are, once they are as they are to be.
+/// Waits until the pods satisfy the condition, and returns them.
 async fn pods(server: &ApiServer, are_well: impl Fn(&[String]) -> bool) -> Vec<String> {
     loop {
         let pods: Vec<_> = Children::of(server, "", "pods").live.into_values().flatten().collect();

@@ -1,4 +1,4 @@
-//! With kube-runtime.
+//! The controller with kube-runtime.
 
 use std::future::ready;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The operator as it is deployed, on a real API server that enforces what its manifests allow: it is a process of its own, with
-//! a token of its own service account, and the server's audit log says what it was refused.
+//! Deploys the operator on a real API server that enforces the permissions of its manifests. The operator runs as a
+//! separate process with a token of its own service account. The server's audit log shows denied requests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,13 +20,13 @@ use steadfast::{Connection, Informer, InformerFactory, ObjectKey, Scope};
 use steadfast_testing::Error;
 use steadfast_testing::reference::{Reference, kubectl, skip};
 
-/// How long anything may take here.
-const SOON: Duration = Duration::from_secs(60);
+/// Timeout of each step.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const HOME: &str = "site-operator";
 const USER: &str = "system:serviceaccount:site-operator:site-operator";
 
-/// All requests, each once, when it is answered.
+/// Audit policy that logs each request once, with its response.
 const POLICY: &str = "
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -35,7 +35,7 @@ rules:
   - level: Metadata
 ";
 
-/// A folder that is gone with this.
+/// Temporary folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -52,12 +52,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Where that fails, a small folder is left behind.
+        // If the removal fails, a small folder remains.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The operator, killed if nobody waits for its end.
+/// Process of the operator, killed on drop.
 struct Operator(Child);
 
 impl Operator {
@@ -67,18 +67,18 @@ impl Operator {
         Ok(Self(command.spawn()?))
     }
 
-    /// Ends it as a kubelet does.
+    /// Terminates the process as a kubelet does.
     async fn terminate(mut self) -> Result<(), Error> {
         let status = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.0.id())]).status()?;
         assert!(status.success());
-        let begun = Instant::now();
-        while begun.elapsed() < SOON {
+        let started = Instant::now();
+        while started.elapsed() < TIMEOUT {
             if let Some(status) = self.0.try_wait()? {
                 return if status.success() { Ok(()) } else { Err(format!("the operator ended with {status}").into()) };
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Err(format!("the operator does not end within {SOON:?}").into())
+        Err(format!("the operator did not end within {TIMEOUT:?}").into())
     }
 }
 
@@ -89,15 +89,15 @@ impl Drop for Operator {
     }
 }
 
-/// A kubeconfig with a token of the operator's service account, as the server gives it out for a pod.
+/// Writes a kubeconfig with a token of the operator's service account, as the server issues it for a pod.
 async fn as_operator(reference: &Reference, admin: &Client, file: &Path) -> Result<Connection, Error> {
     let accounts = Api::<ServiceAccount>::namespaced(admin.clone(), HOME);
-    let answer = accounts.create_token_request(HOME, &PostParams::default(), &TokenRequest::default()).await?;
-    let token = answer.status.ok_or("a token request without a token")?.token;
+    let response = accounts.create_token_request(HOME, &PostParams::default(), &TokenRequest::default()).await?;
+    let token = response.status.ok_or("the response to the token request has no token")?.token;
     let mut config: Value = serde_json::to_value(Kubeconfig::read_from(reference.kubeconfig())?)?;
     let cluster = config["clusters"][0]["name"].clone();
     config["users"] = json!([{ "name": HOME, "user": { "token": token } }]);
-    // With the namespace that a pod would be in.
+    // Sets the namespace that the pod would have.
     let context = json!({ "cluster": cluster, "user": HOME, "namespace": HOME });
     config["contexts"] = json!([{ "name": HOME, "context": context }]);
     config["current-context"] = json!(HOME);
@@ -116,9 +116,9 @@ fn sites() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("shop.example", "v1", "Site"), "sites")
 }
 
-/// What the server answered to the operator's requests: how many, by the code and what was asked.
-fn answered(log: &Path) -> Result<BTreeMap<(u64, String), usize>, Error> {
-    let mut answered = BTreeMap::new();
+/// Returns the number of the operator's requests in the audit log, by status code and request.
+fn responses(log: &Path) -> Result<BTreeMap<(u64, String), usize>, Error> {
+    let mut responses = BTreeMap::new();
     for line in fs::read_to_string(log)?.lines() {
         let event: Value = serde_json::from_str(line)?;
         if event["user"]["username"] != USER {
@@ -126,30 +126,30 @@ fn answered(log: &Path) -> Result<BTreeMap<(u64, String), usize>, Error> {
         }
         let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
         let text = |pointer| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let asked = format!("{} {}/{}", text("/verb"), text("/objectRef/apiGroup"), text("/objectRef/resource"));
-        *answered.entry((code, asked)).or_default() += 1;
+        let requested = format!("{} {}/{}", text("/verb"), text("/objectRef/apiGroup"), text("/objectRef/resource"));
+        *responses.entry((code, requested)).or_default() += 1;
     }
-    Ok(answered)
+    Ok(responses)
 }
 
 async fn until_ready(sites: &Informer<DynamicObject>, ready: u64) -> Result<(), Error> {
     let is_ready = |site: Option<&DynamicObject>| site.is_some_and(|site| site.data["status"]["ready"] == json!(ready));
-    sites.until_object(&ObjectKey::namespaced("shops", "shop"), is_ready, SOON).await?;
+    sites.until_object(&ObjectKey::namespaced("shops", "shop"), is_ready, TIMEOUT).await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_role_is_enough_for_the_operator_on_a_server_that_enforces_it() -> Result<(), Error> {
+async fn operator_role_suffices_on_enforcing_server() -> Result<(), Error> {
     let folder = Folder::new()?;
     let (policy, log) = (folder.file("policy.yaml"), folder.file("audit.log"));
     fs::write(&policy, POLICY)?;
     let flags = [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())];
-    let Some(kubectl) = kubectl()? else { return skip("there is no kubectl; $KUBECTL names one") };
+    let Some(kubectl) = kubectl()? else { return skip("kubectl was not found; set $KUBECTL to its path") };
     let Some(reference) = Reference::start_with(&[&flags[0], &flags[1]]).await? else { return Ok(()) };
     let admin = reference.connection().await?;
     let client = admin.client();
 
-    // As a user deploys it.
+    // The deployment uses the same commands as a user.
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/operator/manifests");
     for arguments in [
         &["apply", "-f", manifests][..],
@@ -161,7 +161,7 @@ async fn its_role_is_enough_for_the_operator_on_a_server_that_enforces_it() -> R
     }
     let kubeconfig = folder.file("kubeconfig");
     let operator = as_operator(&reference, &client, &kubeconfig).await?;
-    // It is a server that does refuse.
+    // Shows that the server denies requests without permission.
     let nodes = Api::<Node>::all(operator.client()).list(&ListParams::default()).await;
     assert!(matches!(&nodes, Err(kube::Error::Api(status)) if status.code == 403), "{nodes:?}");
 
@@ -179,7 +179,7 @@ async fn its_role_is_enough_for_the_operator_on_a_server_that_enforces_it() -> R
     shops.patch("shop", &PatchParams::default(), &resize(2)).await?;
     until_ready(&seen, 2).await?;
     shops.delete("shop", &DeleteParams::default()).await?;
-    seen.until_object(&ObjectKey::namespaced("shops", "shop"), |site| site.is_none(), SOON).await?;
+    seen.until_object(&ObjectKey::namespaced("shops", "shop"), |site| site.is_none(), TIMEOUT).await?;
     let left = pages.list(&ListParams::default().fields("metadata.name!=kube-root-ca.crt")).await?;
     assert!(left.items.is_empty(), "{left:?}");
 
@@ -187,16 +187,16 @@ async fn its_role_is_enough_for_the_operator_on_a_server_that_enforces_it() -> R
     let lease = Api::<Lease>::namespaced(client, HOME).get(HOME).await?;
     let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     assert_eq!(holder, "", "the lease was not released");
-    let answered = answered(&log)?;
-    let refused: Vec<_> = answered.keys().filter(|(code, _)| [401, 403].contains(code)).collect();
+    let responses = responses(&log)?;
+    let rejected: Vec<_> = responses.keys().filter(|(code, _)| [401, 403].contains(code)).collect();
     assert_eq!(
-        refused,
+        rejected,
         [&(403, "list /nodes".to_owned())],
-        "what the operator was refused, beside what was to be refused"
+        "denied requests of the operator, with the one expected denial"
     );
     for done in ["list shop.example/sites", "delete /configmaps", "update coordination.k8s.io/leases"] {
-        assert!(answered.contains_key(&(200, done.to_owned())), "{done}: {answered:#?}");
+        assert!(responses.contains_key(&(200, done.to_owned())), "{done}: {responses:#?}");
     }
-    assert!(answered.contains_key(&(201, "create events.k8s.io/events".to_owned())), "{answered:#?}");
+    assert!(responses.contains_key(&(201, "create events.k8s.io/events".to_owned())), "{responses:#?}");
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Answers: whatever a server says, in whatever order, the reflector does what it may.
+//! Fuzzes the reflector with responses: any content in any order must not break its invariants.
 //!
-//! The input is a script of two bytes a step: what arrives, and how much of it.
+//! The input is a script with two bytes per step: the kind of the response, and its size.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ use steadfast_core::reflector::{
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
-/// What one arrival may make a reflector do; it answers with a handful.
-const MOST_OUTPUTS: usize = 16;
+/// Maximum number of outputs per input. The reflector normally returns a handful.
+const MAX_OUTPUTS: usize = 16;
 
 fuzz_target!(|input: &[u8]| {
     let [seed, script @ ..] = input else { return };
@@ -38,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
         run.arrive(step[0], step[1]);
     }
     run.step(Input::Stop);
-    assert!(run.open.is_empty(), "what was asked is cancelled at the end: {:?}", run.open);
+    assert!(run.open.is_empty(), "open requests are cancelled at the end: {:?}", run.open);
 });
 
 struct Run {
@@ -48,13 +48,13 @@ struct Run {
     asked: u64,
     staging: bool,
     comparing: bool,
-    /// The version that the store has, as ordered by its number.
+    /// Version of the cache, ordered by its number.
     held: Option<ResourceVersion>,
 }
 
 impl Run {
     fn arrive(&mut self, what: u8, amount: u8) {
-        // Mostly a request that is open, sometimes one that is over or never was.
+        // Mostly an open request, sometimes one that has ended or never existed.
         let id = match amount % 8 {
             0 => RequestId(u64::from(amount)),
             _ => self.open.iter().nth(usize::from(amount) % self.open.len().max(1)).copied().unwrap_or(RequestId(1)),
@@ -102,7 +102,7 @@ impl Run {
             19 => self.step(Input::Unsettled(id)),
             20 => self.step(Input::Settled(id)),
             21 => self.step(Input::Answering(id, amount % 2 == 0)),
-            22 => self.step(Input::Contradicted(id, "below what is held".into())),
+            22 => self.step(Input::Contradicted(id, "below the cached version".into())),
             _ => {
                 let kind = [RecordKind::Added, RecordKind::Modified, RecordKind::Deleted][usize::from(amount % 3)];
                 self.record(id, Record::Object(kind, &identity(amount)));
@@ -134,20 +134,20 @@ impl Run {
         match verdict {
             Verdict::Do(outputs) => self.perform(outputs),
             Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
-            Verdict::Compare => assert!(self.comparing, "compared, though nothing is"),
-            Verdict::Stage | Verdict::Offer => assert!(self.staging, "staged, though no list is"),
+            Verdict::Compare => assert!(self.comparing, "compared without a comparison in progress"),
+            Verdict::Stage | Verdict::Offer => assert!(self.staging, "staged without a list in progress"),
             Verdict::Skip | Verdict::Older { .. } => {}
         }
         self.never_back(false);
     }
 
     fn perform(&mut self, outputs: Vec<Output>) {
-        assert!(outputs.len() <= MOST_OUTPUTS, "{} outputs", outputs.len());
+        assert!(outputs.len() <= MAX_OUTPUTS, "{} outputs", outputs.len());
         let (mut anew, mut judge) = (false, false);
         for output in outputs {
             match output {
                 Output::Send(id, request) => {
-                    assert!(id.0 > self.asked, "a request's number is used once");
+                    assert!(id.0 > self.asked, "a request number must not be reused");
                     self.asked = id.0;
                     self.open.insert(id);
                     assert_well_formed(&request);
@@ -156,16 +156,16 @@ impl Run {
                 Output::BeginStaging { .. } => self.staging = true,
                 Output::DropStaging => self.staging = false,
                 Output::Commit { new_epoch, .. } => {
-                    assert!(std::mem::take(&mut self.staging), "committed, though nothing is staged");
+                    assert!(std::mem::take(&mut self.staging), "committed without staged objects");
                     anew |= new_epoch;
                 }
                 Output::BeginComparison => self.comparing = true,
                 Output::EndComparison => self.comparing = false,
                 Output::JudgeComparison => {
-                    assert!(self.comparing, "judged, though nothing is compared");
+                    assert!(self.comparing, "judged without a comparison in progress");
                     judge = true;
                 }
-                Output::Note(note) => assert!(note.to_string().len() < 8192, "a note is short"),
+                Output::Note(note) => assert!(note.to_string().len() < 8192, "a note must be short"),
                 Output::NameLost
                 | Output::AwaitTransfer
                 | Output::ReleaseTransfer
@@ -174,7 +174,7 @@ impl Run {
                 | Output::RememberFull { .. } => {}
             }
         }
-        assert!(self.open.len() <= 8, "requests pile up: {:?}", self.open);
+        assert!(self.open.len() <= 8, "too many open requests: {:?}", self.open);
         self.never_back(anew);
         if judge {
             let count = usize::from(self.asked % 3 == 0);
@@ -184,17 +184,17 @@ impl Run {
         assert!(evidence.next_attempt.is_none_or(|at| at.since(self.now) < Duration::from_secs(3600)));
     }
 
-    /// Only a new epoch has lower versions (C4).
+    /// Only a new epoch may have lower versions (C4).
     fn never_back(&mut self, anew: bool) {
         let now = self.reflector.version().cloned();
         if let (Some(before), Some(now), false) = (&self.held, &now, anew) {
-            assert!(!now.is_older_than(before), "back from {before} to {now}");
+            assert!(!now.is_older_than(before), "the version went back from {before} to {now}");
         }
         self.held = now;
     }
 }
 
-/// A query is made of unreserved characters, whatever a version or a token says.
+/// Checks that a query contains only unreserved characters, for any version and token.
 fn assert_well_formed(request: &Request) {
     let query = request.query();
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%=&".contains(&byte);
@@ -202,7 +202,7 @@ fn assert_well_formed(request: &Request) {
     assert!(query.matches("resourceVersion=").count() <= 1, "{query}");
 }
 
-/// One of two objects, now and then without a version.
+/// Returns one of two identities, sometimes without a version.
 fn identity(amount: u8) -> Identity {
     let key = ObjectKey::namespaced("default", if amount % 2 == 0 { "a" } else { "b" });
     let version = version(amount).unwrap_or_else(|| ResourceVersion::made_of(&[amount]));

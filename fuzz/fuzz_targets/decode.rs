@@ -1,4 +1,5 @@
-//! Decoding: what is found of a record without decoding it is what `serde_json` finds, and no record makes it panic.
+//! Fuzzes decoding: the identity that is extracted without decoding must match `serde_json`, and no record may cause a
+//! panic.
 #![no_main]
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     event(&record, value.as_ref());
     if let Some(status) = steadfast_core::decode::status(Encoding::Json, &record) {
         let failure = steadfast_core::reflector::Failure::from_status(&status, None);
-        assert!(failure.why.len() <= 4096, "what is told of a failure is short");
+        assert!(failure.why.len() <= 4096, "the text of a failure must be short");
     }
 });
 
@@ -49,7 +50,7 @@ fn event(record: &Bytes, value: Option<&Value>) {
         Ok(WatchRecord::Object { object: raw, .. }) => {
             assert!(matches!(value["type"].as_str(), Some("ADDED" | "MODIFIED" | "DELETED")));
             assert_identity(&raw.identity, object);
-            assert_eq!(&serde_json::from_slice::<Value>(&raw.bytes).expect("a part of what serde reads"), object);
+            assert_eq!(&serde_json::from_slice::<Value>(&raw.bytes).expect("serde_json reads each part"), object);
             kept(&raw, Some(object));
         }
         Ok(WatchRecord::Bookmark(bookmark)) => {
@@ -63,7 +64,7 @@ fn event(record: &Bytes, value: Option<&Value>) {
         Err(error) => {
             let _ = error.to_string();
             match error.problem {
-                RecordProblem::Malformed { .. } => panic!("serde reads what {error}"),
+                RecordProblem::Malformed { .. } => panic!("serde_json reads a record with the error {error}"),
                 RecordProblem::UnknownType { name } => assert!(name.chars().count() <= 32),
                 RecordProblem::NoObject => assert!(value.get("object").is_none()),
                 problem @ RecordProblem::NoIdentity { .. } => lacks(&problem, object),
@@ -76,7 +77,7 @@ fn event(record: &Bytes, value: Option<&Value>) {
 fn assert_identity(identity: &Identity, object: &Value) {
     let metadata = &object["metadata"];
     assert_eq!(metadata["name"], identity.key.name());
-    // Where the server gives none, a name and what is in the object stand for them.
+    // If the server provides no UID, the name and the content of the object replace it.
     let given = |name: &str| metadata[name].as_str().unwrap_or_default();
     assert_eq!((given("uid"), given("uid").is_empty()), (identity.uid.as_str(), !identity.uid.is_given()));
     let version = &identity.version;
@@ -88,17 +89,17 @@ fn assert_identity(identity: &Identity, object: &Value) {
     assert_eq!(identity.key.namespace(), namespace);
 }
 
-/// What is said to be missing is missing, or longer than any server makes it.
+/// Checks that a field that is reported as missing is missing, or longer than any server generates it.
 fn lacks(problem: &RecordProblem, object: &Value) {
     let RecordProblem::NoIdentity { missing } = problem else {
         assert!(matches!(problem, RecordProblem::NoObject) || !object.is_object(), "{problem}");
         return;
     };
     let value = missing.split('.').fold(object, |value, name| &value[name]);
-    assert!(value.as_str().is_none_or(|text| text.is_empty() || text.len() > 1024), "{missing} is there");
+    assert!(value.as_str().is_none_or(|text| text.is_empty() || text.len() > 1024), "{missing} is present");
 }
 
-/// Decodes `object` into forms of every sort; the one that takes all is what `serde_json` reads without its `managedFields`.
+/// Decodes `object` into all forms. The complete form must equal the result of `serde_json` without `managedFields`.
 fn kept(object: &RawObject, value: Option<&Value>) {
     for keep_managed_fields in [false, true] {
         let mut decoder = Decoder::new(DecodeOptions { keep_managed_fields });
@@ -110,12 +111,12 @@ fn kept(object: &RawObject, value: Option<&Value>) {
         let Some(value) = value else {
             continue;
         };
-        let mut read = read.expect("serde reads it whole, so without managedFields");
+        let mut read = read.expect("serde_json reads the whole object");
         let mut wanted = value.clone();
         if !keep_managed_fields {
-            // Of several in one object the last is cut out.
+            // If `managedFields` occurs more than once in an object, only the last is removed.
             for value in [&mut read, &mut wanted] {
-                value["metadata"].as_object_mut().expect("it has a name").remove("managedFields");
+                value["metadata"].as_object_mut().expect("the object has a name").remove("managedFields");
             }
         }
         assert_eq!(read, wanted);

@@ -1,7 +1,7 @@
-//! Framing: any bytes, cut anywhere, give the same records, within the limit, and never a panic. A record above the limit
-//! is known by what it is known by when it is held.
+//! Fuzzes framing: any bytes, split at any position, must yield the same records within the limit, without a panic. A
+//! record above the limit must have the same identity as a complete one.
 //!
-//! The input is one byte for the limit, one for the length of cuts, and the body.
+//! The input consists of one byte for the limit, one byte for the length of the pieces, and the body.
 #![no_main]
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use steadfast_core::frame::{FrameError, Line, LineFramer, ListFramer, ListPart};
 
 fuzz_target!(|input: &[u8]| {
     let [limit, cut, body @ ..] = input else { return };
-    // A few limits that bodies exceed, and one that none does.
+    // Some limits that bodies exceed, and one that no body exceeds.
     let limit = if *limit >= 128 { 1 << 20 } else { usize::from(*limit) * 4 };
     let body = Bytes::copy_from_slice(body);
     let (whole, cut) = ([body.len().max(1)], [usize::from(cut % 16) + 1, usize::from(cut / 16) + 1]);
@@ -41,13 +41,14 @@ fuzz_target!(|input: &[u8]| {
     agrees_with_serde(&body, &parts, ended);
 });
 
-/// The same records and the same end; where the body breaks off, how much of it was held may depend on the cuts.
+/// Checks for the same records and the same end. If the body breaks off, the amount of buffered data may depend on the
+/// pieces.
 fn assert_same<T: PartialEq + std::fmt::Debug>(
     (whole, ended): (&Vec<T>, Result<(), FrameError>),
     (cut, cut_ended): (&Vec<T>, Result<(), FrameError>),
 ) {
     match (ended, cut_ended) {
-        // A malformed value that is also too long is one or the other, whichever is seen first.
+        // A value that is malformed and too long may be reported as either, depending on the first detection.
         (Err(FrameError::TooLarge { .. }), Err(_)) | (Err(_), Err(FrameError::TooLarge { .. })) => {}
         (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. })) => assert_eq!(whole, cut),
         (ended, cut_ended) => {
@@ -67,7 +68,8 @@ fn lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<Line>, Result<(), F
     (records, framer.finish())
 }
 
-/// What passed is known as it is when it is held, if it is JSON at all and no string of it too long to be kept.
+/// Checks that a skipped record has the same identity as a buffered one, if it is valid JSON and no string is too long
+/// to be kept.
 fn known_alike(passed: &Line, held: &Line) {
     let (Line::Overlong(passed), Line::Whole(held)) = (passed, held) else { return };
     if serde_json::from_slice::<Value>(held).is_err() || held.len() > 4096 {
@@ -83,7 +85,7 @@ fn known_alike(passed: &Line, held: &Line) {
         Err(error) => (error.kind, *error.identity),
     };
     let error = decode::overlong(passed, None);
-    // What stands for a version that was not given is made of what was held.
+    // The substitute for a missing version is derived from the buffered bytes.
     let told = |identity: PartialIdentity| {
         let version = identity.version.filter(ResourceVersion::is_given);
         PartialIdentity { version, ..identity }
@@ -117,18 +119,18 @@ fn chunks(body: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
     chunks
 }
 
-/// A list that was read to its end has the items that `serde_json` reads.
+/// Checks that a complete list has the items that `serde_json` reads.
 fn agrees_with_serde(body: &[u8], parts: &[ListPart], ended: Result<(), FrameError>) {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
     if !value.is_object() {
-        assert!(ended.is_err(), "no object, and a list");
+        assert!(ended.is_err(), "a list that is not an object");
         return;
     }
     if ended.is_err() || parts.iter().any(|part| matches!(part, ListPart::Overlong(_))) {
         return;
     }
     let items = parts.iter().filter_map(|part| match part {
-        ListPart::Item(item) => Some(serde_json::from_slice::<Value>(item).expect("a part of what serde reads")),
+        ListPart::Item(item) => Some(serde_json::from_slice::<Value>(item).expect("serde_json reads each item")),
         _ => None,
     });
     let wanted = value["items"].as_array().cloned().unwrap_or_default();
@@ -136,6 +138,6 @@ fn agrees_with_serde(body: &[u8], parts: &[ListPart], ended: Result<(), FrameErr
     match parts.last() {
         Some(ListPart::End { kind, .. }) => assert_eq!(kind.as_deref(), value["kind"].as_str()),
         Some(ListPart::Status(_)) => assert_eq!(value["kind"], "Status"),
-        last => panic!("a list ends with its end, not with {last:?}"),
+        last => panic!("the last part of a list must be its end, not {last:?}"),
     }
 }

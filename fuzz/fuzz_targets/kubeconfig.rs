@@ -1,4 +1,4 @@
-//! Kubeconfigs: any text is a connection, or an error of the library's own that has no secret in it.
+//! Fuzzes kubeconfigs: any text must yield a connection, or an error of the library without a secret.
 #![no_main]
 
 use kube::config::Kubeconfig;
@@ -7,7 +7,7 @@ use steadfast::Connection;
 use steadfast::connection::{ConnectError, MergedKubeconfig};
 use steadfast::environment::local::Local;
 
-/// What every secret becomes once the file is read; it must not be told.
+/// Value of every secret in the file. It must not appear in a message.
 const SECRET: &str = "zq9-planted-s3cr3t";
 
 fuzz_target!(|input: &[u8]| {
@@ -40,16 +40,16 @@ fn discreet(error: &ConnectError) {
     assert!(!format!("{error}\n{error:?}").contains(SECRET), "{error}");
 }
 
-/// Of a file that cannot be read no word is told, for it may be a token.
+/// Checks that the error for an unreadable file quotes nothing from it, because the text may be a token.
 fn unquoted(text: &str, error: ConnectError) {
-    let usual = ConnectError::from(Kubeconfig::from_yaml("[").expect_err("no kubeconfig")).to_string();
-    let told = format!("{error}\n{error:?}");
+    let usual = ConnectError::from(Kubeconfig::from_yaml("[").expect_err("the text is not a kubeconfig")).to_string();
+    let message = format!("{error}\n{error:?}");
     for word in text.split_ascii_whitespace().filter(|word| word.len() >= 12 && !usual.contains(word)) {
-        assert!(!told.contains(word), "{told}");
+        assert!(!message.contains(word), "{message}");
     }
 }
 
-/// A secret in every place that is for one, now and then one that no header can hold.
+/// Inserts a secret in each field for one, sometimes a value that is invalid in a header.
 fn plant(file: &mut Kubeconfig, length: usize) {
     let secret = if length % 2 == 0 { SECRET.to_owned() } else { format!("{SECRET}\n") };
     for named in &mut file.auth_infos {
@@ -71,7 +71,7 @@ fn plant(file: &mut Kubeconfig, length: usize) {
     }
 }
 
-/// Without what runs programs, and what reads files of this machine.
+/// Removes fields that run programs or read files of this machine.
 fn harmless(file: &mut Kubeconfig) {
     for named in &mut file.auth_infos {
         let Some(user) = &mut named.auth_info else { continue };

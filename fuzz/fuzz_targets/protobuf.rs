@@ -1,7 +1,8 @@
-//! Protobuf: any bytes, cut anywhere, give the same records; and an object that can be decoded is, in every form, what it is
-//! from the JSON that it is said to be.
+//! Fuzzes protobuf: any bytes, split at any position, must yield the same records. A decodable object must have the
+//! same value in every form as from its JSON.
 //!
-//! The input is one byte for the limit, one for the length of cuts, one for the kind, and the body.
+//! The input consists of one byte for the limit, one byte for the length of the pieces, one byte for the kind, and the
+//! body.
 #![no_main]
 
 use std::collections::HashSet;
@@ -52,14 +53,15 @@ fuzz_target!(|input: &[u8]| {
     }
     event(&body);
     let (api_version, kind) = KINDS[usize::from(*kind) % KINDS.len()];
-    item(&Item::of_message(body.clone(), MessageId::of_kind(api_version, kind).expect("it is built in")));
+    item(&Item::of_message(body.clone(), MessageId::of_kind(api_version, kind).expect("the kind is built in")));
     drop(decode::status(Encoding::Protobuf, &body));
     drop(decode::continue_token(Encoding::Protobuf, &body));
 });
 
 type Cut<T> = (Vec<T>, Result<(), FrameError>);
 
-/// The same records and the same end; how much was held of a body that breaks off may depend on the cuts.
+/// Checks for the same records and the same end. If the body breaks off, the amount of buffered data may depend on the
+/// pieces.
 fn same<T: PartialEq + Debug>(one: &Cut<T>, other: &Cut<T>) {
     match (one.1, other.1) {
         (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. }))
@@ -112,7 +114,7 @@ fn event(record: &Bytes) {
 }
 
 fn item(item: &Item) {
-    let id = item.message().expect("it has one");
+    let id = item.message().expect("the item has a message");
     as_in_json::<DynamicObject>(id, item);
     as_in_json::<Pod>(id, item);
     as_in_json::<ConfigMap>(id, item);
@@ -124,14 +126,14 @@ fn item(item: &Item) {
     }
 }
 
-/// What it is in another form is the same from the JSON that it is.
+/// Checks that the value in another form equals the value from its JSON.
 fn as_in_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u8]) {
     let Ok(value) = decode::<Value>(id, bytes, true) else { return };
     let text = value.to_string();
-    // What is embedded may be nested as deep again.
+    // An embedded object may add as many nesting levels again.
     let Ok(again) = serde_json::from_str::<Value>(&text) else { return };
     assert_eq!(again, value);
-    // Of a key that a map has twice JSON keeps the last value, and the form may reject the first one.
+    // If a map contains a key twice, JSON keeps the last value, and the form may reject the first one.
     if decode::<Repeats>(id, bytes, true).is_ok_and(|Repeats(repeats)| repeats) {
         return;
     }
@@ -142,7 +144,7 @@ fn as_in_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u
     }
 }
 
-/// Whether a map has a key twice.
+/// Detector of maps with a repeated key.
 struct Repeats(bool);
 
 impl<'de> Deserialize<'de> for Repeats {
@@ -201,12 +203,12 @@ impl<'de> Visitor<'de> for FindRepeats {
     }
 }
 
-/// What is left without its `managedFields` is all the rest.
+/// Checks that the removal of `managedFields` leaves the rest unchanged.
 fn kept(object: &RawObject) {
     let trimmed = Decoder::default().decode::<Value>(object);
     let mut buffer = Vec::new();
     let compact = Bytes::copy_from_slice(object.compact(DecodeOptions::default(), &mut buffer));
-    assert!(compact.len() <= object.bytes.len() + 8, "lengths are written no longer than they need to be");
+    assert!(compact.len() <= object.bytes.len() + 8, "the encoding of lengths must be minimal");
     let compact = RawObject { bytes: compact, managed_fields: None, ..object.clone() };
     let mut whole = Decoder::new(DecodeOptions { keep_managed_fields: true });
     match (trimmed, whole.decode::<Value>(&compact), whole.decode::<Value>(object)) {

@@ -1,8 +1,8 @@
-//! How long things took.
+//! Durations as JSON.
 
 use serde_json::{Value, json};
 
-/// Half and 99 of a hundred of these times, which are in nanoseconds.
+/// Returns the median and the 99th percentile of these durations in nanoseconds.
 pub(super) fn quantiles(phase: &str, mut times: Vec<u64>) -> Value {
     times.sort_unstable();
     let at = |part: usize| times.get(times.len() * part / 100).map(|time| *time as f64 / 1e3);

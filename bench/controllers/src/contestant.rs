@@ -1,25 +1,26 @@
-//! A library's controller, as the measurement has it.
+//! Interface of a library's controller for the measurement.
 
 use std::sync::Arc;
 
 use crate::work::Work;
 
-/// What ends a program before its time.
+/// Error that ends a program early.
 pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
-/// A library's controller of the config maps in `default`, at work until it is dropped.
+/// Controller of the config maps in `default` of one library. It runs until it is dropped.
 pub trait Contestant: Sized + Send + Sync + 'static {
-    /// One whose calls, so many at a time, are `work`; there are `keys` objects, `map-0` and so on.
+    /// Starts the controller. It runs `concurrency` reconciles at a time, each of which is `work`. The `keys` objects
+    /// are named `map-0` and so on.
     ///
     /// # Errors
     ///
-    /// It cannot be begun.
+    /// Returns an error if the controller cannot be started.
     fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, Trouble>;
 
-    /// Has all objects called for once more.
+    /// Enqueues all objects once more.
     ///
     /// # Errors
     ///
-    /// It has ended.
+    /// Returns an error if the controller has ended.
     fn all(&self) -> Result<(), Trouble>;
 }

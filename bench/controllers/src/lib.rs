@@ -1,8 +1,7 @@
-//! What the programs with one controller each have in common: what is asked of them, what their calls do, and what they
-//! answer.
+//! Shared parts of the programs with one controller each: their arguments, their reconciles, and their output.
 //!
-//! Each is a program of its own, so that none has another's code in it: what a program takes up is mostly its own pages, and a
-//! user has one of these libraries and not both.
+//! Each controller is a separate program, so that it contains no code of another library. The memory of a program is
+//! mostly its own pages, and a user has only one of these libraries.
 
 mod answers;
 mod contestant;

@@ -1,5 +1,5 @@
-//! A program with one controller: how many calls a second it makes, what each costs and what it takes up, or how long a
-//! change waits for its call.
+//! A program with one controller. It measures the reconciles per second, their cost and the memory, or the delay from a
+//! change to its reconcile.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,45 +18,46 @@ use super::contestant::{Contestant, Trouble};
 use super::usage::{memory, processor_time};
 use super::work::Work;
 
-/// Of how many keys, and what its calls do.
+/// Number of keys, and behaviour of the reconciles.
 #[derive(Parser)]
 struct Args {
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// How many objects there are, `map-0` and so on in `default`.
+    /// Number of objects, named `map-0` and so on, in `default`
     #[arg(long)]
     keys: usize,
-    /// How often all are called for.
+    /// Number of times that all objects are enqueued
     #[arg(long, default_value_t = 0)]
     rounds: usize,
-    /// How many calls at a time.
+    /// Number of concurrent reconciles
     #[arg(long)]
     concurrency: usize,
-    /// How long a call waits, in microseconds.
+    /// Duration of a reconcile, in microseconds
     #[arg(long, default_value_t = 0)]
     wait_us: u64,
-    /// How many changes are made and waited for while the first calls are queued.
+    /// Number of measured changes while the first reconciles are queued
     #[arg(long, default_value_t = 0)]
     urgent: usize,
-    /// How often each object is written, by calls; they are called for once, and then by what they have written.
+    /// Number of writes to each object by its reconciles. Objects are enqueued once, and then by their own writes
     #[arg(long, default_value_t = 0)]
     writes: u64,
-    /// Whether what is to be called for is told, and waited for, on a thread that makes no calls.
+    /// Enqueues and waits on a thread that runs no reconciles
     #[arg(long)]
     outside: bool,
 }
 
-/// From one change to the next.
-const BETWEEN: Duration = Duration::from_millis(5);
+/// Interval between two changes.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// So many calls there were before the first change: at the very first one, keys of the list are still on their way to the
-/// queue, and what is changed comes after them.
-const BEGUN: u64 = 100;
+/// Minimum number of reconciles before the first change. At the first reconcile, keys of the list are still being
+/// enqueued, and the changed keys would follow them.
+const MIN_STARTED: u64 = 100;
 
-/// Runs the controller of `C` as the program's arguments have it, and answers a line of JSON for each phase.
+/// Runs the controller of `C` with the program's arguments, and prints one line of JSON for each phase.
 pub async fn run<C: Contestant>() -> ExitCode {
     let args = Args::parse();
-    // The task that this is called in has the program's first thread to itself; others share theirs with the calls.
+    // This task runs on the program's first thread, which runs nothing else. Other tasks share their threads with the
+    // reconciles.
     let done = if args.outside {
         measure::<C>(args).await
     } else {
@@ -75,16 +76,16 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let work = Arc::new(Work::new(Duration::from_micros(args.wait_us), args.writes));
-    // A client that only the changes need would be memory that no controller takes.
+    // Only the changes need this client. Without them, its memory would distort the measurement.
     let changes = if args.urgent > 0 { Some(kube::Client::try_from(config.clone())?) } else { None };
     let running = C::start(config, args.keys, args.concurrency, work.clone())?;
     if let Some(client) = changes {
         return urgent(&args, &client, &work).await;
     }
     work.reach(args.keys as u64).await;
-    // What is left of the start ends.
+    // Waits for the end of the start-up work.
     sleep(Duration::from_secs(1)).await;
-    let (begun, used, before) = (Instant::now(), processor_time()?, work.calls());
+    let (started, used, before) = (Instant::now(), processor_time()?, work.calls());
     for _ in 0..args.rounds {
         let calls = work.calls() + args.keys as u64;
         running.all()?;
@@ -96,7 +97,7 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
         work.writing.ended(args.keys).await;
     }
     let calls = work.calls() - before;
-    let (seconds, processor) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
+    let (seconds, processor) = (started.elapsed().as_secs_f64(), processor_time()? - used);
     let writes = args.writes * args.keys as u64;
     println!(
         "{}",
@@ -106,10 +107,11 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Changes objects from the last on while the first calls for all are queued, and waits for the call of each.
+/// Changes objects, starting with the last, while the reconciles of all objects are queued. Waits for the reconcile of
+/// each change.
 async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), Trouble> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
-    work.reach(BEGUN).await;
+    work.reach(MIN_STARTED).await;
     let mut changed = Vec::new();
     for number in 0..args.urgent {
         let value = format!("urgent-{number}");
@@ -118,7 +120,7 @@ async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), T
         let name = format!("map-{}", args.keys - 1 - number);
         maps.patch(&name, &PatchParams::default(), &patch).await?;
         changed.push((value, Instant::now()));
-        sleep(BETWEEN).await;
+        sleep(CHANGE_INTERVAL).await;
     }
     let mut times = Vec::new();
     for (value, at) in changed {

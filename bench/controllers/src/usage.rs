@@ -1,26 +1,27 @@
-//! What a process has used so far.
+//! Resources that a process has used.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 
 use super::contestant::Trouble;
 
-/// What this process has used of the processors, in seconds.
+/// Returns the processor time of this process in seconds.
 ///
 /// # Errors
 ///
-/// The system does not tell.
+/// Returns an error if the system does not report it.
 pub fn processor_time() -> Result<f64, Trouble> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// What is resident now and was at most, in bytes; `own` is the part of it that is no file, as the program itself is.
+/// Returns the current and the maximum resident memory in bytes. `own` is the part without mapped files, such as the
+/// program itself.
 ///
 /// # Errors
 ///
-/// The system does not tell.
+/// Returns an error if the system does not report it.
 pub fn memory() -> Result<Value, Trouble> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let figure = |name: &str| {

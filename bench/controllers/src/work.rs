@@ -1,4 +1,4 @@
-//! What the calls do, with whichever library: they count, and wait.
+//! The reconciles, equal for each library: they count and wait.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,38 +10,39 @@ use tokio::sync::Notify;
 
 use super::writing::Writing;
 
-/// From where on a millisecond more makes little difference.
-const ROUGH: Duration = Duration::from_millis(10);
+/// Durations above this value are rounded to milliseconds, which has little effect on them.
+const MILLISECOND_PRECISION_FROM: Duration = Duration::from_millis(10);
 
-/// What calls have done so far.
+/// State of the reconciles so far.
 #[derive(Default)]
 pub struct Work {
     wait: Duration,
     calls: AtomicU64,
-    /// Whoever waits is woken at so many.
+    /// The waiting task is woken at this number of reconciles.
     target: AtomicU64,
     reached: Notify,
-    /// When a call first had a value that somebody waits for.
+    /// First time at which a reconcile saw an expected value.
     seen: Mutex<HashMap<String, Option<Instant>>>,
     pub(super) writing: Writing,
 }
 
 impl Work {
-    /// Calls that wait for so long, and write each object so many times once that is begun.
+    /// Creates reconciles that wait for `wait`, and that write each object up to `times` times after the start of
+    /// writing.
     pub(super) fn new(wait: Duration, times: u64) -> Self {
         Self { wait, writing: Writing::new(times), target: AtomicU64::new(u64::MAX), ..Self::default() }
     }
 
-    /// Where calls write, they do it by `client`.
+    /// Sets the client for reconciles that write.
     pub fn write_by(&self, client: impl FnOnce() -> kube::Client) {
         self.writing.by(client);
     }
 
-    /// What a call does.
+    /// Runs one reconcile.
     ///
     /// # Errors
     ///
-    /// It could not write.
+    /// Returns an error if the write fails.
     pub async fn call(&self, map: &ConfigMap) -> kube::Result<()> {
         let value = map.data.as_ref().and_then(|data| data.get("value"));
         if let Some(value) = value.filter(|value| value.len() > 1) {
@@ -58,11 +59,11 @@ impl Work {
         Ok(())
     }
 
-    /// As long as a call takes. tokio's clock has whole milliseconds and rounds up, which makes one of them up to two, as no
-    /// other contestant's clock does: so few are a thread's to wait for.
+    /// Waits for the duration of a reconcile. tokio's timers have a resolution of one millisecond and round up, which
+    /// can double a millisecond. The clocks of the other libraries do not, so short waits block the thread.
     async fn wait(&self) {
         let wait = self.wait;
-        if wait >= ROUGH {
+        if wait >= MILLISECOND_PRECISION_FROM {
             tokio::time::sleep(wait).await;
         } else if !wait.is_zero() {
             tokio::task::spawn_blocking(move || std::thread::sleep(wait))
@@ -75,7 +76,7 @@ impl Work {
         self.calls.load(Ordering::Acquire)
     }
 
-    /// Waits until there were so many calls.
+    /// Waits until this number of reconciles has run.
     pub(super) async fn reach(&self, calls: u64) {
         self.target.store(calls, Ordering::Release);
         while self.calls() < calls {
@@ -83,12 +84,12 @@ impl Work {
         }
     }
 
-    /// The value is going to be waited for.
+    /// Registers an expected value.
     pub(super) fn expect(&self, value: &str) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(value.to_owned(), None);
     }
 
-    /// When a call first had the value.
+    /// Returns the time at which a reconcile first saw the value.
     pub(super) fn seen(&self, value: &str) -> Option<Instant> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(value).copied().flatten()
     }

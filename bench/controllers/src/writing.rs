@@ -1,5 +1,5 @@
-//! Calls that write: each makes the value of its object one more, until it is as high as it is to be. Each write leads to the
-//! next call.
+//! Reconciles that write: each increments the value of its object up to a limit, and its write triggers the next
+//! reconcile.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::Notify;
 
-/// What all objects begin with.
+/// Initial value of all objects.
 const FIRST: u64 = 1;
 
-/// How far the writing is.
+/// Progress of the writes.
 #[derive(Default)]
 pub(crate) struct Writing {
-    /// How often each object is written.
+    /// Number of writes per object.
     times: u64,
     maps: OnceLock<Api<ConfigMap>>,
     has_begun: AtomicBool,
-    /// The objects that a call has seen as they are to be in the end.
+    /// Objects that a reconcile has seen with the final value.
     ended: Mutex<HashSet<String>>,
     another: Notify,
 }
@@ -30,20 +30,20 @@ impl Writing {
         Self { times, ..Self::default() }
     }
 
-    /// Writes are made by `client`.
+    /// Sets the client for the writes.
     pub(crate) fn by(&self, client: impl FnOnce() -> kube::Client) {
         if self.times > 0 {
-            // A client that nobody needs would be memory that no controller takes.
+            // An unused client would distort the memory measurement.
             drop(self.maps.set(Api::namespaced(client(), "default")));
         }
     }
 
-    /// From here on calls write.
+    /// Makes the reconciles write from here on.
     pub(crate) fn begin(&self) {
         self.has_begun.store(true, Ordering::Release);
     }
 
-    /// What a call does.
+    /// Runs one reconcile.
     pub(crate) async fn call(&self, map: &ConfigMap) -> kube::Result<()> {
         let Some(maps) = self.maps.get().filter(|_| self.has_begun.load(Ordering::Acquire)) else { return Ok(()) };
         let value = map.data.as_ref().and_then(|data| data.get("value")?.parse().ok()).unwrap_or(FIRST);
@@ -57,7 +57,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Waits until so many objects are as they are to be in the end.
+    /// Waits until this number of objects has the final value.
     pub(crate) async fn ended(&self, objects: usize) {
         while self.ended.lock().unwrap_or_else(PoisonError::into_inner).len() < objects {
             self.another.notified().await;

@@ -1,8 +1,8 @@
-//! What a client answers.
+//! Output of a client.
 
 use serde_json::Value;
 
-/// Answers with one line of JSON.
+/// Prints a response as one line of JSON.
 pub(super) fn tell(answer: &Value) {
     println!("{answer}");
 }

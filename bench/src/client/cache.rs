@@ -1,4 +1,4 @@
-//! What the measurements know of a cache and of what is in it.
+//! Interfaces of a cache and of its objects for the measurements.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
@@ -7,30 +7,30 @@ use steadfast::CheckpointCounts;
 use crate::Trouble;
 use crate::checksum::Checksum;
 
-/// A cache that is kept true, as the measurements need it.
+/// Cache of a library.
 pub(super) trait Cache {
-    /// How many objects are in it.
+    /// Returns the number of objects.
     fn len(&self) -> usize;
-    /// The namespaces and names of all, in order.
+    /// Returns the namespaces and names of all objects, in order.
     fn names(&self) -> Vec<(String, String)>;
-    /// Whether an object is there.
+    /// Returns `true` if the cache contains the object.
     fn has(&self, namespace: &str, name: &str) -> bool;
-    /// Says whether the object of the key at a place is there: the keys of all, in order, are made beforehand, as the library
-    /// has them.
+    /// Returns a lookup of objects by the index of their key. The keys of all objects are prepared in order, in the
+    /// form that the library uses.
     fn by_key(&self) -> Box<dyn Fn(usize) -> bool + '_>;
-    /// How many objects a namespace has.
+    /// Returns the number of objects in a namespace.
     fn list(&self, namespace: &str) -> usize;
-    /// How many nodes the objects name.
+    /// Returns the number of distinct nodes of the objects.
     fn nodes(&self) -> usize;
-    /// What was written of it to a file, where there is one.
+    /// Returns the counts of the checkpoint, if there is one.
     fn kept(&self) -> Option<CheckpointCounts> {
         None
     }
-    /// What all objects come to.
+    /// Returns the checksum of all objects.
     fn checksum(&self) -> Result<Checksum, Trouble>;
 }
 
-/// What the measurements need to know of an object.
+/// Properties of an object for the measurements.
 pub(super) trait Node {
     fn node(&self) -> Option<&str>;
 }

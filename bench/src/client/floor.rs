@@ -1,4 +1,4 @@
-//! The floor: a client that reads the same bytes and does nothing with them.
+//! The baseline: a client that reads the same bytes and discards them.
 
 use http_body_util::BodyExt;
 use kube::Client;
@@ -6,32 +6,32 @@ use kube::client::Body;
 use memchr::memmem;
 use tokio::time::timeout;
 
-use super::request::{ClientArgs, PATIENCE};
+use super::request::{ClientArgs, SYNC_TIMEOUT};
 use crate::Trouble;
 
 const COLLECTION: &str = "/api/v1/pods";
 
-/// What the last of the initial events says.
+/// Text in the last of the initial events.
 const END: &[u8] = b"k8s.io/initial-events-end";
 
-/// An event that says no more than this is no longer.
-const LAST: usize = 1024;
+/// Maximum size of that event in bytes.
+const MAX_LAST_EVENT_BYTES: usize = 1024;
 
-/// What comes before the token of the next page. The items, which could say it too, come later.
+/// Text before the token of the next page. The items, which may contain it too, come later.
 const NEXT: &str = r#""continue":""#;
 
-/// So much of a page is before its items at most.
-const HEAD: usize = 1024;
+/// Maximum number of bytes before the items of a page.
+const MAX_HEAD_BYTES: usize = 1024;
 
-/// Reads everything there is, and returns how many bytes that were.
+/// Reads the whole collection, and returns the number of bytes.
 pub(super) async fn read(config: kube::Config, args: &ClientArgs) -> Result<u64, Trouble> {
     let client = Client::try_from(config)?;
     if args.resource != "pods" {
-        // Where a server writes the token of the next page is not the same for all.
-        return Err("only pods are read alone".into());
+        // The position of the continue token depends on the server and the resource.
+        return Err("this client reads only pods".into());
     }
     let all = async { if args.paged { pages(&client).await } else { streamed(&client, args).await } };
-    timeout(PATIENCE, all).await?
+    timeout(SYNC_TIMEOUT, all).await?
 }
 
 async fn streamed(client: &Client, args: &ClientArgs) -> Result<u64, Trouble> {
@@ -46,14 +46,14 @@ async fn streamed(client: &Client, args: &ClientArgs) -> Result<u64, Trouble> {
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         read += data.len() as u64;
-        // Nothing follows it, so that only what came last has to be looked at.
-        last.extend_from_slice(&data[data.len().saturating_sub(LAST)..]);
-        last.drain(..last.len().saturating_sub(LAST));
+        // Nothing follows this event, so only the last bytes must be checked.
+        last.extend_from_slice(&data[data.len().saturating_sub(MAX_LAST_EVENT_BYTES)..]);
+        last.drain(..last.len().saturating_sub(MAX_LAST_EVENT_BYTES));
         if memmem::find(&last, END).is_some() {
             return Ok(read);
         }
     }
-    Err("the stream ended before all objects had come".into())
+    Err("the stream ended before the last object".into())
 }
 
 async fn pages(client: &Client) -> Result<u64, Trouble> {
@@ -64,7 +64,7 @@ async fn pages(client: &Client) -> Result<u64, Trouble> {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             read += data.len() as u64;
-            head.extend_from_slice(&data[..data.len().min(HEAD - head.len())]);
+            head.extend_from_slice(&data[..data.len().min(MAX_HEAD_BYTES - head.len())]);
         }
         let head = String::from_utf8_lossy(&head);
         let before_items = head.split(r#""items""#).next().unwrap_or_default();
@@ -81,6 +81,6 @@ async fn get(client: &Client, uri: &str, accept: &str) -> Result<Body, Trouble> 
     if response.status().is_success() {
         Ok(response.into_body())
     } else {
-        Err(format!("{uri} was answered with {}", response.status()).into())
+        Err(format!("{uri} returned {}", response.status()).into())
     }
 }

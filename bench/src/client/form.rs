@@ -1,4 +1,4 @@
-//! The forms in which Steadfast is measured: decoded, and kept as the server wrote it.
+//! The forms in which Steadfast is measured: decoded, and in the server's encoding.
 
 use std::sync::LazyLock;
 
@@ -12,15 +12,15 @@ use super::progress::SENT;
 use crate::Trouble;
 use crate::checksum::Checksum;
 
-/// What the measurements need to know of what is kept.
+/// Properties of a cached object for the measurements.
 pub(super) trait Form: Kept {
-    /// When the server sent it, as it says itself.
+    /// Returns the time at which the server sent the object, from its annotation.
     fn sent(&self) -> Option<u64>;
-    /// The node that it names.
+    /// Returns the node of the object.
     fn node_name(&self) -> Option<String>;
-    /// Has the cache kept in a file.
+    /// Adds the checkpoint to the builder.
     fn keep<'a>(builder: InformerBuilder<'a, Self>, checkpoint: &Checkpoint) -> InformerBuilder<'a, Self>;
-    /// Adds the object to what all come to.
+    /// Adds the object to the checksum.
     fn sum(&self, checksum: &mut Checksum) -> Result<(), Trouble>;
 }
 
@@ -33,7 +33,7 @@ impl<K: Kept + Resource + Serialize + Node> Form for K {
         self.node().map(str::to_owned)
     }
 
-    /// What is decoded cannot be kept so: the command line asks for it of the other form alone.
+    /// Decoded objects have no checkpoint: the command line allows the option only for the other form.
     fn keep<'a>(builder: InformerBuilder<'a, Self>, _checkpoint: &Checkpoint) -> InformerBuilder<'a, Self> {
         builder
     }

@@ -1,4 +1,4 @@
-//! What a process can say of itself.
+//! Measurements of the own process.
 
 use std::time::{Duration, Instant};
 
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use super::cache::Cache;
 use crate::Trouble;
 
-/// The most that is resident counts from now on.
+/// Resets the maximum of the resident memory.
 pub(super) fn reset_peak() -> Result<(), Trouble> {
     Ok(std::fs::write("/proc/self/clear_refs", "5")?)
 }
 
-/// So many reads are made in each way between two looks at the clock, and then one list.
+/// Number of reads of each kind between two checks of the clock. One list follows.
 const GETS: usize = 1000;
 
-/// One read in so many is timed: a look at the clock costs as much as a read.
-const TIMED: usize = 16;
+/// One read in this number is timed, because reading the clock costs as much as a read.
+const TIMED_INTERVAL: usize = 16;
 
-/// Gets objects in a fixed order for a while, by their names and by keys that are made beforehand by turns, and lists a
-/// namespace now and then.
+/// Gets objects in a fixed order for a while, alternating between names and prepared keys, and lists a namespace from
+/// time to time.
 pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
     let names = cache.names();
     let by_key = cache.by_key();
@@ -29,13 +29,13 @@ pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
     };
     let (mut gets, mut found, mut place) = (0, 0, 0);
     let (mut by_name, mut keyed, mut listed) = (Vec::new(), Vec::new(), Vec::new());
-    let begun = Instant::now();
-    while begun.elapsed() < limit {
+    let started = Instant::now();
+    while started.elapsed() < limit {
         let ways: [(&dyn Fn(usize) -> bool, _); 2] = [(&by_names, &mut by_name), (&by_key, &mut keyed)];
         for (get, timed) in ways {
             for number in 0..GETS {
                 place = (place + 7919) % names.len();
-                let before = number.is_multiple_of(TIMED).then(Instant::now);
+                let before = number.is_multiple_of(TIMED_INTERVAL).then(Instant::now);
                 found += usize::from(get(place));
                 timed.extend(before.map(|before| before.elapsed().as_nanos() as u64));
             }
@@ -46,7 +46,7 @@ pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
         listed.push(before.elapsed().as_nanos() as u64);
         assert!(objects > 0, "the namespace team-7 is empty");
     }
-    let per_second = gets as f64 / begun.elapsed().as_secs_f64();
+    let per_second = gets as f64 / started.elapsed().as_secs_f64();
     for times in [&mut by_name, &mut keyed, &mut listed] {
         times.sort_unstable();
     }

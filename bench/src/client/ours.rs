@@ -1,4 +1,4 @@
-//! Steadfast.
+//! The client of Steadfast.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::answer::tell;
 use super::cache::Cache;
 use super::form::Form;
 use super::progress::Progress;
-use super::request::{ClientArgs, PATIENCE};
+use super::request::{ClientArgs, SYNC_TIMEOUT};
 use crate::Trouble;
 use crate::checksum::Checksum;
 
@@ -27,7 +27,7 @@ struct Ours<K> {
     _factory: InformerFactory,
 }
 
-/// An informer with one handler that has been told everything there is.
+/// Starts an informer, and waits until its handler has received all objects.
 pub(super) async fn start<K: Form>(
     config: kube::Config,
     kind: &DynamicType<K>,
@@ -55,7 +55,7 @@ pub(super) async fn start<K: Form>(
         }
         Event::Deleted { .. } | Event::Resynced { .. } => {}
     })?;
-    timeout(PATIENCE, registration.until_synced()).await?;
+    timeout(SYNC_TIMEOUT, registration.until_synced()).await?;
     Ok(Ours {
         lister: informer.lister()?,
         _informer: informer,
@@ -65,9 +65,9 @@ pub(super) async fn start<K: Form>(
     })
 }
 
-/// Waits until readers have all objects, handlers or not; tells when that was.
+/// Waits until readers have all objects, independently of handlers. Returns the time.
 async fn readable<K: Form>(informer: &Informer<K>, objects: usize) -> Result<Value, Trouble> {
-    timeout(PATIENCE, async {
+    timeout(SYNC_TIMEOUT, async {
         while informer.snapshot().len() < objects {
             sleep(Duration::from_millis(1)).await;
         }

@@ -1,4 +1,4 @@
-//! kube-runtime.
+//! The client of kube-runtime.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::cache::{Cache, Node};
 use super::progress::{Progress, SENT};
-use super::request::{ClientArgs, PATIENCE};
+use super::request::{ClientArgs, SYNC_TIMEOUT};
 use crate::Trouble;
 use crate::checksum::Checksum;
 
@@ -27,7 +27,7 @@ where
     kind: K::DynamicType,
 }
 
-/// A reflector over a watcher, and a loop over its events that has been told everything there is.
+/// Starts a reflector over a watcher, and waits until a loop over its events has received all objects.
 pub(super) async fn start<K>(
     config: kube::Config,
     kind: K::DynamicType,
@@ -55,7 +55,7 @@ where
         }
         std::future::ready(())
     }));
-    timeout(PATIENCE, store.wait_until_ready()).await??;
+    timeout(SYNC_TIMEOUT, store.wait_until_ready()).await??;
     Ok(Peer { store, kind })
 }
 
@@ -95,7 +95,7 @@ where
     }
 
     fn list(&self, namespace: &str) -> usize {
-        // It has no index, so this is what its users do.
+        // The store has no index, so users filter all objects.
         let all = self.store.state();
         let within = all.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace));
         within.collect::<Vec<_>>().len()

@@ -1,4 +1,4 @@
-//! What a handler has seen.
+//! Events that a handler has seen.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -6,13 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// The annotation that says when the server sent an object, in nanoseconds since 1970.
+/// Annotation with the time at which the server sent an object, in nanoseconds since 1970.
 pub(super) const SENT: &str = "bench.steadfast.dev/sent";
 
-/// So many times of travel are remembered.
-const REMEMBERED: usize = 1 << 16;
+/// Maximum number of recorded delays.
+const MAX_RECORDED_DELAYS: usize = 1 << 16;
 
-/// What a handler has seen since it was last asked to begin anew.
+/// Events that a handler has seen since the last reset.
 #[derive(Clone, Default)]
 pub(super) struct Progress {
     inner: Arc<Inner>,
@@ -22,18 +22,18 @@ pub(super) struct Progress {
 struct Inner {
     version: AtomicU64,
     seen: AtomicU64,
-    /// When the first one came, in nanoseconds since 1970.
+    /// Time of the first event, in nanoseconds since 1970.
     first: AtomicU64,
-    /// How long each took from the server, in nanoseconds.
+    /// Delay of each event from the server, in nanoseconds.
     travelled: Mutex<Vec<u64>>,
-    /// Whether the handler is to stand still, and what calls it.
+    /// The handler must block, and the means to wake it.
     stalled: AtomicBool,
     stall: Mutex<()>,
     goes_on: Condvar,
 }
 
 impl Progress {
-    /// The handler was given an object in this version, which the server `sent` at that time.
+    /// Records an object with this version, which the server `sent` at that time.
     pub(super) fn see(&self, version: &str, sent: impl FnOnce() -> Option<u64>) {
         let now = now();
         let inner = &*self.inner;
@@ -44,7 +44,7 @@ impl Progress {
         let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         if let Some(sent) = sent().filter(|sent| (1..now).contains(sent)) {
             let mut travelled = inner.travelled.lock().unwrap_or_else(PoisonError::into_inner);
-            if travelled.len() < REMEMBERED {
+            if travelled.len() < MAX_RECORDED_DELAYS {
                 travelled.push(now - sent);
             }
         }
@@ -54,26 +54,26 @@ impl Progress {
         }
     }
 
-    /// The highest version of an object so far.
+    /// Returns the highest version so far.
     pub(super) fn version(&self) -> u64 {
         self.inner.version.load(Ordering::Relaxed)
     }
 
-    /// Has the handler stand still, or go on.
+    /// Blocks or unblocks the handler.
     pub(super) fn stall(&self, stalled: bool) {
         let _stall = self.inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
         self.inner.stalled.store(stalled, Ordering::Relaxed);
         self.inner.goes_on.notify_all();
     }
 
-    /// What was seen so far does not count.
+    /// Resets the counters.
     pub(super) fn begin(&self) {
         self.inner.seen.store(0, Ordering::Relaxed);
         self.inner.first.store(0, Ordering::Relaxed);
         self.inner.travelled.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// What was seen since.
+    /// Returns the counts since the last reset.
     pub(super) fn answer(&self, phase: &str) -> Value {
         let inner = &*self.inner;
         let seconds = (now() - inner.first.load(Ordering::Relaxed)) as f64 / 1e9;

@@ -1,49 +1,49 @@
-//! What is asked of a client.
+//! Arguments of a client.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long the first sync may take.
-pub(super) const PATIENCE: Duration = Duration::from_mins(10);
+/// Timeout of the first sync.
+pub(super) const SYNC_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Which client, of what.
+/// Library and settings of a client.
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ClientArgs {
-    /// Whose informer.
+    /// Library of the client
     #[arg(value_enum)]
     pub(super) library: Library,
-    /// How the server is reached.
+    /// Kubeconfig of the server
     #[arg(long)]
     pub(super) kubeconfig: PathBuf,
-    /// How many objects there are.
+    /// Number of objects
     #[arg(long, default_value_t = 0)]
     pub(super) expect: usize,
-    /// Tell everything that is heard of config maps instead, for the faults.
+    /// Prints all events of config maps instead, for the faults
     #[arg(long)]
     pub(super) witness: bool,
-    /// `pods`, or the custom resource `widgets` as dynamic objects.
+    /// `pods`, or the custom resource `widgets` as dynamic objects
     #[arg(long, default_value = "pods")]
     pub(super) resource: String,
-    /// Keep objects as the server wrote them; Steadfast alone can.
+    /// Caches objects in the server's encoding; only Steadfast supports this
     #[arg(long)]
     pub(super) lazy: bool,
-    /// Ask for protobuf; Steadfast alone can, of those in this process.
+    /// Requests protobuf; in this program, only Steadfast supports this
     #[arg(long)]
     pub(super) protobuf: bool,
-    /// Keep them beside a sibling; Steadfast alone can.
+    /// Compresses objects against a similar one; only Steadfast supports this
     #[arg(long)]
     pub(super) packed: bool,
-    /// How many threads help to decode; Steadfast alone has such.
+    /// Number of helper threads for decoding; only Steadfast supports this
     #[arg(long, default_value_t = 0)]
     pub(super) helpers: usize,
-    /// A list in pages instead of streamed initial events.
+    /// Uses a paged list instead of streamed initial events
     #[arg(long)]
     pub(super) paged: bool,
-    /// Keep the cache in this file beyond the process; Steadfast alone can, of what it keeps as the server wrote it.
+    /// Writes the cache to this file; only Steadfast supports this, for objects in the server's encoding
     #[arg(long, requires = "lazy")]
     pub(super) checkpoint: Option<PathBuf>,
-    /// Drop `managedFields`; Steadfast does so by itself.
+    /// Drops `managedFields`; Steadfast always does
     #[arg(long)]
     pub(super) trim: bool,
 }
@@ -52,6 +52,6 @@ pub(crate) struct ClientArgs {
 pub(super) enum Library {
     Steadfast,
     Kube,
-    /// None: the bytes are read, and that is all.
+    /// No library: the bytes are read and discarded.
     Floor,
 }

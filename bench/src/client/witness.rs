@@ -1,7 +1,7 @@
-//! A client under faults: it tells each event that its handler gets, each doubt that its library lets it know of, and on
-//! demand what its cache holds. A line of JSON each.
+//! A client under faults. It prints each event of its handler, each doubt that its library reports, and on request the
+//! contents of its cache, as one line of JSON each.
 //!
-//! Everything is as the library has it by default.
+//! All settings are the library's defaults.
 
 use std::pin::pin;
 
@@ -20,18 +20,18 @@ use super::answer::tell;
 use super::request::Library;
 use crate::Trouble;
 
-/// Freshness passes with time too, without anything to wake who looks.
+/// Freshness can expire with time, and then no event wakes the observer.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Reads what the cache holds.
+/// Returns the contents of the cache.
 type Read = Box<dyn Fn() -> Vec<Value> + Send>;
 
-/// Follows config maps until its standard input ends; a line there asks for the cache.
+/// Follows config maps until its standard input is closed. A line there requests the contents of the cache.
 pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), Trouble> {
     let read = match library {
         Library::Steadfast => ours(config)?,
         Library::Kube => theirs(config)?,
-        Library::Floor => return Err("reading alone tells of nothing".into()),
+        Library::Floor => return Err("the baseline client has no events".into()),
     };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while lines.next_line().await?.is_some() {
@@ -50,13 +50,13 @@ fn ours(config: kube::Config) -> Result<Read, Trouble> {
     })?;
     tokio::spawn(doubts(informer.clone()));
     Ok(Box::new(move || {
-        // What ends with them lives as long as this.
+        // These values end their tasks on drop, so they are kept.
         let _ = (&factory, &registration);
         informer.snapshot().iter().filter_map(|entry| entry.last()).map(|object| known(object)).collect()
     }))
 }
 
-/// Tells when the cache is in doubt, and when it is not any more.
+/// Prints when the cache is in doubt, and when it no longer is.
 async fn doubts(informer: Informer<ConfigMap>) {
     let mut changed = informer.changed();
     let mut before = "";

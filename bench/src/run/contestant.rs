@@ -1,4 +1,4 @@
-//! Who is measured, and how each is started.
+//! The compared clients, and their start.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use tokio::process::Command;
 
 use crate::Trouble;
 
-/// A client in one of its settings.
+/// Client with certain settings.
 #[derive(Clone, Copy)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
-    /// Whose it is.
+    /// Library of the client.
     pub(super) team: Team,
-    /// What it is a cache of.
+    /// Resource that the client caches.
     pub(super) resource: Resource,
     arguments: &'static [&'static str],
 }
 
-/// The library.
+/// Library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Team {
     /// This one.
@@ -28,13 +28,13 @@ pub(super) enum Team {
     Kube,
     /// client-go.
     ClientGo,
-    /// This one as it was: a bench of an earlier commit.
+    /// Steadfast from a benchmark program of an earlier commit.
     Earlier,
-    /// None at all: a client that reads the bytes and does nothing.
+    /// No library: a client that reads and discards the bytes.
     Floor,
 }
 
-/// The same objects under two names.
+/// Resource of the objects: the same objects are served under two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Resource {
     /// A built-in type.
@@ -68,7 +68,7 @@ const fn of(name: &'static str, team: Team, resource: Resource, arguments: &'sta
     Contestant { name, team, resource, arguments }
 }
 
-/// Every peer in each of its settings that is the best at something.
+/// Each library with each of its settings that is the best for some measurement.
 const ALL: &[Contestant] = &[
     of("steadfast, JSON, streamed", Team::Steadfast, Resource::Pods, &[]),
     of("steadfast, JSON, pages", Team::Steadfast, Resource::Pods, &["--paged"]),
@@ -108,14 +108,14 @@ const ALL: &[Contestant] = &[
     of("client-go, dynamic", Team::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
 ];
 
-/// What a bench of an earlier commit knows too: typed programs.
+/// Settings that a benchmark program of an earlier commit supports too: typed clients.
 const EARLIER: &[Contestant] = &[
     of("steadfast earlier, JSON, streamed", Team::Earlier, Resource::Pods, &[]),
     of("steadfast earlier, JSON, pages", Team::Earlier, Resource::Pods, &["--paged"]),
 ];
 
-/// Those whose name contains `only`, and this library as it was where there is an `earlier` bench; of each library's
-/// settings for a resource the first alone, where `few` are asked for.
+/// Returns the clients with `only` in their names. Includes Steadfast of an earlier commit if an `earlier` program
+/// exists. With `few`, returns only the first settings of each library for a resource.
 pub(super) fn chosen(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'static Contestant> {
     let named = ALL
         .iter()
@@ -130,40 +130,38 @@ pub(super) fn chosen(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'stat
     chosen
 }
 
-/// The one of that name.
+/// Returns the client with this name.
 pub(super) fn named(name: &str) -> Result<&'static Contestant, Trouble> {
     ALL.iter().find(|one| one.name == name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|one| one.name).collect();
-        format!("nobody is called {name:?}; there are: {}", names.join("; ")).into()
+        format!("unknown client {name:?}; known clients: {}", names.join("; ")).into()
     })
 }
 
-/// What the clients are started from.
+/// Programs of the clients.
 #[derive(Clone)]
 pub(super) struct Programs {
-    /// This one.
+    /// This program.
     pub(super) this: PathBuf,
-    /// The Go half.
+    /// Program in Go.
     pub(super) go: PathBuf,
-    /// This one as an earlier commit had it.
+    /// Benchmark program of an earlier commit.
     pub(super) earlier: Option<PathBuf>,
 }
 
 impl Programs {
-    /// The one whose client is of that team.
+    /// Returns the program with the client of that library.
     pub(super) fn of(&self, team: Team) -> Result<&Path, Trouble> {
         match team {
             Team::Steadfast | Team::Kube | Team::Floor => Ok(&self.this),
             Team::ClientGo => Ok(&self.go),
-            Team::Earlier => {
-                Ok(self.earlier.as_ref().ok_or("there is no bench of an earlier commit: see --earlier")?)
-            }
+            Team::Earlier => Ok(self.earlier.as_ref().ok_or("no benchmark of an earlier commit: pass --earlier")?),
         }
     }
 }
 
 impl Contestant {
-    /// The process that is this client of the server of `kubeconfig`, which has `expect` objects.
+    /// Returns the command for this client. `kubeconfig` selects the server, which has `expect` objects.
     pub(super) fn command(&self, programs: &Programs, kubeconfig: &Path, expect: usize) -> Result<Command, Trouble> {
         let dashes = self.team.dashes();
         let mut command = self.team.command(programs.of(self.team)?, kubeconfig);
@@ -174,10 +172,10 @@ impl Contestant {
 }
 
 impl Team {
-    /// All that are compared.
+    /// All compared libraries.
     pub(super) const ALL: [Self; 3] = [Self::Steadfast, Self::Kube, Self::ClientGo];
 
-    /// The process of `program` that is a client of the server of `kubeconfig`.
+    /// Returns the command that runs `program` as a client of the server in `kubeconfig`.
     pub(super) fn command(self, program: &Path, kubeconfig: &Path) -> Command {
         let mut command = Command::new(program);
         command.arg("client");
@@ -191,7 +189,7 @@ impl Team {
         command
     }
 
-    /// What its options begin with.
+    /// Returns the prefix of its options.
     pub(super) fn dashes(self) -> &'static str {
         if self == Self::ClientGo { "-" } else { "--" }
     }
@@ -202,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_are_one_of_each_library_for_each_resource() {
+    fn few_selects_one_client_per_library() {
         let few: Vec<&str> = chosen(None, true, false).iter().map(|one| one.name).collect();
         assert_eq!(few.len(), 7, "{few:?}");
         assert!(chosen(Some("dynamic"), false, true).iter().all(|one| one.resource == Resource::Widgets));

@@ -1,4 +1,4 @@
-//! The faults of the menu, played to each library as it is by default, over TCP and TLS, in real time.
+//! The faults of the catalog for each library with its default settings, over TCP and TLS, in real time.
 
 mod observer;
 mod scenarios;
@@ -21,15 +21,15 @@ use crate::Trouble;
 use scenarios::{SCENARIOS, Scenario};
 use stage::Stage;
 
-/// Plays every scenario to every library; several at a time, for they are mostly waiting.
+/// Runs every scenario for every library. Several run at a time, because they mostly wait.
 pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let chosen = |scenario: &&Scenario| {
         args.faults.is_empty() || args.faults.iter().any(|fault| fault.eq_ignore_ascii_case(scenario.fault))
     };
     let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(chosen).collect();
     if chosen.is_empty() {
-        return Err("none of these faults is played; the numbers are those of docs/faults.md, as F4".into());
+        return Err("no scenario for these faults; use the numbers of docs/faults.md, such as F4".into());
     }
     let places = Arc::new(Semaphore::new(args.at_once.max(1)));
     let mut playing = JoinSet::new();
@@ -37,13 +37,13 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
         for team in Team::ALL {
             let (places, programs, out) = (places.clone(), place.programs.clone(), place.out.clone());
             playing.spawn(async move {
-                // Those that are long wait beside the others, and cost nothing while they do.
+                // Long scenarios run concurrently with the others, because they use few resources while they wait.
                 let _turn = if scenario.is_long { None } else { places.acquire_owned().await.ok() };
                 (order, play(scenario, team, programs, out).await)
             });
         }
     }
-    place.say(&format!("{} faults played to {} libraries", chosen.len(), Team::ALL.len()));
+    place.say(&format!("{} faults for {} libraries", chosen.len(), Team::ALL.len()));
     let (whole, mut verdicts) = (playing.len(), Vec::new());
     while let Some(played) = playing.join_next().await {
         let (order, verdict) = played?;
@@ -52,8 +52,8 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
         place.say(&format!("{} of {whole}: {verdict}", verdicts.len()));
         verdicts.sort_by_key(|(order, verdict)| (*order, verdict.team as u8));
         let verdicts = verdicts.iter().map(|(_, verdict)| verdict.clone()).collect();
-        // What is there is kept, should the run be cut.
-        results.faults = Some(Ordeal { setting: Setting::now(), seconds: begun.elapsed().as_secs(), verdicts });
+        // Partial results are kept if the run is interrupted.
+        results.faults = Some(Ordeal { setting: Setting::now(), seconds: started.elapsed().as_secs(), verdicts });
         results.write(&place.out)?;
     }
     Ok(())

@@ -1,7 +1,8 @@
-//! A long list in a process that is granted little more than what it keeps: whether it syncs, and relists.
+//! A long list in a process with little more memory than its cache: checks that it syncs and relists.
 //!
-//! The client runs twice: free, to learn what it keeps once all has settled, then in a control group of the kernel's that
-//! grants a fifth more than that and 32 MB. Where it asks for more, the kernel ends it, and this fails.
+//! The client runs twice. The first run has no limit, and measures the memory after the sync. The second run is in a
+//! control group with that memory, a fifth more and 32 MB. If the client exceeds the limit, the kernel kills it, and
+//! the test fails.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,33 +16,33 @@ use super::place::Place;
 use super::process::{Process, control};
 use crate::Trouble;
 
-/// Which list, for whom.
+/// Settings of the list and of the client.
 #[derive(clap::Args)]
 pub(crate) struct LimitedArgs {
-    /// How many objects there are: by default 1 GB of JSON.
+    /// Number of objects; the default is 1 GB of JSON
     #[arg(long, default_value_t = 120_000)]
     objects: usize,
-    /// Who is the client, by the name in the tables.
+    /// Client, by its name in the tables
     #[arg(long, default_value = "steadfast, lazy, JSON, streamed")]
     contestant: String,
-    /// What decides the generated data.
+    /// Seed of the generated data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the data go.
+    /// Folder of the data
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
 }
 
-/// What is granted: this part of what is kept, and so many bytes.
-const GRANTED: (f64, f64) = (1.2, 32e6);
+/// Limit: a factor on the memory after the sync, and additional bytes.
+const LIMIT: (f64, f64) = (1.2, 32e6);
 
-/// One object in so many has changed when the list is asked for again.
+/// One in this number of objects has changed at the relist.
 const RELISTED: usize = 100;
 
-/// How long memory may settle before it is measured.
+/// Time for memory to settle before a measurement.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Fails where a client that may keep no more than it needs does not sync, or does not relist.
+/// Returns an error if the limited client does not sync or does not relist.
 pub(crate) async fn run(args: LimitedArgs) -> Result<(), Trouble> {
     let place = Place::prepare(&args.out, args.seed, None).await?;
     let contestant = contestant::named(&args.contestant)?;
@@ -51,12 +52,16 @@ pub(crate) async fn run(args: LimitedArgs) -> Result<(), Trouble> {
     let mut run = Run { place: &place, contestant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
 
     let kept = run.session(None).await?;
-    let limit = kept * GRANTED.0 + GRANTED.1;
-    place.say(&format!("free: {} MB are kept; now with {} MB", number(kept / 1e6), number(limit / 1e6)));
+    let limit = kept * LIMIT.0 + LIMIT.1;
+    place.say(&format!(
+        "without a limit: {} MB after the sync; now limited to {} MB",
+        number(kept / 1e6),
+        number(limit / 1e6)
+    ));
     let group = Group::create(limit as u64)?;
     let limited = run.session(Some(&group)).await?;
     place.say(&format!(
-        "passed: {} objects synced and relisted within {} MB; {} MB kept, {} MB at most by the kernel's count",
+        "passed: {} objects synced and relisted within {} MB; {} MB after the sync, at most {} MB by the kernel's count",
         number(args.objects as f64),
         number(limit / 1e6),
         number(limited / 1e6),
@@ -74,7 +79,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// A client that syncs, is compared with the server, relists and is compared again; tells what it keeps after the sync.
+    /// Runs a client that syncs, is compared with the server, relists and is compared again. Returns its memory after
+    /// the sync.
     async fn session(&mut self, group: Option<&Group>) -> Result<f64, Trouble> {
         let command = self.contestant.command(&self.place.programs, self.kubeconfig, self.objects)?;
         let command = match group {
@@ -89,40 +95,40 @@ impl Run<'_> {
             synced["seconds"].as_f64().unwrap_or(f64::NAN)
         ));
         sleep(SETTLE).await;
-        let kept = client.ask("memory").await?["resident"].as_f64().ok_or("no memory was told")?;
+        let kept = client.ask("memory").await?["resident"].as_f64().ok_or("the client did not report its memory")?;
         self.compare(&mut client).await?;
         let version = control(self.address, &format!("expire {}", self.objects.div_ceil(RELISTED))).await?;
         client.ask(&format!("reached {version}")).await?;
         self.compare(&mut client).await?;
-        let peak = client.ask("memory").await?["peak"].as_f64().ok_or("no peak was told")?;
-        self.place.say(&format!("relisted; {} MB kept before, {} MB at most", number(kept / 1e6), number(peak / 1e6)));
+        let peak = client.ask("memory").await?["peak"].as_f64().ok_or("the client did not report its peak")?;
+        self.place.say(&format!("relisted; {} MB before, at most {} MB", number(kept / 1e6), number(peak / 1e6)));
         Ok(kept)
     }
 
     async fn compare(&self, client: &mut Process) -> Result<(), Trouble> {
         match client.strays(self.address).await? {
             None => Ok(()),
-            Some(objects) => Err(format!("FAILED. The {objects} objects of the cache are not the server's").into()),
+            Some(objects) => Err(format!("FAILED. The {objects} objects of the cache differ from the server's").into()),
         }
     }
 }
 
-/// A control group that grants so much memory; gone with this.
+/// Control group with a memory limit, removed on drop.
 struct Group {
     folder: PathBuf,
     files: &'static Files,
 }
 
-/// What a hierarchy calls its files.
+/// File names of a control group hierarchy.
 struct Files {
     root: &'static str,
-    /// What is there where the kernel has this hierarchy at that place.
+    /// File that exists if the kernel has mounted this hierarchy here.
     sign: &'static str,
     limit: &'static str,
     most: &'static str,
 }
 
-/// The second version of control groups, and the first.
+/// Versions 2 and 1 of control groups.
 const HIERARCHIES: [Files; 2] = [
     Files { root: "/sys/fs/cgroup", sign: "cgroup.controllers", limit: "memory.max", most: "memory.peak" },
     Files {
@@ -142,16 +148,16 @@ impl Group {
                 continue;
             }
             let group = Self { folder: root.join(&name), files };
-            // The kernel has made the file: one that it has not would limit nothing.
+            // The kernel must have created this file. Writing a new file would not set a limit.
             let file = group.folder.join(files.limit);
             if file.exists() && std::fs::write(file, limit.to_string()).is_ok() {
                 return Ok(group);
             }
         }
-        Err("the kernel lets nobody but root make a control group with a limit of memory: run this as root".into())
+        Err("only root may create a control group with a memory limit; run this as root".into())
     }
 
-    /// `command`, to be run in this group.
+    /// Returns `command`, modified to run in this group.
     fn confine(&self, command: &Command) -> Command {
         let command = command.as_std();
         let mut confined = Command::new("sh");
@@ -160,7 +166,7 @@ impl Group {
         confined
     }
 
-    /// The most that the group has used.
+    /// Returns the peak memory of the group.
     fn most(&self) -> Result<f64, Trouble> {
         Ok(std::fs::read_to_string(self.folder.join(self.files.most))?.trim().parse()?)
     }
@@ -168,7 +174,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The client may be about to end; a group that stays is empty, and harms nobody.
+        // The client may still be ending. A remaining group is empty and harmless.
         for _ in 0..100 {
             if std::fs::remove_dir(&self.folder).is_ok() {
                 return;

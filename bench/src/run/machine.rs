@@ -1,4 +1,4 @@
-//! What it ran on: processor, kernel, versions, command.
+//! Environment of a run: processor, kernel, versions, command.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::number::number;
 
-/// Where, with what and by which command something was measured.
+/// Machine, versions and command of a measurement.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct Setting {
     pub(super) day: String,
@@ -19,7 +19,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    /// That of this run.
+    /// Returns those of this run.
     pub(super) fn now() -> Self {
         let command: Vec<String> = std::env::args().skip(1).collect();
         Self {
@@ -35,19 +35,19 @@ impl Setting {
     }
 }
 
-/// What is free for programs, in bytes; nothing is known where the kernel does not say.
+/// Returns the memory that is available for programs in bytes, or `None` if the kernel does not report it.
 pub(super) fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }
 
-/// The day, as `2026-11-21`.
+/// Returns the date, as `2026-11-21`.
 fn today() -> String {
     Timestamp::now().to_string().split('T').next().unwrap_or_default().to_owned()
 }
 
-/// The processor, the memory and the kernel, as they call themselves.
+/// Describes the processor, the memory and the kernel.
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -62,22 +62,22 @@ fn machine() -> String {
     format!("{cores} × {model}, {} GB, Linux {}; {page} µs to be given a page of 4 KB", kilobytes >> 20, kernel.trim())
 }
 
-/// How long it takes to touch a page of 4 KB for the first time, in seconds, where many are touched one after the other.
+/// Returns the time of the first access to a page of 4 KB in seconds, averaged over many pages.
 ///
-/// On virtual machines that is most of what large objects cost, and differs tenfold from one to the other.
+/// On virtual machines this is most of the cost of large allocations, and it differs tenfold between machines.
 fn page() -> f64 {
     const PAGE: usize = 4096;
     const PAGES: usize = 1 << 16;
-    // Zeroed, so that the kernel has nothing to do for it before it is touched.
+    // Zeroed lazily, so that the kernel provides each page on its first access.
     let mut memory = vec![0u8; PAGE * PAGES];
-    let begun = Instant::now();
+    let started = Instant::now();
     for page in memory.chunks_mut(PAGE) {
         *black_box(&mut page[0]) = 1;
     }
-    begun.elapsed().as_secs_f64() / PAGES as f64
+    started.elapsed().as_secs_f64() / PAGES as f64
 }
 
-/// The libraries that are compared, and what compiled them.
+/// Returns the versions of the compared libraries and of the compilers.
 fn versions() -> String {
     let locked = |name: &str| {
         let lock = include_str!("../../Cargo.lock");
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_versions_of_all_three_are_known() {
+    fn versions_of_all_libraries_are_found() {
         let versions = versions();
         assert!(!versions.contains("unknown"), "{versions}");
     }

@@ -1,6 +1,6 @@
-//! Numbers and times, as people read them.
+//! Formatting of numbers and durations.
 
-/// Three digits that mean something.
+/// Formats a number with three significant digits.
 pub(super) fn number(value: f64) -> String {
     let whole = format!("{value:.0}");
     match value {
@@ -15,7 +15,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// A time, to a tenth of a second.
+/// Formats a duration to a tenth of a second.
 pub(super) fn time(seconds: f64) -> String {
     if seconds < 0.1 { "< 0.1 s".to_owned() } else { format!("{seconds:.1} s") }
 }
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_three_digits_that_mean_something() {
+    fn numbers_have_three_significant_digits() {
         let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(number);
         assert_eq!(told, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567", "3"]);
     }

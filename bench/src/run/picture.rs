@@ -1,4 +1,4 @@
-//! Pictures: bars, the shorter the better, one file for each measurement that tells most.
+//! Bar charts, one file for each of the main measurements. Shorter bars are better.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::contestant::{Resource, Team};
 use super::results::{Figure, Ordeal, Outcomes, Verdict};
 use crate::Trouble;
 
-/// What is drawn, and how its file is called.
+/// Measurements with a chart, and the names of their files.
 const DRAWN: &[(&str, &str)] = &[
     ("sync", "sync"),
     ("resident", "memory"),
@@ -20,7 +20,7 @@ const BAR: usize = 22;
 const LABELS: usize = 330;
 const WIDTH: usize = 460;
 
-/// Draws what was measured of pods, each at the largest size it was measured at; the files' names begin with `part`.
+/// Draws the measurements of pods, each at its largest size. File names start with `part`.
 pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(), Trouble> {
     for (what, file) in DRAWN {
         let figures =
@@ -32,7 +32,8 @@ pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(),
     Ok(())
 }
 
-/// Draws how long each library took to recover; what took longer than it was waited for is drawn that long, and open.
+/// Draws the recovery time of each library. A recovery after the timeout is drawn with the length of the timeout, and
+/// open.
 pub(super) fn draw_faults(ordeal: &Ordeal, folder: &Path) -> Result<(), Trouble> {
     let played: Vec<&Verdict> = ordeal.verdicts.iter().filter(|verdict| verdict.trouble.is_none()).collect();
     let most = ordeal.verdicts.iter().map(|verdict| verdict.patience as f64).fold(1.0, f64::max);
@@ -40,12 +41,12 @@ pub(super) fn draw_faults(ordeal: &Ordeal, folder: &Path) -> Result<(), Trouble>
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
     for (row, verdict) in played.iter().enumerate() {
         let seconds = verdict.recovered.unwrap_or(verdict.patience as f64);
-        // From 50 ms, which is how often it is looked.
+        // From 50 ms, the interval of the comparisons.
         let length = (seconds.max(0.05) / 0.05).ln() / (most / 0.05).ln() * WIDTH as f64;
         let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.team);
-        let told =
+        let value =
             verdict.recovered.map_or_else(|| format!("not in {} s", verdict.patience), |time| format!("{time:.1}"));
-        bar(&mut svg, row, 2 * LABELS, length.max(1.0), verdict.team, &label, &told);
+        bar(&mut svg, row, 2 * LABELS, length.max(1.0), verdict.team, &label, &value);
     }
     svg.push_str("</svg>\n");
     Ok(std::fs::write(folder.join("faults-recover.svg"), svg)?)
@@ -59,8 +60,8 @@ fn bars(what: &str, size: usize, figures: &[&Figure]) -> String {
     let mut svg = head(width, height, &format!("{what}, {unit}; {size} objects; {better} is better"));
     for (row, figure) in figures.iter().enumerate() {
         let length = (figure.median() / most * WIDTH as f64).max(1.0);
-        let told = format!("{:.2}", figure.median());
-        bar(&mut svg, row, LABELS, length, figure.team, &figure.contestant, &told);
+        let value = format!("{:.2}", figure.median());
+        bar(&mut svg, row, LABELS, length, figure.team, &figure.contestant, &value);
     }
     svg.push_str("</svg>\n");
     svg
@@ -74,8 +75,8 @@ fn head(width: usize, height: usize, title: &str) -> String {
     )
 }
 
-/// One bar with what it is and what it says.
-fn bar(svg: &mut String, row: usize, left: usize, length: f64, team: Team, label: &str, told: &str) {
+/// Draws one bar with its label and its value.
+fn bar(svg: &mut String, row: usize, left: usize, length: f64, team: Team, label: &str, value: &str) {
     let y = (row + 1) * BAR + 6;
     let colour = match team {
         Team::Steadfast => "#0a7d5a",
@@ -89,7 +90,7 @@ fn bar(svg: &mut String, row: usize, left: usize, length: f64, team: Team, label
         svg,
         "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\">{label}</text>\
          <rect x=\"{left}\" y=\"{y}\" width=\"{length:.0}\" height=\"{}\" fill=\"{colour}\"/>\
-         <text x=\"{:.0}\" y=\"{text}\">{told}</text>",
+         <text x=\"{:.0}\" y=\"{text}\">{value}</text>",
         left - 8,
         BAR - 4,
         left as f64 + length + 6.0,

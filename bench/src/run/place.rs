@@ -1,4 +1,4 @@
-//! Where a run does its work, and what it finds there.
+//! Working folder of a run, and its contents.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -9,10 +9,10 @@ use super::contestant::Programs;
 use super::process::succeed;
 use crate::Trouble;
 
-/// As many objects are generated at most: 1.5 GB of them.
-const LARGEST: usize = 100_000;
+/// Maximum number of generated objects: 1.5 GB.
+const MAX_GENERATED: usize = 100_000;
 
-/// Where everything is, and since when it runs.
+/// Working folder, and start time of the run.
 pub(super) struct Place {
     pub(super) begun: Instant,
     pub(super) out: PathBuf,
@@ -21,7 +21,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes the folder `out`, and builds the Go half into it; `earlier` is the bench of an earlier commit.
+    /// Creates the folder `out`, and builds the Go programs into it. `earlier` is the benchmark program of an earlier
+    /// commit.
     pub(super) async fn prepare(out: &Path, seed: u64, earlier: Option<PathBuf>) -> Result<Self, Trouble> {
         std::fs::create_dir_all(out)?;
         let out = out.canonicalize()?;
@@ -34,18 +35,18 @@ impl Place {
         Ok(place)
     }
 
-    /// Tells how far it is.
+    /// Prints the progress.
     pub(super) fn say(&self, what: &str) {
         let seconds = self.begun.elapsed().as_secs();
         eprintln!("[{:2}:{:02}] {what}", seconds / 60, seconds % 60);
     }
 
-    /// The data for `count` objects; generated again only where there is not enough of it.
+    /// Returns the data for `count` objects. Generates it only if there is not enough of it.
     ///
-    /// Beyond [`LARGEST`] the server repeats them, under other names.
+    /// Beyond [`MAX_GENERATED`], the server repeats the objects under other names.
     pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, Trouble> {
-        let count = count.min(LARGEST);
-        // Another name than that of the data of an earlier generator, which may still be there.
+        let count = count.min(MAX_GENERATED);
+        // The name differs from that of an earlier generator's data, which may still exist.
         let data = self.out.join(format!("deployments-{}-{count}", self.seed));
         if !data.join("complete").exists() {
             self.say(&format!("generating {count} pods, in two encodings"));

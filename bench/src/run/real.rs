@@ -1,4 +1,4 @@
-//! The rounds with the real API server, whose own cost is part of what a user waits for.
+//! The rounds with the real API server. Its own cost is part of a user's delay.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -18,12 +18,12 @@ use super::results::{Outcomes, Results};
 use super::session::Session;
 use crate::Trouble;
 
-/// How many writes there are at most, and how many a second; not more than there are objects.
+/// Maximum number of writes, and their rate per second. There are not more writes than objects.
 const WRITES: (usize, usize) = (1_000, 200);
-/// How long a server that was filled may come to rest.
+/// Time for a filled server to settle.
 const REST: Duration = Duration::from_secs(5);
 
-/// Fills a real server with the same objects, and runs all contestants in turn, as often as there are rounds.
+/// Fills a real server with the same objects, and runs all clients in turn, once per round.
 pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
     let program = program(place).await?;
     let folder = place.out.join("reference");
@@ -37,9 +37,10 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     place.say("starting the real API server");
     let mut server = Process::start(command)?;
     let ready = server.line().await?;
-    let kubeconfig = PathBuf::from(ready.strip_prefix("ready ").ok_or_else(|| format!("the reference said {ready}"))?);
+    let kubeconfig =
+        PathBuf::from(ready.strip_prefix("ready ").ok_or_else(|| format!("the reference printed {ready}"))?);
     for resource in ["pods", "widgets"] {
-        place.say(&format!("writing {} {resource} to it", args.real_size));
+        place.say(&format!("writing {} {resource} to the server", args.real_size));
         let mut fill = Command::new(&place.programs.go);
         fill.arg("fill").arg(format!("-kubeconfig={}", kubeconfig.display())).arg(format!("-resource={resource}"));
         fill.arg(format!("-count={}", args.real_size)).arg(format!("-seed={}", place.seed));
@@ -48,7 +49,7 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     sleep(REST).await;
     let mut outcomes = Outcomes::new(Setting::now());
     let mut chosen = contestant::chosen(args.only.as_deref(), args.quick, args.earlier.is_some());
-    // Beside the server, what is kept is of little account.
+    // With a real server, the size of the cached objects has little effect.
     chosen.retain(|one| !one.name.contains("no managedFields"));
     for round in 0..args.real_rounds {
         for step in 0..chosen.len() {
@@ -78,7 +79,7 @@ struct Real<'a> {
 }
 
 impl Real<'_> {
-    /// `before` is what the server had used before the client began.
+    /// `before` is the server's processor time before the client started.
     async fn run(mut self, before: f64) -> Result<(), Trouble> {
         let keeps = self.session.synced().await?;
         let used = processor_time(self.server)? - before;
@@ -96,7 +97,7 @@ impl Real<'_> {
         self.session.client.ask("arm").await?;
         writer.tell("go").await?;
         let stamped = writer.answer("stamped").await?;
-        let version = stamped["version"].as_str().ok_or("the writer names no version")?;
+        let version = stamped["version"].as_str().ok_or("the writer did not return a version")?;
         let reached = self.session.client.ask(&format!("reached {version}")).await?;
         let used = processor_time(self.server)? - before;
         let each = |seconds: f64| Value::from(seconds / count as f64 * 1e6);
@@ -106,8 +107,9 @@ impl Real<'_> {
         self.session.note("write to handler, p99", "µs", &reached["p99_us"]);
         let took = stamped["seconds"].as_f64().unwrap_or(f64::NAN);
         if took > 1.5 * count as f64 / rate as f64 {
-            self.place
-                .say(&format!("the server took {took:.1} s for {count} writes: its own pace, not {rate} a second"));
+            self.place.say(&format!(
+                "the server took {took:.1} s for {count} writes, so their rate was below {rate} a second"
+            ));
         }
         Ok(())
     }
@@ -125,7 +127,8 @@ impl Real<'_> {
     }
 }
 
-/// The reference: `STEADFAST_REFERENCE`, or where `conformance/reference/build` puts it, which is run where it was not yet.
+/// Returns the reference: `STEADFAST_REFERENCE`, or the program of `conformance/reference/build`, which is run if
+/// necessary.
 async fn program(place: &Place) -> Result<PathBuf, Trouble> {
     if let Some(program) = steadfast_testing::reference::program("STEADFAST_REFERENCE", "reference")? {
         return Ok(program);
@@ -134,7 +137,7 @@ async fn program(place: &Place) -> Result<PathBuf, Trouble> {
     if built.is_file() {
         return Ok(built.canonicalize()?);
     }
-    place.say("building the real API server, which takes some minutes; name one by STEADFAST_REFERENCE instead");
+    place.say("building the real API server, which takes some minutes; set STEADFAST_REFERENCE to use another one");
     let output = Command::new("conformance/reference/build").stderr(Stdio::inherit()).output().await?;
     let folder = String::from_utf8(output.stdout)?;
     let program = Path::new(folder.trim()).join("reference");
@@ -145,12 +148,14 @@ async fn program(place: &Place) -> Result<PathBuf, Trouble> {
     }
 }
 
-/// What a process has used of the processors so far, in seconds.
+/// Returns the processor time of a process in seconds.
 fn processor_time(process: u32) -> Result<f64, Trouble> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The second field is a name in parentheses that may hold anything.
-    let fields: Vec<&str> = stat.rsplit_once(')').ok_or("no such statistics")?.1.split_whitespace().collect();
-    let field = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).ok_or("no processor time");
-    let ticks = sysconf(SysconfVar::CLK_TCK)?.ok_or("the kernel does not say how long a tick is")?;
+    // The second field is a name in parentheses with any content.
+    let fields: Vec<&str> = stat.rsplit_once(')').ok_or("the statistics are malformed")?.1.split_whitespace().collect();
+    let field = |index: usize| {
+        fields.get(index).and_then(|field| field.parse::<f64>().ok()).ok_or("the processor time is missing")
+    };
+    let ticks = sysconf(SysconfVar::CLK_TCK)?.ok_or("the kernel does not report the duration of a tick")?;
     Ok((field(11)? + field(12)?) / ticks as f64)
 }

@@ -1,4 +1,4 @@
-//! The rounds over the replaying server.
+//! The rounds with the replaying server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,18 +16,18 @@ use super::results::{Outcomes, Results};
 use super::session::Session;
 use crate::Trouble;
 
-/// How many changes a second the latency is measured at, and how many there are.
+/// Rate of the changes for the measurement of the latency, and their number.
 const LATENCY: (usize, usize) = (1_000, 3_000);
-/// How many changes a second reads compete with, and for how many seconds.
+/// Rate of the changes during reads, and the duration in seconds.
 const WRITES: (usize, usize) = (20_000, 2);
-/// The part of the objects that changes before a relist: one in so many.
+/// One in this number of objects changes before a relist.
 const RELISTED: usize = 100;
-/// From this size on there are fewer rounds.
+/// Size from which there are fewer rounds.
 const LARGE: usize = 100_000;
-/// Whoever takes longer with a large size is run once.
+/// A client that takes longer than this at a large size runs only once.
 const SLOW: Duration = Duration::from_mins(1);
 
-/// Runs all contestants in turn at each size, as often as there are rounds, beginning with another one each time.
+/// Runs all clients in turn at each size, once per round. Each round starts with another client.
 pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
     let most = args.sizes.iter().copied().max().ok_or("name at least one size")?;
     let data = place.generate(most).await?;
@@ -41,11 +41,11 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     Ok(())
 }
 
-/// One size.
+/// Measurements at one size.
 struct Plan {
     size: usize,
     rounds: usize,
-    /// How many events follow the sync; none at all where this is 0, nor anything else.
+    /// Number of events after the sync. With 0, only the sync is measured.
     events: usize,
 }
 
@@ -77,18 +77,18 @@ impl Plan {
                     outcomes.failed(contestant.name, self.size, &why);
                     continue;
                 }
-                let begun = Instant::now();
+                let started = Instant::now();
                 let client = Process::start(contestant.command(&place.programs, &kubeconfig, self.size)?)?;
                 let session = Session { contestant, size: self.size, client, outcomes };
                 let done = Replayed { session, address: &address }.run(self.events).await;
                 control(&address, "halt").await?;
                 if let Err(error) = done {
-                    // One that fails is no reason to lose the others' figures, and none to hide that it did.
+                    // A failed client must not discard the figures of the others, and its failure must be reported.
                     place.say(&format!("{}: {error}", contestant.name));
                     outcomes.failed(contestant.name, self.size, &error.to_string());
                 }
                 results.keep_replayed(outcomes, &place.out)?;
-                if self.size >= LARGE && begun.elapsed() > SLOW {
+                if self.size >= LARGE && started.elapsed() > SLOW {
                     slow.push(contestant.name);
                 }
             }
@@ -97,13 +97,15 @@ impl Plan {
     }
 }
 
-/// Why a contestant is not run at `size`: by what it took with fewer objects, it would take more than there is.
+/// Returns the reason to skip a client at `size`: by its memory with fewer objects, it would exceed the available
+/// memory.
 fn too_large(outcomes: &Outcomes, contestant: &Contestant, size: usize) -> Option<String> {
-    // With very few objects, the program itself is most of it.
+    // With few objects, most of the memory is that of the program itself.
     let (_, kilobytes) =
         outcomes.before(contestant.name, "resident, peak of the sync", size).filter(|(before, _)| *before >= 10_000)?;
     let (needed, free) = (kilobytes * 1e3 * size as f64, available_memory()? as f64);
-    (needed > free).then(|| format!("it would need {:.1} GB, and {:.1} GB are free", needed / 1e9, free / 1e9))
+    (needed > free)
+        .then(|| format!("it needs about {:.1} GB, but only {:.1} GB are available", needed / 1e9, free / 1e9))
 }
 
 struct Replayed<'a> {
@@ -132,19 +134,21 @@ impl Replayed<'_> {
         self.session.note("write to handler, p50", "µs", &latency["p50_us"]);
         self.session.note("write to handler, p99", "µs", &latency["p99_us"]);
         self.relist().await?;
-        // Last, for whoever cannot keep up with this is behind for long.
+        // Last, because a client that cannot keep up with the writes lags for a long time.
         self.reads().await
     }
 
-    /// A relist, and the most memory that it took.
+    /// Measures a relist and its peak memory.
     async fn relist(&mut self) -> Result<(), Trouble> {
         sleep(Duration::from_secs(1)).await;
         self.session.client.ask("reset-peak").await?;
         let before = self.session.client.ask("memory").await?["resident"].as_f64().unwrap_or(f64::NAN);
         if available_memory().is_some_and(|free| before * 1.2 > free as f64) {
-            return Err(
-                format!("no relist: {:.1} GB are held, and there is no room for them twice", before / 1e9).into()
-            );
+            return Err(format!(
+                "no relist: {:.1} GB are in use, and there is not enough memory for a second copy",
+                before / 1e9
+            )
+            .into());
         }
         let relist = self.after(&format!("expire {}", self.session.size.div_ceil(RELISTED))).await?;
         self.session.note("relist, processor", "s", &relist["cpu"]);
@@ -153,13 +157,13 @@ impl Replayed<'_> {
         Ok(())
     }
 
-    /// Reads while others write.
+    /// Measures reads during writes.
     async fn reads(&mut self) -> Result<(), Trouble> {
         let (rate, seconds) = WRITES;
         control(self.address, &format!("paced {} {rate}", rate * (seconds + 30))).await?;
         let reads = self.session.client.ask(&format!("reads {seconds}")).await?;
         for (name, unit, key) in [
-            ("reads beside writes", "a second", "per_second"),
+            ("reads during writes", "a second", "per_second"),
             ("get by names, p50", "ns", "get_p50_ns"),
             ("get by names, p99", "ns", "get_p99_ns"),
             ("get by key, p50", "ns", "get_by_key_p50_ns"),
@@ -169,10 +173,10 @@ impl Replayed<'_> {
         ] {
             self.session.note(name, unit, &reads[key]);
         }
-        if reads["found"] == true { Ok(()) } else { Err("an object that is there was not found".into()) }
+        if reads["found"] == true { Ok(()) } else { Err("an existing object was not found".into()) }
     }
 
-    /// Tells the server `line`, and waits until the client has seen all that comes of it.
+    /// Sends `line` to the server, and waits until the client has seen all resulting events.
     async fn after(&mut self, line: &str) -> Result<Value, Trouble> {
         let what = line.split(' ').next().unwrap_or(line);
         let count: u64 = line.split(' ').nth(1).unwrap_or_default().parse()?;

@@ -1,7 +1,7 @@
-//! What is made of the figures: text to read, pictures, and the tables of documents.
+//! Reports of the figures: text, pictures, and tables in documents.
 //!
-//! A document says where a table belongs by a line `<!-- bench: NAME -->` before it and `<!-- bench: end -->` after it;
-//! what is between them is renewed. `NAME` is one of those in [`texts`].
+//! A document marks the position of a table by a line `<!-- bench: NAME -->` before it and `<!-- bench: end -->` after
+//! it. The text in between is replaced. `NAME` is one of those in [`texts`].
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -12,28 +12,28 @@ use super::results::Results;
 use super::tables::{faults, figures};
 use crate::Trouble;
 
-/// Makes tables and pictures again from what an earlier run has measured.
+/// Regenerates tables and pictures from the results of an earlier run.
 #[derive(clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Where the results are.
+    /// Folder of the results
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// Documents in which the tables are renewed.
+    /// Documents with tables to update
     #[arg(long)]
     write: Vec<PathBuf>,
 }
 
 const END: &str = "<!-- bench: end -->";
 
-/// The faults that a first page has room for, by number and the beginning of their titles.
+/// Faults on the first page, by number and prefix of their titles.
 const FAULTS_OF_FIRST_PAGE: &[(&str, &str)] = &[("F4", "black hole"), ("F7", ""), ("F12", ""), ("F13", "")];
 
-/// Prints and writes everything.
+/// Prints and writes all reports.
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Trouble> {
     write(&Results::read(&args.out)?, &args.out, &args.write)
 }
 
-/// Prints all tables, writes them and the pictures into `folder`, and renews the tables of `documents`.
+/// Prints all tables, writes them and the pictures into `folder`, and updates the tables in `documents`.
 pub(super) fn write(results: &Results, folder: &Path, documents: &[PathBuf]) -> Result<(), Trouble> {
     println!("{}", write_files(results, folder)?);
     let texts = texts(results);
@@ -45,7 +45,7 @@ pub(super) fn write(results: &Results, folder: &Path, documents: &[PathBuf]) -> 
     Ok(())
 }
 
-/// Writes `tables.md` and the pictures into `folder`; returns the tables.
+/// Writes `tables.md` and the pictures into `folder`, and returns the tables.
 pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, Trouble> {
     let mut whole = String::new();
     for (name, text) in texts(results) {
@@ -63,7 +63,7 @@ pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, Tr
     Ok(whole)
 }
 
-/// The texts by name: of each part that was run, its setting, its summary and its tables.
+/// Returns the texts by name: the setting, the summary and the tables of each part that was run.
 fn texts(results: &Results) -> Vec<(&'static str, String)> {
     let mut texts = Vec::new();
     let parts = [
@@ -94,13 +94,13 @@ fn setting_of(setting: &Setting, seconds: u64) -> String {
     format!("{lines}- `{}`: {seconds} s of it\n", setting.command)
 }
 
-/// `document` with what is between its marks renewed; a mark of something that was not measured stays as it is.
+/// Replaces the text between the marks in `document`. Text of a mark without results is unchanged.
 fn renewed(document: &str, texts: &[(&str, String)]) -> Result<String, Trouble> {
     let mut new = String::new();
     let mut rest = document;
     let mut marks = 0;
     while let Some(at) = rest.find("<!-- bench: ") {
-        let line = rest[at..].find('\n').ok_or("a mark ends the document")? + at + 1;
+        let line = rest[at..].find('\n').ok_or("the document ends after a mark")? + at + 1;
         let name = rest[at + "<!-- bench: ".len()..line].trim().trim_end_matches("-->").trim();
         let end = rest[line..].find(END).ok_or_else(|| format!("the mark {name} has no end: {END}"))? + line;
         new.push_str(&rest[..line]);
@@ -115,7 +115,7 @@ fn renewed(document: &str, texts: &[(&str, String)]) -> Result<String, Trouble> 
         marks += 1;
     }
     if marks == 0 {
-        return Err("it has no mark <!-- bench: NAME -->".into());
+        return Err("the document has no mark <!-- bench: NAME -->".into());
     }
     new.push_str(rest);
     Ok(new)
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_renewed_between_its_marks_alone() -> Result<(), Trouble> {
+    fn only_marked_text_is_replaced() -> Result<(), Trouble> {
         let document =
             "a\n<!-- bench: one -->\nold\n<!-- bench: end -->\nb\n<!-- bench: two -->\nold\n<!-- bench: end -->\n";
         let new = renewed(document, &[("one", "new\n".to_owned())])?;

@@ -1,8 +1,8 @@
-//! A program that is killed and begins anew, while the server still has the version that it had: how soon it has its cache, and
-//! what that asks of the server.
+//! A program that is killed and restarted, while the server still has its last version. Measures the time until its
+//! cache is complete, and the cost for the server.
 //!
-//! With a checkpoint Steadfast begins with what it had; the others list. Objects change while nobody runs, and a program has caught
-//! up when its handler has been told the last of these changes.
+//! Steadfast starts from its checkpoint. The other libraries list. Objects change while no program runs, and a program
+//! has caught up when its handler has received the last of these changes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,27 +15,27 @@ use super::place::Place;
 use super::process::{Process, control};
 use crate::Trouble;
 
-/// Of how many objects, and how often.
+/// Number of objects and of restarts.
 #[derive(clap::Args)]
 pub(crate) struct RestartArgs {
-    /// How many objects there are.
+    /// Number of objects
     #[arg(long, default_value_t = 100_000)]
     objects: usize,
-    /// How many of them change while the program is down.
+    /// Number of changed objects while the program is down
     #[arg(long, default_value_t = 1_000)]
     changes: usize,
-    /// How often each restarts; the figures are medians.
+    /// Number of restarts of each client; the figures are medians
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// What decides the generated data.
+    /// Seed of the generated data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the data go.
+    /// Folder of the data
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
 }
 
-/// Each library at what it begins fastest with, and those in JSON, in which kube-runtime has everything.
+/// The fastest setting of each library at the start, and those with JSON, which kube-runtime always uses.
 const CONTESTANTS: [&str; 5] = [
     "steadfast, lazy, protobuf, streamed",
     "steadfast, lazy, JSON, streamed",
@@ -44,35 +44,35 @@ const CONTESTANTS: [&str; 5] = [
     "client-go, protobuf, streamed",
 ];
 
-/// How long the server may take to see that a client has gone.
+/// Maximum time for the server to notice the end of a client.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What one restart came to.
+/// Result of one restart.
 #[derive(Default)]
 struct Restart {
     /// Seconds from the start of the process until readers have all objects.
     readable: f64,
-    /// Seconds from the start of the process until its handler was told the last change.
+    /// Seconds from the start of the process until its handler has received the last change.
     caught_up: f64,
     lists: f64,
-    /// Megabytes that the server wrote before compression or TLS.
+    /// Megabytes that the server wrote, before compression and TLS.
     sent: f64,
-    /// Seconds of processor: the server's, and the program's until it had caught up.
+    /// Processor time in seconds: that of the server, and that of the program until it had caught up.
     server: f64,
     program: f64,
 }
 
-/// Restarts each in turn, and prints a table of the medians.
+/// Restarts each client in turn, and prints a table of the medians.
 pub(crate) async fn run(args: RestartArgs) -> Result<(), Trouble> {
     if args.rounds == 0 || args.changes == 0 {
-        return Err("--rounds and --changes have to be 1 at least: without, there is nothing to measure".into());
+        return Err("--rounds and --changes must be at least 1".into());
     }
     let place = Place::prepare(&args.out, args.seed, None).await?;
     let data = place.generate(args.objects).await?;
     let mut rows = Vec::new();
     for name in CONTESTANTS {
         let contestant = contestant::named(name)?;
-        // A server each: what one has changed there is no work of the next.
+        // One server per client, so that the changes of one do not affect the next.
         let kubeconfig = place.out.join("kubeconfig-restart");
         let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
         let world = World { args: &args, place: &place, contestant, kubeconfig: &kubeconfig, address: &address };
@@ -111,7 +111,7 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Restarts as often as was asked for, each time after a life that has had everything.
+    /// Runs the requested number of restarts, each after a run that has synced.
     async fn restarts(&self) -> Result<Vec<Restart>, Trouble> {
         let checkpoint = self.place.out.join("restart.checkpoint");
         for name in ["restart.checkpoint", "restart.checkpoint.lock"] {
@@ -123,7 +123,7 @@ impl World<'_> {
         let (mut first, _) = self.begin(&checkpoint).await?;
         if self.keeps() {
             let written = first.ask("kept").await?["bytes"].as_f64().unwrap_or(f64::NAN);
-            self.place.say(&format!("{}: {} MB were written", self.contestant.name, number(written / 1e6)));
+            self.place.say(&format!("{}: {} MB written", self.contestant.name, number(written / 1e6)));
         }
         drop(first);
         let mut restarts = Vec::new();
@@ -137,15 +137,16 @@ impl World<'_> {
         sleep(SETTLE).await;
         let version = control(self.address, &format!("burst {}", self.args.changes)).await?;
         let before = self.served().await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let (mut client, readable) = self.begin(checkpoint).await?;
         client.ask(&format!("reached {version}")).await?;
-        let caught_up = begun.elapsed().as_secs_f64();
-        let program = client.ask("processor").await?["seconds"].as_f64().ok_or("no time of the processor was told")?;
+        let caught_up = started.elapsed().as_secs_f64();
+        let program =
+            client.ask("processor").await?["seconds"].as_f64().ok_or("the client did not report its processor time")?;
         let after = self.served().await?;
-        // Whoever lists little could have little.
+        // A client that lists little might have missed changes.
         if self.contestant.team == Team::Steadfast && client.strays(self.address).await?.is_some() {
-            return Err(format!("FAILED. {}: the cache is not what the server has", self.contestant.name).into());
+            return Err(format!("FAILED. {}: the cache differs from the server", self.contestant.name).into());
         }
         let restart = Restart {
             readable,
@@ -165,28 +166,28 @@ impl World<'_> {
         Ok(restart)
     }
 
-    /// Whether it has a checkpoint.
+    /// Returns `true` if the client has a checkpoint.
     fn keeps(&self) -> bool {
         self.contestant.team == Team::Steadfast
     }
 
-    /// A process that has everything, and after how many seconds it could be read.
+    /// Starts a process and waits until it has synced. Returns it with the seconds until it was readable.
     async fn begin(&self, checkpoint: &Path) -> Result<(Process, f64), Trouble> {
         let mut command = self.contestant.command(&self.place.programs, self.kubeconfig, self.args.objects)?;
         if self.keeps() {
             command.arg("--checkpoint").arg(checkpoint);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut client = Process::start(command)?;
         client.answer(if self.keeps() { "readable" } else { "synced" }).await?;
-        let readable = begun.elapsed().as_secs_f64();
+        let readable = started.elapsed().as_secs_f64();
         if self.keeps() {
             client.answer("synced").await?;
         }
         Ok((client, readable))
     }
 
-    /// What the server has done so far: lists, bytes, microseconds.
+    /// Returns the totals of the server: lists, bytes, microseconds.
     async fn served(&self) -> Result<[f64; 3], Trouble> {
         let mut served = [0.0; 3];
         for (value, word) in served.iter_mut().zip(["lists", "bytes", "processor"]) {

@@ -1,4 +1,4 @@
-//! What was measured, part by part.
+//! Results of the measurements, by part.
 
 mod ordeal;
 mod outcome;
@@ -13,22 +13,22 @@ use crate::Trouble;
 pub(super) use ordeal::{Ordeal, Verdict};
 pub(super) use outcome::{Figure, Outcomes};
 
-/// The file that a run writes and a report is made from.
+/// File that a run writes and a report reads.
 const FILE: &str = "results.json";
 
-/// Everything that was measured last, part by part.
+/// Latest results of all parts.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Results {
-    /// Over the replaying server.
+    /// With the replaying server.
     pub(super) replayed: Option<Outcomes>,
-    /// From the real API server.
+    /// With the real API server.
     pub(super) real: Option<Outcomes>,
-    /// Under the faults of the menu.
+    /// With the faults of the catalog.
     pub(super) faults: Option<Ordeal>,
 }
 
 impl Results {
-    /// What an earlier run wrote into `folder`; nothing where there was none.
+    /// Reads the results of an earlier run from `folder`. Empty if there are none.
     pub(super) fn read(folder: &Path) -> Result<Self, Trouble> {
         let path = folder.join(FILE);
         if !path.exists() {
@@ -51,9 +51,9 @@ impl Results {
         report::write_files(self, folder).map(drop)
     }
 
-    /// Writes everything as JSON.
+    /// Writes all results as JSON.
     pub(super) fn write(&self, folder: &Path) -> Result<(), Trouble> {
-        // By another name first: a run that is cut here leaves the last one whole.
+        // Written under another name first, so that an interrupted run keeps the previous file.
         let unfinished = folder.join("results.json.new");
         std::fs::write(&unfinished, serde_json::to_string_pretty(self)?)?;
         Ok(std::fs::rename(unfinished, folder.join(FILE))?)

@@ -1,4 +1,4 @@
-//! One contestant, from its start to its end: what it says of itself is noted.
+//! One client from its start to its end, with its figures.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::process::Process;
 use super::results::Outcomes;
 use crate::Trouble;
 
-/// How long memory may settle.
+/// Time for memory to settle.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// A client that runs, and where its figures go.
+/// Running client, and the destination of its figures.
 pub(super) struct Session<'a> {
     pub(super) contestant: &'a Contestant,
     pub(super) size: usize,
@@ -22,7 +22,8 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// What the sync cost, and what one field of each object costs after it; returns whether anything is kept.
+    /// Records the cost of the sync, and of a read of one field of each object. Returns `true` if the client has a
+    /// cache.
     pub(super) async fn synced(&mut self) -> Result<bool, Trouble> {
         let synced = self.client.answer("synced").await?;
         self.note("sync", "s", &synced["seconds"]);
@@ -32,13 +33,13 @@ impl Session<'_> {
         }
         let fields = self.client.ask("fields").await?;
         if fields["distinct"].as_u64().unwrap_or_default() < 2 {
-            return Err(format!("the objects name too few nodes: {fields}").into());
+            return Err(format!("the objects have too few distinct nodes: {fields}").into());
         }
         self.note("read a field of each", "s", &fields["seconds"]);
         Ok(true)
     }
 
-    /// What is resident once all is quiet, and what was at most.
+    /// Records the settled and the peak resident memory.
     pub(super) async fn memory(&mut self) -> Result<(), Trouble> {
         sleep(SETTLE).await;
         let memory = self.client.ask("memory").await?;
@@ -48,12 +49,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Kilobytes for each object, of a number of bytes.
+    /// Converts bytes to kilobytes per object.
     pub(super) fn per_object(&self, bytes: &Value) -> Value {
         Value::from(bytes.as_f64().unwrap_or(f64::NAN) / self.size as f64 / 1e3)
     }
 
-    /// One more round of a figure; nothing where there is none.
+    /// Adds one round of a figure, unless the value is missing.
     pub(super) fn note(&mut self, what: &str, unit: &str, value: &Value) {
         if let Some(value) = value.as_f64().filter(|value| value.is_finite()) {
             self.outcomes.add(self.contestant, self.size, what, unit, value);

@@ -1,8 +1,9 @@
-//! Churn for hours: whether memory stays flat, and the cache true.
+//! Changes for hours: checks that memory stays constant, and the cache correct.
 //!
-//! Objects are modified, deleted and created again as fast as the client takes it; its connections are cut and its version
-//! expires now and then, and twice in the warm-up its handler stands still while all changes. What it holds is compared with
-//! what the server has, every byte of every object, when it has warmed up and at the end; so is its memory.
+//! Objects are modified, deleted and recreated as fast as the client processes the events. From time to time, its
+//! connections are reset and its version expires. Twice in the warm-up, its handler blocks while all objects change.
+//! The cache is compared with the server, by every byte of every object, after the warm-up and at the end. The memory
+//! is compared at the same times.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,63 +17,64 @@ use super::place::Place;
 use super::process::{Process, control};
 use crate::Trouble;
 
-/// How long the churn goes on, and of what.
+/// Duration and rate of the changes.
 #[derive(clap::Args)]
 pub(crate) struct SoakArgs {
-    /// How many objects there are at most; an eighth of them is gone at a time.
+    /// Maximum number of objects; an eighth of them is deleted at a time
     #[arg(long, default_value_t = 10_000)]
     objects: usize,
-    /// After how many events it ends, unless time is up before.
+    /// Number of events, unless the time ends before
     #[arg(long, default_value_t = 100_000_000)]
     events: usize,
-    /// After how many minutes it ends, unless there were enough events before.
+    /// Duration in minutes, unless the number of events is reached before
     #[arg(long, default_value_t = 120.0)]
     minutes: f64,
-    /// How many events a second there are at most, so that the machine has time for something else.
+    /// Maximum number of events per second, to leave time for other programs
     #[arg(long, default_value_t = f64::INFINITY)]
     rate: f64,
-    /// Who is the client, by the name in the tables.
+    /// Client, by its name in the tables
     #[arg(long, default_value = "steadfast, JSON, streamed")]
     contestant: String,
-    /// What decides the generated data.
+    /// Seed of the generated data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the data go.
+    /// Folder of the data
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
 }
 
-/// So many events at most are made before the client is waited for.
+/// Maximum number of events before a wait for the client.
 const BATCH: usize = 10_000;
 
-/// Into so many batches at least the whole is cut.
+/// Minimum number of batches.
 const BATCHES: usize = 100;
 
-/// After so many batches all connections are cut: later than a stream counts as healthy, or the patience with a server that
-/// keeps breaking (R6) is most of what is measured.
+/// Number of batches between two cuts of all connections. It is longer than the time after which a stream counts as
+/// healthy. Otherwise the backoff for a failing server (R6) would dominate the result.
 const CUT: usize = 64;
 
-/// After so many batches the version expires, and the client has to relist.
+/// Number of batches between two expiries of the version, after which the client must relist.
 const EXPIRE: usize = 50;
 
-/// The part of the run in which caches and allocator may grow.
+/// Part of the run in which caches and allocator may grow.
 const WARM_UP: f64 = 0.1;
 
-/// By what part of itself memory may have grown since.
+/// Maximum relative growth of memory after that.
 const FLAT: f64 = 0.03;
 
-/// With fewer events after the warm-up, memory says nothing: an allocator takes as long to find its shape.
+/// Minimum number of events after the warm-up for a check of the memory: an allocator needs time to settle.
 const TELLING: usize = 1_000_000;
 
-/// So many times as many changes as there are objects are made while the handler stands still: each changes more than once.
+/// Factor on the number of objects: the number of changes while the handler is blocked, so that each object changes
+/// more than once.
 const STALLED: usize = 4;
 
-/// How long memory may settle before it is measured.
+/// Time for memory to settle before a measurement.
 const SETTLE: Duration = Duration::from_secs(5);
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Churns, and fails where the client's memory has grown or its cache is not what the server has.
+/// Runs the changes. Returns an error if the client's memory has grown, or if its cache differs from the server.
 pub(crate) async fn run(args: SoakArgs) -> Result<(), Trouble> {
     let place = Place::prepare(&args.out, args.seed, None).await?;
     let data = place.generate(args.objects).await?;
@@ -81,7 +83,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<(), Trouble> {
     let contestant = contestant::named(&args.contestant)?;
     let mut client = Process::start(contestant.command(&place.programs, &kubeconfig, args.objects)?)?;
     client.answer("synced").await?;
-    place.say(&format!("{}: {} objects are synced", contestant.name, number(args.objects as f64)));
+    place.say(&format!("{}: {} objects synced", contestant.name, number(args.objects as f64)));
     let soak =
         Soak { args, place, address, team: contestant.team, client, begun: Instant::now(), events: 0, batches: 0 };
     soak.run().await
@@ -105,43 +107,45 @@ impl Soak {
         self.stall().await?;
         let warm = self.settled().await?;
         let events = self.events;
-        self.place.say(&format!("warm: {} MB, and the cache is true", number(warm / 1e6)));
+        self.place.say(&format!("warmed up: {} MB, and the cache is correct", number(warm / 1e6)));
         self.churn(1.0).await?;
         let end = self.settled().await?;
         let growth = end / warm - 1.0;
         let told = format!(
-            "{} events: the cache is true; memory {} MB, {:+.1} % since the warm-up",
+            "{} events: the cache is correct; memory {} MB, {:+.1} % since the warm-up",
             number(self.events as f64),
             number(end / 1e6),
             growth * 100.0
         );
         if self.events - events < TELLING {
-            self.place
-                .say(&format!("passed. {told}, which is not judged: fewer than {} events", number(TELLING as f64)));
+            self.place.say(&format!(
+                "passed. {told}, without a check of the memory: fewer than {} events",
+                number(TELLING as f64)
+            ));
         } else if growth > FLAT {
-            return Err(format!("FAILED. {told}: no more than {:.0} % are granted", FLAT * 100.0).into());
+            return Err(format!("FAILED. {told}: the limit is {:.0} %", FLAT * 100.0).into());
         } else {
             self.place.say(&format!("passed. {told}"));
         }
         Ok(())
     }
 
-    /// Has the client keep the most that it ever can: its handler stands still until every object has changed.
+    /// Makes the client reach its maximum memory: its handler blocks until every object has changed.
     ///
-    /// However rarely that happens by itself, an allocator keeps what it once was given. From then on nothing may be added.
+    /// An allocator keeps its peak memory, even if this situation is rare. From then on, memory must not grow.
     async fn stall(&mut self) -> Result<(), Trouble> {
         if self.team != Team::Steadfast {
-            // The others' caches stand still with their handlers, or have no bound to what waits.
+            // The caches of the other libraries block with their handlers, or have an unbounded queue.
             return Ok(());
         }
         self.client.ask("stall").await?;
         let count = STALLED * self.args.objects;
         let version = control(&self.address, &format!("churn {count}")).await?;
-        // The cache goes on without the handler.
+        // The cache is updated while the handler is blocked.
         let begun = Instant::now();
         while self.client.strays(&self.address).await?.is_some() {
             if begun.elapsed() > MINUTE {
-                return Err("FAILED. While the handler stood still the cache did not become what the server has".into());
+                return Err("FAILED. The cache did not catch up with the server while the handler was blocked".into());
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -151,7 +155,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Goes on until that part of the whole is over, and says a line a minute.
+    /// Runs changes until this part of the run has finished, and prints a line per minute.
     async fn churn(&mut self, part: f64) -> Result<(), Trouble> {
         let (mut told, mut before) = (Instant::now(), self.events);
         while self.part() < part {
@@ -171,13 +175,13 @@ impl Soak {
         Ok(())
     }
 
-    /// Which part of the whole is over.
+    /// Returns the finished part of the run.
     fn part(&self) -> f64 {
         let time = self.begun.elapsed().as_secs_f64() / (self.args.minutes * 60.0);
         time.max(self.events as f64 / self.args.events as f64)
     }
 
-    /// Some events, of which the client sees the last before there are more.
+    /// Runs one batch of events, and waits until the client has seen the last one.
     async fn batch(&mut self) -> Result<(), Trouble> {
         self.batches += 1;
         let count = (self.args.events / BATCHES).clamp(1, BATCH);
@@ -189,17 +193,17 @@ impl Soak {
         self.client.ask(&format!("reached {version}")).await?;
         self.events += count;
         let due = Duration::try_from_secs_f64(self.events as f64 / self.args.rate)
-            .map_err(|_| format!("--rate {} is no number of events a second", self.args.rate))?;
+            .map_err(|_| format!("--rate {} is not a valid number of events per second", self.args.rate))?;
         sleep(due.saturating_sub(self.begun.elapsed())).await;
         Ok(())
     }
 
-    /// What is resident once all is quiet and the cache was found to be true.
+    /// Returns the settled resident memory, after a check of the cache.
     async fn settled(&mut self) -> Result<f64, Trouble> {
         if let Some(objects) = self.client.strays(&self.address).await? {
             let events = number(self.events as f64);
             return Err(format!(
-                "FAILED. After {events} events the {objects} objects of the cache are not the server's"
+                "FAILED. After {events} events the {objects} objects of the cache differ from the server's"
             )
             .into());
         }

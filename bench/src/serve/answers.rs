@@ -1,4 +1,4 @@
-//! Requests, and their answers as they are made while they are sent.
+//! Requests, and their responses, which are generated while they are sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -22,10 +22,10 @@ type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
 type Pieces = BoxStream<'static, Bytes>;
 
-/// What tells one cluster from another; a server is one as long as it runs.
+/// Identity of the cluster, which is constant while the server runs.
 const KUBE_SYSTEM: &str = r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"8a2ef7bd-8ac1-4f5c-a04b-64cee9e1a1a5","resourceVersion":"1"}}"#;
 
-/// The answer to `request`; its bytes are counted.
+/// Returns the response to `request`, and counts its bytes.
 pub(super) fn answer(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Body> {
     let counting = collection.clone();
     of(collection, request).map(|pieces| {
@@ -75,9 +75,9 @@ fn of(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pie
     respond(StatusCode::OK, encoding.content_type(true), pieces)
 }
 
-/// The numbers of the objects that are selected; nothing where a selector is none that is known here.
+/// Returns the indexes of the selected objects, or `None` for an unsupported selector.
 ///
-/// No two have the same name, in whatever namespace. A namespace without a name is nobody's wish here.
+/// Names are unique across namespaces. Namespace selectors without a name are not supported.
 fn chosen(of: &Collection, in_namespace: bool, selector: Option<&String>) -> Option<Range<usize>> {
     let Some(selector) = selector else { return (!in_namespace).then_some(0..of.count()) };
     let mut names = BTreeSet::new();
@@ -104,7 +104,7 @@ fn respond(status: StatusCode, content_type: &'static str, pieces: Pieces) -> Re
     response
 }
 
-/// A list, or a page of it: all pages are of the version of the first.
+/// Returns a list, or a page of one. All pages have the version of the first.
 fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<usize>) -> Response<Pieces> {
     let token = query.0.get("continue").and_then(|token| token.split_once('.'));
     let token = token.and_then(|(version, from)| Some((version.parse().ok()?, from.parse().ok()?)));
@@ -138,7 +138,8 @@ fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<us
     respond(StatusCode::OK, encoding.content_type(false), pieces.boxed())
 }
 
-/// The parameters of a request; of those that matter here nothing is encoded but what separates names in a selector.
+/// Parameters of a request. Relevant parameters contain no encoded characters except for separators of names in a
+/// selector.
 struct Query(BTreeMap<String, String>);
 
 impl Query {

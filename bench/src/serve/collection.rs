@@ -1,4 +1,4 @@
-//! The collection: objects at their versions, and the changes since the beginning.
+//! The collection: objects with their versions, and their changes.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -14,19 +14,19 @@ use super::served::Served;
 use crate::Trouble;
 use crate::checksum::Checksum;
 
-/// The version before all objects; as long as all versions are.
-const BEGINNING: u64 = 1_000_000_000;
+/// Version before all objects, with the length of all versions.
+const INITIAL_VERSION: u64 = 1_000_000_000;
 
-/// So far apart are objects that change one after the other.
+/// Distance between objects that change one after the other.
 const STRIDE: usize = 7919;
 
-/// Where there are deletions, one change in so many is one.
+/// One change in this number is a deletion, if deletions are enabled.
 const DELETIONS: usize = 8;
 
-/// So many changes are remembered.
-const REMEMBERED: usize = 1 << 20;
+/// Maximum number of recorded changes.
+const MAX_RECORDED_CHANGES: usize = 1 << 20;
 
-/// Objects, in both encodings, and their history.
+/// Objects in both encodings, with their history.
 pub(super) struct Collection {
     pub(super) json: Records,
     pub(super) protobuf: Records,
@@ -40,14 +40,14 @@ pub(super) struct Collection {
 
 struct State {
     objects: Vec<Object>,
-    /// The changes that are remembered, and how many were made before them.
+    /// Recorded changes, and the number of changes before them.
     log: VecDeque<Change>,
     dropped: usize,
-    /// What happened before this version is forgotten.
+    /// Changes before this version have expired.
     window: u64,
 }
 
-/// An object as it is now.
+/// Current state of an object.
 #[derive(Clone, Copy)]
 pub(super) struct Object {
     version: u64,
@@ -56,49 +56,49 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Itself, as it is listed.
+    /// Returns the stamp with which the object is listed.
     pub(super) fn stamp(self) -> Stamp {
         Stamp { version: self.version, sent: 0, stay: self.stay }
     }
 }
 
-/// One change; its version follows from its place.
+/// One change. Its version follows from its position.
 #[derive(Clone, Copy)]
 pub(super) struct Change {
     pub(super) index: usize,
-    /// What a watch calls it.
+    /// Type of the watch event.
     pub(super) what: &'static str,
     pub(super) stamp: Stamp,
-    /// The object until then.
+    /// Object before the change.
     before: Object,
 }
 
-/// Which changes are made.
+/// Kind of the changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     /// Objects are modified.
     Modified,
-    /// The same, and each says when.
+    /// Objects are modified, with the time of the change.
     Stamped,
-    /// Some are deleted too, and created again when their turn comes.
+    /// Objects are modified, deleted and recreated.
     Churned,
 }
 
-/// What follows a version.
+/// Changes after a version.
 pub(super) enum Following {
     Changes(Vec<Change>),
     Forgotten,
 }
 
 impl Collection {
-    /// `count` objects: the generated data in `folder`, and copies of them where there are fewer.
+    /// Loads `count` objects: the generated data in `folder`, with copies if there are fewer.
     pub(super) fn load(folder: &Path, count: usize) -> Result<Self, Trouble> {
-        let object = |index| Object { version: BEGINNING + 1 + index, stay: 0, is_there: true };
+        let object = |index| Object { version: INITIAL_VERSION + 1 + index, stay: 0, is_there: true };
         let objects = (0..count as u64).map(object).collect();
-        let first = BEGINNING + count as u64;
+        let first = INITIAL_VERSION + count as u64;
         let whose = |_, object: &[u8]| records::whose_in_json(object);
         let json = Records::load(&folder.join("pods.json"), count, whose, records::metadata_in_json)?;
-        // The same objects.
+        // Both encodings have the same objects.
         let whose = |index, _: &[u8]| records::whose_in_json(json.generated(index));
         let protobuf = Records::load(&folder.join("pods.protobuf"), count, whose, records::metadata_in_protobuf)?;
         Ok(Self {
@@ -117,22 +117,22 @@ impl Collection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many objects there may be: their numbers are lower.
+    /// Returns the maximum number of objects. All indexes are lower.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
     fn first(&self) -> u64 {
-        BEGINNING + self.count as u64
+        INITIAL_VERSION + self.count as u64
     }
 
-    /// The version of the newest change, and each object.
+    /// Returns the version of the newest change, with all objects.
     pub(super) fn snapshot(&self) -> (u64, Vec<Object>) {
         let state = self.lock();
         (self.first() + state.made() as u64, state.objects.clone())
     }
 
-    /// Each object as it was at `version`; nothing where that is forgotten.
+    /// Returns each object at `version`, or `None` if the version has expired.
     pub(super) fn at(&self, version: u64) -> Option<Vec<Object>> {
         let state = self.lock();
         if version < state.window {
@@ -145,17 +145,17 @@ impl Collection {
         Some(objects)
     }
 
-    /// The number of the object of that name.
+    /// Returns the index of the object with this name.
     pub(super) fn named(&self, name: &str) -> Option<usize> {
         self.json.named(name, self.count)
     }
 
-    /// Where in the log the changes after `version` begin, which are remembered.
+    /// Returns the position in the log of the first change after `version`, which must be recorded.
     fn place(&self, state: &State, version: u64) -> usize {
         ((version - self.first()) as usize).saturating_sub(state.dropped).min(state.log.len())
     }
 
-    /// Up to `limit` changes after `version`.
+    /// Returns up to `limit` changes after `version`.
     pub(super) fn after(&self, version: u64, limit: usize) -> Following {
         let state = self.lock();
         if version < state.window {
@@ -165,12 +165,12 @@ impl Collection {
         Following::Changes(state.log.range(from..).take(limit).copied().collect())
     }
 
-    /// Tells of each new version.
+    /// Returns a receiver of each new version.
     pub(super) fn moved(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    /// Makes `count` changes at once, of which the last is no deletion; says its version.
+    /// Makes `count` changes at once, the last of which is not a deletion. Returns its version.
     pub(super) fn change(&self, count: usize, sort: Sort) -> u64 {
         let sent = if sort == Sort::Stamped { now() } else { 0 };
         let version = {
@@ -179,7 +179,7 @@ impl Collection {
                 let place = state.made();
                 let index = place * STRIDE % self.count;
                 let version = self.first() + 1 + place as u64;
-                // Another part of the objects in each round.
+                // Selects other objects in each round.
                 let has_turn = (place + place / self.count).is_multiple_of(DELETIONS);
                 let object = &mut state.objects[index];
                 let before = *object;
@@ -202,7 +202,7 @@ impl Collection {
         version
     }
 
-    /// How many objects there are, and what they come to, decoded by nobody but serde.
+    /// Returns the number of objects and their checksum, decoded only by serde.
     pub(super) fn checksum(&self) -> Result<Checksum, Trouble> {
         let (_, objects) = self.snapshot();
         let mut checksum = Checksum::default();
@@ -217,30 +217,30 @@ impl Collection {
         Ok(checksum)
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub(super) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Tells of the next time when all connections end.
+    /// Returns a receiver that is notified when all connections are closed.
     pub(super) fn cuts(&self) -> watch::Receiver<u64> {
         self.cuts.subscribe()
     }
 
-    /// Ends whatever makes changes bit by bit; says the version of the newest change.
+    /// Stops gradual changes, and returns the version of the newest change.
     pub(super) fn halt(&self) -> u64 {
         self.halts.fetch_add(1, Ordering::Relaxed);
         self.change(0, Sort::Modified)
     }
 
-    /// How often it was halted.
+    /// Returns the number of stops.
     pub(super) fn halts(&self) -> u64 {
         self.halts.load(Ordering::Relaxed)
     }
 
-    /// Makes `count` changes that no watch is told of, and forgets all before them; says the version of the last.
+    /// Makes `count` changes that are sent to no watch, and expires all earlier ones. Returns the version of the last.
     pub(super) fn expire(&self, count: usize, sort: Sort) -> u64 {
-        // The window moves first: a watch that runs sees no change, only that its own version is forgotten.
+        // The window moves first, so that an active watch sees no change, only the expiry of its version.
         self.lock().window = u64::MAX;
         let version = self.change(count, sort);
         self.lock().window = version;
@@ -249,14 +249,14 @@ impl Collection {
 }
 
 impl State {
-    /// How many changes were made.
+    /// Returns the number of changes.
     fn made(&self) -> usize {
         self.dropped + self.log.len()
     }
 
     fn remember(&mut self, change: Change) {
         self.log.push_back(change);
-        if self.log.len() > REMEMBERED
+        if self.log.len() > MAX_RECORDED_CHANGES
             && let Some(dropped) = self.log.pop_front()
         {
             self.dropped += 1;

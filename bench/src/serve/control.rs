@@ -1,16 +1,16 @@
-//! What the run tells the server to do, one line a connection.
+//! Commands of the run to the server, one line per connection.
 //!
-//! | line | what it does | what it answers |
+//! | line | effect | response |
 //! |---|---|---|
-//! | `burst COUNT` | modifies objects | the version of the last change, as all others that name none |
-//! | `paced COUNT PER-SECOND` | the same, at even distances | the version that there will be |
-//! | `halt` | ends what is paced | |
-//! | `expire COUNT` | modifies objects, and forgets that and all before | |
+//! | `burst COUNT` | modifies objects | version of the last change; the same for all others without a response here |
+//! | `paced COUNT PER-SECOND` | modifies objects at regular intervals | final version |
+//! | `halt` | stops paced changes | |
+//! | `expire COUNT` | modifies objects, and expires all changes so far | |
 //! | `churn COUNT` | modifies, deletes and creates objects | |
-//! | `churn-and-expire COUNT` | the same, and forgets that and all before | |
-//! | `cut` | ends all connections | |
-//! | `checksum` | | what the objects come to |
-//! | `lists`, `bytes`, `processor` | | how many were asked for; what was sent of the objects; microseconds that were used |
+//! | `churn-and-expire COUNT` | as `churn`, and expires all changes so far | |
+//! | `cut` | closes all connections | |
+//! | `checksum` | | checksum of the objects |
+//! | `lists`, `bytes`, `processor` | | number of lists; bytes of objects sent; processor time in microseconds |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::collection::{Collection, Sort};
 
-/// Does what it is told, and answers each time with the version that the collection has then.
+/// Runs the commands, and responds to each with the version of the collection after it.
 pub(super) async fn run(listener: TcpListener, collection: Arc<Collection>) {
     while let Ok((socket, _)) = listener.accept().await {
         tokio::spawn(obey(socket, collection.clone()));
@@ -56,7 +56,7 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
         Some(&"halt") => collection.halt(),
         Some(&"lists") => collection.served.lists(),
         Some(&"bytes") => collection.served.bytes(),
-        // The kernel tells everybody.
+        // The kernel always reports this for the own process.
         Some(&"processor") => (processor_time().unwrap_or_default() * 1e6) as u64,
         Some(&"paced") => {
             let (count, per_second) = (number(1), number(2).max(1));
@@ -66,21 +66,21 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
         }
         _ => return,
     };
-    // Whoever asked may have gone away.
+    // The client may have disconnected.
     let _ = socket.write_all(format!("{version}\n").as_bytes()).await;
 }
 
-/// Makes changes at even distances; where it is late, more of them at once.
+/// Makes changes at regular intervals. If late, makes several at once.
 async fn paced(collection: Arc<Collection>, count: usize, per_second: usize) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut made = 0;
     let halts = collection.halts();
     while made < count && collection.halts() == halts {
-        let due = (begun.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
+        let due = (started.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
         if due > made {
             collection.change(due.min(count) - made, Sort::Stamped);
             made = due.min(count);
         }
-        sleep_until(begun + Duration::from_secs_f64(made as f64 / per_second as f64)).await;
+        sleep_until(started + Duration::from_secs_f64(made as f64 / per_second as f64)).await;
     }
 }

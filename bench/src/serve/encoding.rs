@@ -1,15 +1,15 @@
-//! The two encodings: what is around the objects in lists and in watches.
+//! The two encodings: the bytes around the objects in lists and in watches.
 //!
-//! Protobuf is by hand, by the numbers of the fields in the API's published definitions: `k8s.io/apimachinery`'s
-//! `runtime` and `meta/v1`, and `k8s.io/api`'s `core/v1`. A message of JSON is an object's text in another.
+//! Protobuf is written by hand, with the field numbers of the API's published definitions: `k8s.io/apimachinery`'s
+//! `runtime` and `meta/v1`, and `k8s.io/api`'s `core/v1`. A JSON message contains the text of an object.
 
 use std::io::Write;
 
 use super::collection::Collection;
 use super::records::{Stamp, VERSION_DIGITS};
 
-/// What the collection is called: the same objects serve as a built-in type and as a custom resource; or the metadata of
-/// either alone, which come first in each object.
+/// Kind of the collection. The same objects are served as a built-in type and as a custom resource, or as the metadata
+/// of either, which come first in each object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Pods,
@@ -17,20 +17,20 @@ pub(super) enum Kind {
     Metadata,
 }
 
-/// How an answer is written.
+/// Encoding of a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Json(Kind),
     Protobuf(Kind),
 }
 
-/// What every protobuf object in the API begins with.
+/// Prefix of every protobuf object in the API.
 const MAGIC: &[u8] = b"k8s\0";
 
 const EXPIRED: &str = "too old resource version";
 
 impl Encoding {
-    /// The `Content-Type` of a list or of a watch.
+    /// Returns the `Content-Type` of a list or of a watch.
     pub(super) fn content_type(self, watch: bool) -> &'static str {
         match (self, watch) {
             (Self::Json(_), _) => "application/json",
@@ -39,7 +39,7 @@ impl Encoding {
         }
     }
 
-    /// What comes before the objects of a list, which are those with these numbers.
+    /// Returns the part of a list before its objects, which have these indexes.
     pub(super) fn list_head(
         self,
         of: &Collection,
@@ -90,7 +90,7 @@ impl Encoding {
         }
     }
 
-    /// What comes after the objects of a list.
+    /// Returns the part of a list after its objects.
     pub(super) fn list_tail(self, version: u64, following: Option<&str>) -> Vec<u8> {
         match self {
             Self::Json(Kind::Widgets) => {
@@ -116,7 +116,7 @@ impl Encoding {
         }
     }
 
-    /// The event that says how far a watch is; `initial_events_end` where that is the end of its initial events.
+    /// Returns a bookmark. With `initial_events_end`, it is the end of the initial events.
     pub(super) fn bookmark(self, version: u64, initial_events_end: bool) -> Vec<u8> {
         let mut event = Vec::new();
         match self {
@@ -145,7 +145,7 @@ impl Encoding {
         event
     }
 
-    /// The event that says that what was asked for is forgotten.
+    /// Returns the error event for an expired version.
     pub(super) fn expired(self) -> Vec<u8> {
         let mut event = Vec::new();
         match self {
@@ -169,7 +169,7 @@ impl Encoding {
         event
     }
 
-    /// The object with its kind, which generated ones do not have.
+    /// Appends the object with its kind, which generated objects do not have.
     fn json_object(self, into: &mut Vec<u8>, of: &Collection, index: usize, stamp: Stamp) {
         let Self::Json(kind) = self else { return };
         into.push(b'{');
@@ -208,7 +208,7 @@ impl Kind {
         }
     }
 
-    /// How many bytes of protobuf the object number `index` has.
+    /// Returns the size of the protobuf of the object `index`.
     fn length(self, of: &Collection, index: usize) -> usize {
         if self == Self::Metadata { of.protobuf.metadata_length(index) } else { of.protobuf.length(index) }
     }
@@ -222,7 +222,7 @@ impl Kind {
     }
 }
 
-/// A list's own metadata, in JSON.
+/// Returns the metadata of a list in JSON.
 fn json_meta(version: u64, following: Option<&str>) -> String {
     debug_assert_eq!(version.to_string().len(), VERSION_DIGITS);
     match following {
@@ -243,7 +243,7 @@ fn varint_length(number: usize) -> usize {
     (usize::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// The beginning of a field of `length` bytes.
+/// Appends the tag of a field with `length` bytes.
 fn tag(into: &mut Vec<u8>, number: u8, length: usize) {
     into.push(number << 3 | 2);
     varint(into, length);
@@ -254,7 +254,7 @@ fn field(into: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     into.extend_from_slice(bytes);
 }
 
-/// The beginning of an object: its kind, and the length of what follows.
+/// Returns the envelope of an object: its kind, and the length of the object.
 fn unknown_head(api_version: &str, kind: &str, length: usize) -> Vec<u8> {
     let mut meta = Vec::new();
     field(&mut meta, 1, api_version.as_bytes());
@@ -265,7 +265,7 @@ fn unknown_head(api_version: &str, kind: &str, length: usize) -> Vec<u8> {
     head
 }
 
-/// The beginning of an event whose object has `length` bytes: its own length, its type, and around the object.
+/// Appends the part of an event before its object with `length` bytes: the total length, the type, and the envelope.
 fn event_head(into: &mut Vec<u8>, what: &str, (api_version, kind): (&str, &str), length: usize) {
     let unknown = unknown_head(api_version, kind, length);
     let raw = unknown.len() + length;
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_varint_is_as_long_as_it_is_said_to_be() {
+    fn varint_has_the_computed_length() {
         for number in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, 1 << 30] {
             let mut bytes = Vec::new();
             varint(&mut bytes, number);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_the_length_that_it_begins_with() {
+    fn event_has_the_length_of_its_prefix() {
         let pods = Encoding::Protobuf(Kind::Pods);
         for event in [pods.expired(), pods.bookmark(1_000_000_001, false), pods.bookmark(1_000_000_001, true)] {
             let said = u32::from_be_bytes([event[0], event[1], event[2], event[3]]) as usize;

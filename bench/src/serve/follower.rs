@@ -1,4 +1,4 @@
-//! A watch: what follows a version, with bookmarks in between, until its time is over.
+//! A watch: changes after a version, with bookmarks, until its timeout.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::collection::{Change, Collection, Following};
 use super::encoding::Encoding;
 
-/// About so many bytes are written at once.
+/// Approximate number of bytes per write.
 pub(super) const PIECE: usize = 128 << 10;
 
-/// So many changes are taken from the log at once.
+/// Maximum number of changes that are read from the log at once.
 const CHANGES: usize = 64;
 
-/// How often a watch is told how far it is, though nothing changes.
-const BOOKMARKS: Duration = Duration::from_mins(1);
+/// Interval of bookmarks without changes.
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How long before its end it is told that for the last time.
+/// Time of the last bookmark before the end of a watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// Who watches.
+/// Settings of a watch.
 pub(super) struct Follower {
     pub(super) of: Arc<Collection>,
     pub(super) encoding: Encoding,
-    /// The numbers of the objects that are selected.
+    /// Indexes of the selected objects.
     pub(super) chosen: Range<usize>,
-    /// When the watch ends.
+    /// End of the watch.
     pub(super) end: Option<Instant>,
-    /// Whether bookmarks are wanted.
+    /// The client requested bookmarks.
     pub(super) bookmarks: bool,
 }
 
 impl Follower {
-    /// What follows `version`.
+    /// Streams the changes after `version`.
     pub(super) fn follow(self, version: u64) -> BoxStream<'static, Bytes> {
         let end = self.end;
         let pieces = self.pieces(version);
@@ -46,7 +46,7 @@ impl Follower {
         }
     }
 
-    /// All objects as events, the sign of their end, and what follows.
+    /// Streams all objects as events, the bookmark at their end, and the later changes.
     pub(super) fn initial(self) -> BoxStream<'static, Bytes> {
         let (version, known) = self.of.snapshot();
         let (of, encoding, to) = (self.of.clone(), self.encoding, self.chosen.end);
@@ -80,7 +80,7 @@ impl Follower {
                     Following::Changes(changes) => changes,
                 };
                 if changes.is_empty() {
-                    // The sender lives as long as the collection, which is held here.
+                    // The sender belongs to the collection, which is kept alive here, so the channel cannot be closed.
                     match bookmark {
                         Some(due) => timeout_at(due, moved.changed()).await.unwrap_or(Ok(())).ok()?,
                         None => moved.changed().await.ok()?,
@@ -96,7 +96,7 @@ impl Follower {
         .boxed()
     }
 
-    /// The first of `changes` as events, and how far that is.
+    /// Returns the first of `changes` as events, and advances the version.
     fn tell(&self, changes: &[Change], version: &mut u64) -> Vec<u8> {
         let mut piece = Vec::with_capacity(PIECE);
         for change in changes {
@@ -111,10 +111,10 @@ impl Follower {
         piece
     }
 
-    /// When the next bookmark is due.
+    /// Returns the time of the next bookmark.
     fn next_bookmark(&self) -> Option<Instant> {
         let now = Instant::now();
         let last = self.end.and_then(|end| end.checked_sub(LAST_BOOKMARK)).filter(|last| *last > now);
-        self.bookmarks.then(|| last.map_or(now + BOOKMARKS, |last| last.min(now + BOOKMARKS)))
+        self.bookmarks.then(|| last.map_or(now + BOOKMARK_INTERVAL, |last| last.min(now + BOOKMARK_INTERVAL)))
     }
 }

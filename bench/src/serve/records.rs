@@ -1,4 +1,4 @@
-//! Generated objects as they are kept on disk and in memory: bytes, with the places that are written over.
+//! Generated objects on disk and in memory: bytes, with the positions that are overwritten.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,58 +6,58 @@ use std::sync::OnceLock;
 
 use crate::Trouble;
 
-/// The digits of a version.
+/// Number of digits of a version.
 pub(super) const VERSION_DIGITS: usize = 10;
-/// The digits of the time at which an event was sent, in nanoseconds since 1970.
+/// Number of digits of the time at which an event was sent, in nanoseconds since 1970.
 pub(super) const SENT_DIGITS: usize = 19;
 
-/// The length of a UID.
+/// Length of a UID.
 const UID: usize = 36;
 
-/// Where in a UID the number of a copy is written, and how many hexadecimal digits it has.
+/// Position of a copy's number in its UID, and its number of hexadecimal digits.
 const COPY_IN_UID: usize = 9;
 const COPY_DIGITS: usize = 4;
 
-/// The length of what stands before each object: three numbers.
+/// Length of the header before each object: three numbers.
 const HEADER: usize = 12;
 
 /// All objects in one encoding.
 ///
-/// Where there are to be more than the file has, they are there again as copies, under other names and UIDs.
+/// If more objects are requested than the file has, they are repeated as copies with other names and UIDs.
 pub(super) struct Records {
     bytes: Vec<u8>,
     places: Vec<Place>,
-    /// The objects by their names, from when somebody asks for one by its name.
+    /// Index of the objects by name, built at the first request of an object by its name.
     by_name: OnceLock<HashMap<Vec<u8>, usize>>,
 }
 
 struct Place {
     start: usize,
     length: usize,
-    /// Where its metadata end: they come first.
+    /// End of its metadata, which come first.
     metadata: usize,
     version: usize,
     sent: usize,
     uid: usize,
-    /// Where its name is, how long that is, and what is written over in that of a copy.
+    /// Position and length of its name, and the position that is overwritten in a copy.
     name: usize,
     name_length: usize,
     copy: usize,
 }
 
-/// What is written over in an object.
+/// Values that are written into an object.
 #[derive(Clone, Copy)]
 pub(super) struct Stamp {
     pub(super) version: u64,
-    /// When it was sent, in nanoseconds since 1970; 0 where nobody asks.
+    /// Time of sending in nanoseconds since 1970, or 0 if it is not needed.
     pub(super) sent: u64,
-    /// How often an object of its name was there before.
+    /// Number of earlier objects with the same name.
     pub(super) stay: u32,
 }
 
 impl Records {
-    /// The first `count` objects of a file, or all if there are fewer; `whose` is the name and the UID of each one, by
-    /// its number and its bytes, and `metadata` how long its beginning is, to the end of its metadata.
+    /// Loads the first `count` objects of a file, or all if there are fewer. `whose` returns the name and the UID of an
+    /// object, from its index and its bytes. `metadata` returns the length up to the end of its metadata.
     pub(super) fn load(
         path: &Path,
         count: usize,
@@ -68,19 +68,19 @@ impl Records {
         let mut places = Vec::new();
         let mut at = 0;
         while places.len() < count && at < bytes.len() {
-            let header = bytes.get(at..at + HEADER).ok_or("the file is cut")?;
+            let header = bytes.get(at..at + HEADER).ok_or("the file is truncated")?;
             let number = |index: usize| {
                 let piece = [header[4 * index], header[4 * index + 1], header[4 * index + 2], header[4 * index + 3]];
                 u32::from_le_bytes(piece) as usize
             };
             let (start, length) = (at + HEADER, number(0));
-            let object = bytes.get(start..start + length).ok_or("the file is cut")?;
+            let object = bytes.get(start..start + length).ok_or("the file is truncated")?;
             let place = whose(places.len(), object).and_then(|Whose { name, uid }| {
                 let (at, uid, metadata) = (memmem(object, &name)?, memmem(object, &uid)?, metadata(object)?);
-                // Before the last hyphen of the name: what follows is the number, another for each of the file.
+                // Before the last hyphen of the name: the number after it is different for each object of the file.
                 let hyphen = name.iter().rposition(|byte| *byte == b'-').filter(|hyphen| *hyphen >= COPY_DIGITS)?;
                 let (version, sent, copy) = (number(1), number(2), at + hyphen - COPY_DIGITS);
-                // All that is written over is in the metadata.
+                // All overwritten positions are in the metadata.
                 let inside = [version + VERSION_DIGITS, sent + SENT_DIGITS, uid + UID, at + name.len()];
                 let name_length = name.len();
                 inside.iter().all(|end| *end <= metadata).then_some(Place {
@@ -95,39 +95,40 @@ impl Records {
                     copy,
                 })
             });
-            places
-                .push(place.ok_or_else(|| format!("{}: an object without metadata, a name or a UID", path.display()))?);
+            places.push(
+                place.ok_or_else(|| format!("{}: an object has no metadata, no name or no UID", path.display()))?,
+            );
             at = start + length;
         }
         if places.is_empty() {
-            return Err(format!("{} is empty: generate more", path.display()).into());
+            return Err(format!("{} is empty; generate more data", path.display()).into());
         }
         bytes.truncate(at);
         Ok(Self { bytes, places, by_name: OnceLock::new() })
     }
 
-    /// The record of the object number `index`, and which copy of it that is.
+    /// Returns the record of the object `index`, and the number of its copy.
     fn place(&self, index: usize) -> (&Place, usize) {
         (&self.places[index % self.places.len()], index / self.places.len())
     }
 
-    /// How many bytes the object number `index` has.
+    /// Returns the size of the object `index`.
     pub(super) fn length(&self, index: usize) -> usize {
         self.place(index).0.length
     }
 
-    /// The object number `index` as it was generated.
+    /// Returns the object `index` as it was generated.
     pub(super) fn generated(&self, index: usize) -> &[u8] {
         let (place, _) = self.place(index);
         &self.bytes[place.start..place.start + place.length]
     }
 
-    /// How many bytes of the object number `index` there are to the end of its metadata.
+    /// Returns the length of the object `index` up to the end of its metadata.
     pub(super) fn metadata_length(&self, index: usize) -> usize {
         self.place(index).0.metadata
     }
 
-    /// The number of the object of that name, of the first `count`.
+    /// Returns the index of the object with this name, among the first `count`.
     pub(super) fn named(&self, name: &str, count: usize) -> Option<usize> {
         let by_name = self.by_name.get_or_init(|| (0..count).map(|index| (self.name(index), index)).collect());
         by_name.get(name.as_bytes()).copied()
@@ -142,12 +143,12 @@ impl Records {
         name
     }
 
-    /// Appends the object number `index` without its first `skip` bytes, stamped.
+    /// Appends the object `index` without its first `skip` bytes, with the stamp.
     pub(super) fn append(&self, into: &mut Vec<u8>, index: usize, skip: usize, stamp: Stamp) {
         self.append_to(into, index, skip, self.length(index), stamp);
     }
 
-    /// The same, to the end of its metadata.
+    /// Appends the object `index` up to the end of its metadata, without its first `skip` bytes, with the stamp.
     pub(super) fn append_metadata(&self, into: &mut Vec<u8>, index: usize, skip: usize, stamp: Stamp) {
         self.append_to(into, index, skip, self.metadata_length(index), stamp);
     }
@@ -159,7 +160,7 @@ impl Records {
         write_digits(&mut into[start + place.version - skip..], VERSION_DIGITS, stamp.version);
         write_digits(&mut into[start + place.sent - skip..], SENT_DIGITS, stamp.sent);
         if stamp.stay > 0 {
-            // Another object of the name.
+            // Another UID for a recreated object.
             into[start + place.uid - skip..][..8].copy_from_slice(format!("{:08x}", stamp.stay).as_bytes());
         }
         if copy > 0 {
@@ -170,18 +171,18 @@ impl Records {
     }
 }
 
-/// What tells the copy of that number from others.
+/// Returns the digits that identify a copy.
 fn copy_digits(copy: usize) -> String {
     format!("{copy:0COPY_DIGITS$x}")
 }
 
-/// Whose bytes a record is.
+/// Identity in a record.
 pub(super) struct Whose {
     name: Vec<u8>,
     uid: Vec<u8>,
 }
 
-/// The same of an object in JSON: the first members of their names, for the metadata come first.
+/// Finds the identity of an object in JSON: the first members with these names, because the metadata come first.
 pub(super) fn whose_in_json(object: &[u8]) -> Option<Whose> {
     let text = |member: &[u8]| {
         let at = memmem(object, member)? + member.len();
@@ -191,7 +192,7 @@ pub(super) fn whose_in_json(object: &[u8]) -> Option<Whose> {
     Some(Whose { name: text(br#""name":""#)?, uid: text(br#""uid":""#).filter(|uid| uid.len() == UID)? })
 }
 
-/// How long an object's beginning is in JSON, to the end of its metadata, which come first.
+/// Returns the length of an object in JSON up to the end of its metadata, which come first.
 pub(super) fn metadata_in_json(object: &[u8]) -> Option<usize> {
     const HEAD: &[u8] = br#"{"metadata":"#;
     object.strip_prefix(HEAD)?;
@@ -212,7 +213,7 @@ pub(super) fn metadata_in_json(object: &[u8]) -> Option<usize> {
     None
 }
 
-/// The same in protobuf, where they are the first field of an object.
+/// Returns the same length in protobuf, where the metadata are the first field of an object.
 pub(super) fn metadata_in_protobuf(object: &[u8]) -> Option<usize> {
     let (tag, rest) = object.split_first()?;
     let digits = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
@@ -223,7 +224,7 @@ pub(super) fn metadata_in_protobuf(object: &[u8]) -> Option<usize> {
     (*tag == 1 << 3 | 2).then_some(1 + digits + length).filter(|end| *end <= object.len())
 }
 
-/// Where `wanted` is in `text` first.
+/// Returns the first position of `wanted` in `text`.
 fn memmem(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|piece| piece == wanted)
 }
@@ -240,19 +241,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_end_where_their_object_does_whatever_their_texts_say() {
+    fn json_metadata_end_is_found_despite_braces() {
         let object = br#"{"metadata":{"name":"a","annotations":{"b":"}\"}"}},"spec":{}}"#;
         assert_eq!(metadata_in_json(object), Some(object.len() - br#","spec":{}}"#.len()));
         assert_eq!(metadata_in_json(br#"{"spec":{}}"#), None);
     }
 
     #[test]
-    fn metadata_in_protobuf_are_as_long_as_their_field_says() {
+    fn protobuf_metadata_length_is_read() {
         let mut object = vec![0x0a, 0x80, 0x01];
         object.extend_from_slice(&[7; 0x80]);
         assert_eq!(metadata_in_protobuf(&object), Some(object.len()));
         object.extend_from_slice(&[0x12, 0]);
         assert_eq!(metadata_in_protobuf(&object), Some(object.len() - 2));
-        assert_eq!(metadata_in_protobuf(&object[..9]), None, "it is cut");
+        assert_eq!(metadata_in_protobuf(&object[..9]), None, "the object is truncated");
     }
 }

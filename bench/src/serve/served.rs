@@ -1,8 +1,8 @@
-//! What was asked for, and what was sent.
+//! Counts of the requests and of the sent bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the server has done so far.
+/// Counts of the server.
 #[derive(Default)]
 pub(super) struct Served {
     lists: AtomicU64,
@@ -10,12 +10,12 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// A list was asked for, a page of it, or a stream that begins with all objects.
+    /// Counts a list, a page of one, or a stream with all objects.
     pub(super) fn list(&self) {
         self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many bytes of an answer were handed to HTTP.
+    /// Counts bytes of a response that were passed to HTTP.
     pub(super) fn sent(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::Trouble;
 
-/// The server's side of TLS.
+/// Server side of TLS.
 #[derive(Clone)]
 pub(super) struct Tls {
     pub(super) acceptor: TlsAcceptor,
@@ -19,7 +19,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// An authority of its own and a certificate for the loopback interface; HTTP/2 is offered first.
+    /// Generates an authority and a certificate for the loopback interface. HTTP/2 is preferred.
     pub(super) fn generate() -> Result<Self, Trouble> {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,7 +37,7 @@ impl Tls {
     }
 }
 
-/// How the server at `address` is reached, as clients of Kubernetes read it.
+/// Returns the kubeconfig for the server at `address`.
 pub(super) fn kubeconfig(address: SocketAddr, tls: Option<&Tls>) -> String {
     let cluster = match tls {
         None => serde_json::json!({ "server": format!("http://{address}") }),
@@ -57,7 +57,7 @@ pub(super) fn kubeconfig(address: SocketAddr, tls: Option<&Tls>) -> String {
     .to_string()
 }
 
-/// RFC 4648, 4, as the API's own type of bytes has it.
+/// Encodes base64 (RFC 4648, section 4), as the API's type for bytes does.
 fn base64(bytes: &[u8]) -> serde_json::Value {
     serde_json::json!(k8s_openapi::ByteString(bytes.to_vec()))
 }

@@ -26,7 +26,7 @@ import (
 
 func as(manager string) metav1.ApplyOptions { return metav1.ApplyOptions{FieldManager: manager} }
 
-// managers tells who manages an object, how, and by which subresource, in the order of their names.
+// managers describes the managers of an object with their operations and subresources, in the order of their names.
 func managers(object metav1.Object) string {
 	var all []string
 	for _, entry := range object.GetManagedFields() {
@@ -36,7 +36,7 @@ func managers(object metav1.Object) string {
 	return strings.Join(all, ", ")
 }
 
-// Server-side apply by the typed client, as a controller does it that keeps nothing but what it wants.
+// Server-side apply with the typed client, as in a controller without state of its own.
 func applies(ctx context.Context, set *kubernetes.Clientset) {
 	ctx, stop := context.WithCancel(ctx)
 	maps := set.CoreV1().ConfigMaps(namespace)
@@ -54,7 +54,7 @@ func applies(ctx context.Context, set *kubernetes.Clientset) {
 	}
 	dry, err := maps.Apply(ctx, wanted(map[string]string{"a": "0"}), metav1.ApplyOptions{FieldManager: "first", DryRun: []string{"All"}})
 	must("apply in a dry run", err)
-	equal("an apply in a dry run answers with the object", dry.Data, map[string]string{"a": "0"})
+	equal("an apply in a dry run returns the object", dry.Data, map[string]string{"a": "0"})
 	_, err = maps.Get(ctx, "applied", metav1.GetOptions{})
 	refused("an apply in a dry run stores nothing", apierrors.IsNotFound, err)
 	made, err := maps.Apply(ctx, wanted(map[string]string{"a": "1", "b": "1"}).WithLabels(map[string]string{"app": "applied"}), as("first"))
@@ -65,50 +65,50 @@ func applies(ctx context.Context, set *kubernetes.Clientset) {
 	equal("Apply of the same changes nothing", same.ResourceVersion, made.ResourceVersion)
 
 	_, err = maps.Apply(ctx, wanted(map[string]string{"a": "2"}), as("second"))
-	refused("what another applied is a conflict", apierrors.IsConflict, err)
+	refused("a field of another manager is a conflict", apierrors.IsConflict, err)
 	details := err.(apierrors.APIStatus).Status().Details
-	holds("it names manager and field", len(details.Causes) == 1 && details.Causes[0].Type == metav1.CauseTypeFieldManagerConflict &&
+	holds("the conflict names manager and field", len(details.Causes) == 1 && details.Causes[0].Type == metav1.CauseTypeFieldManagerConflict &&
 		details.Causes[0].Field == ".data.a" && strings.Contains(details.Causes[0].Message, `"first"`), details)
 	taken, err := maps.Apply(ctx, wanted(map[string]string{"a": "2", "c": "2"}), metav1.ApplyOptions{FieldManager: "second", Force: true})
 	must("apply with force", err)
-	equal("force takes it over", []any{taken.Data, managers(taken)},
+	equal("force takes over the field", []any{taken.Data, managers(taken)},
 		[]any{map[string]string{"a": "2", "b": "1", "c": "2"}, "first Apply, second Apply"})
 
 	mine, err := coreac.ExtractConfigMap(taken, "first")
 	must("extract", err)
-	equal("Extract has what the first still manages", []any{mine.Data, mine.Labels},
+	equal("Extract returns the fields that the first still manages", []any{mine.Data, mine.Labels},
 		[]any{map[string]string{"b": "1"}, map[string]string{"app": "applied"}})
 	theirs, err := coreac.ExtractConfigMap(taken, "second")
 	must("extract", err)
-	equal("Extract has what the second manages", theirs.Data, map[string]string{"a": "2", "c": "2"})
+	equal("Extract returns the fields that the second manages", theirs.Data, map[string]string{"a": "2", "c": "2"})
 	none, err := coreac.ExtractConfigMap(taken, "nobody")
 	must("extract", err)
-	holds("Extract has nothing of a stranger", none.Data == nil, none)
-	// Extract, change, apply: the way to change one field without knowing the others.
+	holds("Extract returns nothing for an unknown manager", none.Data == nil, none)
+	// Extract, change, apply: changes one field without knowledge of the others.
 	extended, err := maps.Apply(ctx, mine.WithData(map[string]string{"d": "3"}), as("first"))
-	must("apply what was extracted", err)
-	equal("what was extracted can be applied again", extended.Data, map[string]string{"a": "2", "b": "1", "c": "2", "d": "3"})
+	must("apply the extracted fields", err)
+	equal("extracted fields can be applied again", extended.Data, map[string]string{"a": "2", "b": "1", "c": "2", "d": "3"})
 	less, err := maps.Apply(ctx, wanted(map[string]string{"c": "2"}), as("second"))
 	must("apply less", err)
-	equal("what is no longer applied goes away", less.Data, map[string]string{"b": "1", "c": "2", "d": "3"})
+	equal("a field that is no longer applied is removed", less.Data, map[string]string{"b": "1", "c": "2", "d": "3"})
 	less.Data["b"] = "4"
 	updated, err := maps.Update(ctx, less, metav1.UpdateOptions{FieldManager: "editor"})
 	must("update", err)
-	equal("an update has its manager too", managers(updated), "editor Update, first Apply, second Apply")
+	equal("an update has a manager too", managers(updated), "editor Update, first Apply, second Apply")
 	_, err = maps.Apply(ctx, mine, as("first"))
-	refused("what was updated by another is a conflict", apierrors.IsConflict, err)
+	refused("an updated field is a conflict", apierrors.IsConflict, err)
 	_, err = maps.Apply(ctx, wanted(nil), metav1.ApplyOptions{})
 	refused("apply without a manager", apierrors.IsInvalid, err)
 	_, err = maps.Apply(ctx, wanted(nil).WithUID("another"), as("first"))
 	refused("apply to another object of that name", apierrors.IsInvalid, err)
 	must("delete", maps.Delete(ctx, "applied", metav1.DeleteOptions{}))
-	eventually("an informer tells of each apply that changed something",
+	eventually("an informer receives each apply that changed the object",
 		told.is("added applied", "updated applied", "updated applied", "updated applied", "updated applied", "deleted applied"))
 	stop()
 	factory.Shutdown()
 }
 
-// A workload and its status, each by managers of its own; lists are merged by their keys.
+// A workload and its status, each with its own managers. Lists are merged by their keys.
 func appliesWorkloads(ctx context.Context, set *kubernetes.Clientset) {
 	all := set.AppsV1().Deployments(namespace)
 	labels := map[string]string{"app": "applied"}
@@ -140,16 +140,16 @@ func appliesWorkloads(ctx context.Context, set *kubernetes.Clientset) {
 	equal("ApplyStatus writes the status and nothing else",
 		[]any{reported.Status.Replicas, reported.Status.Conditions[0].Reason, reported.Generation, names(reported)},
 		[]any{int32(2), "Tested", both.Generation, []string{"main=one", "side=two"}})
-	equal("it is managed as the status", managers(reported), "controller Apply status, injector Apply, owner Apply")
+	equal("the manager has the subresource status", managers(reported), "controller Apply status, injector Apply, owner Apply")
 	extracted, err := appsac.ExtractDeploymentStatus(reported, "controller")
 	must("extract the status", err)
-	holds("ExtractStatus has it", extracted.Spec == nil && *extracted.Status.Replicas == 2 && len(extracted.Status.Conditions) == 1, extracted)
+	holds("ExtractStatus returns it", extracted.Spec == nil && *extracted.Status.Replicas == 2 && len(extracted.Status.Conditions) == 1, extracted)
 	extracted, err = appsac.ExtractDeployment(reported, "injector")
 	must("extract", err)
 	injected := extracted.Spec.Template.Spec.Containers
-	holds("Extract has one container of two", len(injected) == 1 && *injected[0].Name == "side" && extracted.Spec.Replicas == nil, extracted)
+	holds("Extract returns one container of two", len(injected) == 1 && *injected[0].Name == "side" && extracted.Spec.Replicas == nil, extracted)
 
-	// An autoscaler by the scale subresource; then the owner's own number is a conflict.
+	// An autoscaler uses the scale subresource. Then the owner's own number is a conflict.
 	scale, err := all.GetScale(ctx, "applied", metav1.GetOptions{})
 	must("get the scale", err)
 	equal("the scale as the owner applied it", []any{scale.Spec.Replicas, scale.Status.Selector}, []any{int32(2), "app=applied"})
@@ -161,7 +161,7 @@ func appliesWorkloads(ctx context.Context, set *kubernetes.Clientset) {
 	wanted.Spec.Replicas = nil
 	left, err := all.Apply(ctx, wanted, as("owner"))
 	must("apply without replicas", err)
-	equal("replicas that are not applied stay as they were scaled", *left.Spec.Replicas, int32(5))
+	equal("replicas that are not applied are kept", *left.Spec.Replicas, int32(5))
 
 	before, after := left.DeepCopy(), left.DeepCopy()
 	after.Spec.Template.Spec.Containers[1].Image = "three"
@@ -177,7 +177,7 @@ func appliesWorkloads(ctx context.Context, set *kubernetes.Clientset) {
 	must("delete", all.Delete(ctx, "applied", metav1.DeleteOptions{}))
 }
 
-// Custom resources by the dynamic client: apply, its status, and lists that are merged by the schema's keys.
+// Custom resources with the dynamic client: apply, its status, and lists that are merged by the keys of the schema.
 func appliesCustom(ctx context.Context, config *rest.Config) {
 	mine := dynamic.NewForConfigOrDie(config).Resource(gadgets).Namespace(namespace)
 	gadget := func(content map[string]any) *unstructured.Unstructured {
@@ -202,8 +202,8 @@ func appliesCustom(ctx context.Context, config *rest.Config) {
 		metav1.ApplyOptions{FieldManager: "second", Force: true})
 	refused("an apply is validated", apierrors.IsInvalid, err)
 	_, err = mine.Apply(ctx, "applied", gadget(map[string]any{"spec": map[string]any{"sizes": int64(1)}}), as("first"))
-	refused("a field that the schema has not cannot be applied", apierrors.IsInternalError, err)
-	equal("its words", strings.Contains(fmt.Sprint(err), ".spec.sizes: field not declared in schema"), true)
+	refused("a field outside of the schema cannot be applied", apierrors.IsInternalError, err)
+	equal("its message", strings.Contains(fmt.Sprint(err), ".spec.sizes: field not declared in schema"), true)
 	reported, err := mine.ApplyStatus(ctx, "applied", gadget(map[string]any{
 		"spec": map[string]any{"size": int64(9)}, "status": map[string]any{"replicas": int64(1)}}), as("controller"))
 	must("apply the status", err)

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// How long what happens by itself may take; a real server needs milliseconds.
+// Timeout for asynchronous effects. A real server needs milliseconds.
 const patience = 30 * time.Second
 
 func passed(name string) { fmt.Println("ok      " + name) }
 
-// The first difference ends everything: what follows would only repeat it.
+// The first difference ends the program, because later ones may be its consequences.
 func fail(name, format string, arguments ...any) {
 	fmt.Fprintf(os.Stderr, "FAILED  %s: %s\n", name, fmt.Sprintf(format, arguments...))
 	os.Exit(1)
@@ -39,12 +39,12 @@ func equal(name string, got, wanted any) {
 
 func holds(name string, condition bool, seen any) {
 	if !condition {
-		fail(name, "not so: %+v", seen)
+		fail(name, "failed with %+v", seen)
 	}
 	passed(name)
 }
 
-// refused says that the error is of this sort, as client-go reads it from the answer's Status.
+// refused checks the kind of an error, as client-go reads it from the Status of the response.
 func refused(name string, is func(error) bool, err error) {
 	if err == nil || !is(err) {
 		fail(name, "wanted another error than: %v", err)
@@ -59,7 +59,7 @@ func eventually(name string, attempt func() bool) {
 			return
 		}
 	}
-	fail(name, "not within %s", patience)
+	fail(name, "not met within %s", patience)
 }
 
 func limited() (context.Context, context.CancelFunc) {

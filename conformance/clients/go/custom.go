@@ -58,7 +58,7 @@ func undefine(ctx context.Context, config *rest.Config) {
 		return
 	}
 	must("delete the definition", err)
-	eventually("the definition goes away", func() bool {
+	eventually("the definition is deleted", func() bool {
 		_, err := all.Get(ctx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
@@ -90,18 +90,18 @@ func dynamics(ctx context.Context, config *rest.Config) {
 
 	changed, err := mine.Patch(ctx, "dynamic", types.MergePatchType, []byte(`{"spec":{"size":2}}`), metav1.PatchOptions{})
 	must("patch", err)
-	equal("a change of the spec is a generation", changed.GetGeneration(), int64(2))
+	equal("a change of the spec increases the generation", changed.GetGeneration(), int64(2))
 	must("the status", unstructured.SetNestedField(changed.Object, true, "status", "ready"))
 	must("the spec", unstructured.SetNestedField(changed.Object, int64(99), "spec", "size"))
 	written, err := mine.UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 	must("update the status", err)
 	size, _, _ := unstructured.NestedInt64(written.Object, "spec", "size")
 	ready, _, _ := unstructured.NestedBool(written.Object, "status", "ready")
-	equal("the status is written apart from the spec", []any{size, ready, written.GetGeneration()}, []any{int64(2), true, int64(2)})
+	equal("the status is written separately from the spec", []any{size, ready, written.GetGeneration()}, []any{int64(2), true, int64(2)})
 	_, err = mine.Update(ctx, made, metav1.UpdateOptions{})
 	refused("update by an old version", apierrors.IsConflict, err)
 	must("delete", mine.Delete(ctx, "dynamic", metav1.DeleteOptions{}))
-	eventually("a dynamic informer tells what changes",
+	eventually("a dynamic informer receives changes",
 		told.is("added dynamic", "updated dynamic", "updated dynamic", "deleted dynamic"))
 	stop()
 	factory.Shutdown()

@@ -30,19 +30,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// The server is there already, so envtest starts none; what it does is install definitions and wait until they are served.
+// The server already runs, so envtest starts none. It only installs definitions, and waits until they are served.
 func install(ctx context.Context, config *rest.Config) *envtest.Environment {
 	ctrl.SetLogger(logr.Discard())
-	// What a run that was killed left behind; finalizers would hold it.
+	// Objects of an earlier, killed run. Their finalizers would keep them.
 	all := dynamic.NewForConfigOrDie(config).Resource(gadgets).Namespace(namespace)
 	left, err := all.List(ctx, metav1.ListOptions{})
 	if !apierrors.IsNotFound(err) {
-		must("list what was left", err)
+		must("list remaining objects", err)
 		for _, gadget := range left.Items {
 			_, err := all.Patch(ctx, gadget.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			must("let go of what was left", err)
+			must("remove the finalizers of remaining objects", err)
 		}
-		must("uninstall what was left", envtest.UninstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"definitions"}}))
+		must("uninstall remaining definitions", envtest.UninstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"definitions"}}))
 		uninstalled(ctx, config)
 	}
 	there := true
@@ -57,11 +57,11 @@ func install(ctx context.Context, config *rest.Config) *envtest.Environment {
 	installed := environment.CRDs
 	holds("it found the definition", len(installed) == 1 && installed[0].Name == "gadgets."+gadgets.Group, installed)
 	_, err = envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"definitions/gadgets.yaml"}, MaxTime: patience})
-	well("InstallCRDs of what is installed updates it", err)
+	well("InstallCRDs updates an installed definition", err)
 	return environment
 }
 
-// A ConfigMap for each Gadget, and a status, both applied; a Secret's metadata says which Gadget is to be looked at.
+// Applies a ConfigMap and a status for each Gadget. The metadata of a Secret name the Gadget to reconcile.
 type applier struct {
 	client.Client
 	told *scenario
@@ -164,7 +164,7 @@ func tests(ctx context.Context, config *rest.Config) {
 
 	select {
 	case <-second.Elected():
-		fail("one manager leads at a time", "the second was elected beside the first")
+		fail("one manager leads at a time", "the second was elected while the first led")
 	default:
 		passed("one manager leads at a time")
 	}
@@ -175,12 +175,12 @@ func tests(ctx context.Context, config *rest.Config) {
 	case <-second.Elected():
 		passed("the second leads when the first has ended")
 	case <-time.After(patience):
-		fail("the second leads when the first has ended", "not within %s", patience)
+		fail("the second leads when the first has ended", "not met within %s", patience)
 	}
 	inherited := &Gadget{ObjectMeta: metav1.ObjectMeta{Name: "inherited", Namespace: namespace}}
-	eventually("and does its work", ready(ctx, second.GetClient(), inherited))
+	eventually("and reconciles", ready(ctx, second.GetClient(), inherited))
 	must("delete", direct.Delete(ctx, inherited))
-	eventually("and lets go", func() bool { return told.count("cleaned inherited") == 1 })
+	eventually("and runs the finalizer", func() bool { return told.count("cleaned inherited") == 1 })
 	stopSecond()
 	well("the second manager ends", <-secondEnded)
 	must("delete", direct.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace)))
@@ -197,11 +197,11 @@ func ready(ctx context.Context, reader client.Client, gadget *Gadget) func() boo
 	}
 }
 
-// What a test does to objects of its own kind, without any cache.
+// Direct writes to objects of the custom resource, without a cache.
 func writes(ctx context.Context, direct client.Client) {
 	gadget := newGadget("written", 2)
 	must("create", direct.Create(ctx, gadget))
-	equal("defaults of the schema are in what Create gives back", []any{*gadget.Spec.Replicas, gadget.Spec.Mode}, []any{int32(1), "slow"})
+	equal("the result of Create has the defaults of the schema", []any{*gadget.Spec.Replicas, gadget.Spec.Mode}, []any{int32(1), "slow"})
 	refused("the schema's minimum", apierrors.IsInvalid, direct.Create(ctx, newGadget("small", 0)))
 	fast := newGadget("fast", 1)
 	result, err := controllerutil.CreateOrUpdate(ctx, direct, fast, func() error { fast.Spec.Mode = "fast"; fast.Spec.Size = 3; return nil })
@@ -209,7 +209,7 @@ func writes(ctx context.Context, direct client.Client) {
 	equal("CreateOrUpdate of a gadget creates it", result, controllerutil.OperationResultCreated)
 	result, err = controllerutil.CreateOrUpdate(ctx, direct, fast, func() error { fast.Spec.Mode = "fast"; fast.Spec.Size = 3; return nil })
 	must("CreateOrUpdate", err)
-	equal("CreateOrUpdate of the same does nothing", result, controllerutil.OperationResultNone)
+	equal("CreateOrUpdate without a change writes nothing", result, controllerutil.OperationResultNone)
 	result, err = controllerutil.CreateOrPatch(ctx, direct, fast, func() error { fast.Spec.Size = 4; fast.Status.Replicas = 1; return nil })
 	must("CreateOrPatch", err)
 	equal("CreateOrPatch writes spec and status", []any{result, fast.Spec.Size, fast.Status.Replicas},
@@ -222,7 +222,7 @@ func writes(ctx context.Context, direct client.Client) {
 	gadget.Spec.Size = 5
 	gadget.Status.Replicas = 7
 	must("patch the status", direct.Status().Patch(ctx, gadget, client.MergeFrom(before)))
-	equal("a status patch changes the status alone", []any{gadget.Spec.Size, gadget.Status.Replicas}, []any{int64(2), int32(7)})
+	equal("a status patch changes only the status", []any{gadget.Spec.Size, gadget.Status.Replicas}, []any{int64(2), int32(7)})
 	before = gadget.DeepCopyObject().(*Gadget)
 	before.ResourceVersion = "1"
 	gadget.Spec.Size = 6
@@ -231,7 +231,7 @@ func writes(ctx context.Context, direct client.Client) {
 
 	applied := newGadget("written", 8)
 	applied.APIVersion, applied.Kind = gadgets.GroupVersion().String(), "Gadget"
-	refused("Patch(client.Apply) of what another manages", apierrors.IsConflict, direct.Patch(ctx, applied, client.Apply, client.FieldOwner("applying")))
+	refused("Patch(client.Apply) of a field of another manager", apierrors.IsConflict, direct.Patch(ctx, applied, client.Apply, client.FieldOwner("applying")))
 	applied.ManagedFields = nil
 	must("apply", direct.Patch(ctx, applied, client.Apply, client.FieldOwner("applying"), client.ForceOwnership))
 	equal("Patch(client.Apply) with force", []any{applied.Spec.Size, applied.Status.Replicas, managers(applied)},
@@ -242,13 +242,13 @@ func writes(ctx context.Context, direct client.Client) {
 	partial := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "written", Namespace: namespace}}
 	partial.SetGroupVersionKind(gadgets.GroupVersion().WithKind("Gadget"))
 	must("get metadata", direct.Get(ctx, client.ObjectKeyFromObject(partial), partial))
-	equal("metadata alone is that of the object", partial.UID, applied.UID)
+	equal("the metadata belong to the object", partial.UID, applied.UID)
 	must("delete", direct.DeleteAllOf(ctx, &Gadget{}, client.InNamespace(namespace)))
 	must("list", direct.List(ctx, selected, client.InNamespace(namespace)))
 	equal("DeleteAllOf leaves none", len(selected.Items), 0)
 }
 
-// What the controller does when its objects, what they own, and what they look at change.
+// Reconciles after changes of the objects, of owned objects, and of other watched objects.
 func reconciles(ctx context.Context, cached, direct client.Client, told *scenario) {
 	gadget := newGadget("applied", 2)
 	must("create", direct.Create(ctx, gadget))
@@ -275,9 +275,9 @@ func reconciles(ctx context.Context, cached, direct client.Client, told *scenari
 	before := child.DeepCopy()
 	child.Data["size"], child.Data["extra"] = "99", "mine"
 	must("patch", direct.Patch(ctx, child, client.StrategicMergeFrom(before)))
-	eventually("it takes back what another changed, and leaves what is another's", has(map[string]string{"size": "2", "extra": "mine"}))
+	eventually("it restores its fields, and keeps those of other managers", has(map[string]string{"size": "2", "extra": "mine"}))
 	must("delete", direct.Delete(ctx, child))
-	eventually("it applies anew what is deleted", func() bool {
+	eventually("it recreates a deleted object", func() bool {
 		again := &corev1.ConfigMap{}
 		return cached.Get(ctx, key, again) == nil && again.UID != child.UID && again.Data["size"] == "2"
 	})
@@ -292,9 +292,9 @@ func reconciles(ctx context.Context, cached, direct client.Client, told *scenari
 		return len(found.Items) == 1 && found.Items[0].Name == "applied"
 	})
 	must("delete", direct.Delete(ctx, note))
-	eventually("it hears that a secret went away", has(map[string]string{"note": ""}))
+	eventually("it receives the deletion of a secret", has(map[string]string{"note": ""}))
 	must("delete", direct.Delete(ctx, gadget))
-	eventually("it lets go of what is deleted", func() bool { return apierrors.IsNotFound(cached.Get(ctx, key, gadget)) })
+	eventually("it releases a deleted object", func() bool { return apierrors.IsNotFound(cached.Get(ctx, key, gadget)) })
 	eventually("it cleaned up once, with its finalizer", func() bool { return told.count("cleaned applied") == 1 })
 }
 
@@ -305,7 +305,7 @@ func uninstall(ctx context.Context, config *rest.Config, environment *envtest.En
 
 func uninstalled(ctx context.Context, config *rest.Config) {
 	all := dynamic.NewForConfigOrDie(config).Resource(definitions)
-	eventually("its definitions go away", func() bool {
+	eventually("its definitions are deleted", func() bool {
 		_, err := all.Get(ctx, "gadgets."+gadgets.Group, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

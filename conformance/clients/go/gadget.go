@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/scheme"
 )
 
-// The types of definitions/gadgets.yaml, as kubebuilder lays them out.
+// Types of definitions/gadgets.yaml, in the layout of kubebuilder.
 
 type Gadget struct {
 	metav1.TypeMeta   `json:",inline"`

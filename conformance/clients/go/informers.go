@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// What was told, in its order.
+// Received events, in order.
 type scenario struct {
 	mutex sync.Mutex
 	lines []string
@@ -51,7 +51,7 @@ func (s *scenario) count(what string) int {
 	return n
 }
 
-// handler records; a repetition by the resync is one of an equal version.
+// handler records events. An event of a resync has the same version twice.
 func (s *scenario) handler() cache.ResourceEventHandlerFuncs {
 	meta := func(object any) metav1.Object {
 		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
@@ -102,9 +102,9 @@ func watches(ctx context.Context, set *kubernetes.Clientset) {
 		return kinds, last
 	}
 	kinds, version := follow(list.ResourceVersion, 2)
-	equal("a watch from the list's version tells what came after it", kinds, []watch.EventType{watch.Added, watch.Modified})
+	equal("a watch from the list's version delivers later changes", kinds, []watch.EventType{watch.Added, watch.Modified})
 	kinds, _ = follow(version, 1)
-	equal("a watch goes on where the last one ended", kinds, []watch.EventType{watch.Deleted})
+	equal("a watch resumes at the end of the last one", kinds, []watch.EventType{watch.Deleted})
 }
 
 func informer(ctx context.Context, set *kubernetes.Clientset) {
@@ -122,25 +122,25 @@ func informer(ctx context.Context, set *kubernetes.Clientset) {
 	must("a handler", err)
 	factory.Start(ctx.Done())
 	holds("a shared informer is in sync", cache.WaitForCacheSync(ctx.Done(), shared.Informer().HasSynced), nil)
-	eventually("it tells what is there", told.is("added early"))
+	eventually("it delivers the existing objects", told.is("added early"))
 	late, err := maps.Create(ctx, configMap("late", "1"), metav1.CreateOptions{})
 	must("create", err)
 	late.Data["value"] = "2"
 	_, err = maps.Update(ctx, late, metav1.UpdateOptions{})
 	must("update", err)
 	must("delete", maps.Delete(ctx, "early", metav1.DeleteOptions{}))
-	eventually("it tells what changes", told.is("added early", "added late", "updated late", "deleted early"))
+	eventually("it delivers changes", told.is("added early", "added late", "updated late", "deleted early"))
 	late.Labels = nil
 	late.ResourceVersion = ""
 	_, err = maps.Update(ctx, late, metav1.UpdateOptions{})
 	must("update", err)
-	eventually("what leaves the selector is deleted to it", told.is("added early", "added late", "updated late", "deleted early", "deleted late"))
+	eventually("an object that leaves the selector is delivered as deleted", told.is("added early", "added late", "updated late", "deleted early", "deleted late"))
 	_, err = maps.Create(ctx, configMap("stays", "1"), metav1.CreateOptions{})
 	must("create", err)
 	eventually("it resyncs", func() bool { return repeated.count("repeated stays") >= 2 })
 	cached, err := shared.Lister().ConfigMaps(namespace).List(labels.Everything())
 	must("its lister", err)
-	holds("its lister has what there is", len(cached) == 1 && cached[0].Data["value"] == "1", cached)
+	holds("its lister has the existing objects", len(cached) == 1 && cached[0].Data["value"] == "1", cached)
 	stop()
 	factory.Shutdown()
 	for _, name := range []string{"late", "stays"} {
@@ -148,7 +148,7 @@ func informer(ctx context.Context, set *kubernetes.Clientset) {
 	}
 }
 
-// Two candidates for one Lease: one leads, gives it up, and the other leads.
+// Two candidates for one Lease: one leads and resigns, and then the other leads.
 func elect(ctx context.Context, set *kubernetes.Clientset) {
 	leads := make(chan string, 2)
 	resign := map[string]context.CancelFunc{}
@@ -180,14 +180,14 @@ func elect(ctx context.Context, set *kubernetes.Clientset) {
 			equal(name, *lease.Spec.HolderIdentity, leader)
 			return leader
 		case <-time.After(patience):
-			fail(name, "nobody leads within %s", patience)
+			fail(name, "no leader within %s", patience)
 			return ""
 		}
 	}
 	leader := next("one of two candidates leads")
 	resign[leader]()
 	other := next("when it resigns, the other leads")
-	holds("it is another one", other != leader, fmt.Sprint(leader, other))
+	holds("the leader has changed", other != leader, fmt.Sprint(leader, other))
 	resign[other]()
 	ended.Wait()
 	err := set.CoordinationV1().Leases(namespace).Delete(ctx, "leader", metav1.DeleteOptions{})

@@ -1,9 +1,9 @@
-// Client-go and controller-runtime against any server: objects, lists, watches, informers, leader election, and a
+// Runs client-go and controller-runtime against any server: objects, lists, watches, informers, leader election, and a
 // manager with a controller as users of envtest start it.
 //
 //	clients KUBECONFIG
 //
-// Ends with 1 and one line at the first difference from what a real API server does.
+// Exits with 1 and prints one line at the first difference from a real API server.
 package main
 
 import (
@@ -51,7 +51,7 @@ func main() {
 		appliesWorkloads(ctx, set)
 		pagesByPager(ctx, set)
 	}
-	fmt.Println("-- client-go, as it is configured by itself")
+	fmt.Println("-- client-go, with default settings")
 	table(ctx, set)
 	elect(ctx, set)
 	retriesWatches(ctx, set)
@@ -84,7 +84,7 @@ func printVersions(set *kubernetes.Clientset) {
 	fmt.Printf("%s, server %s\n", runtime.Version(), server.GitVersion)
 }
 
-// Makes the namespace, and removes what a run that was killed left behind.
+// Creates the namespace, and removes the objects of an earlier, killed run.
 func prepare(ctx context.Context, set *kubernetes.Clientset) {
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if _, err := set.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {

@@ -19,7 +19,7 @@ import (
 
 const finalizer = group + "/cleanup"
 
-// A ConfigMap for each Widget, by way of the manager's cache; the widget's size is its content.
+// Keeps a ConfigMap for each Widget through the manager's cache. Its content is the widget's size.
 type reconciler struct {
 	client.Client
 	told *scenario
@@ -72,7 +72,7 @@ func manage(ctx context.Context, config *rest.Config) {
 		LeaderElection:          true,
 		LeaderElectionID:        "manager",
 		LeaderElectionNamespace: namespace,
-		// The next run need not wait for this one's lease to expire.
+		// The next run does not wait for the expiry of this lease.
 		LeaderElectionReleaseOnCancel: true,
 	})
 	must("a manager", err)
@@ -117,14 +117,14 @@ func manage(ctx context.Context, config *rest.Config) {
 		must("list by an index", cached.List(ctx, maps, client.InNamespace(namespace), client.MatchingFields{"size": size}))
 		return len(maps.Items)
 	}
-	equal("an index finds objects by a field, as they are now", []int{found("1"), found("2")}, []int{0, 1})
+	equal("an index finds objects by the current value of a field", []int{found("1"), found("2")}, []int{0, 1})
 	made.Data = nil
 	must("update", cached.Update(ctx, made))
-	eventually("the controller mends what it owns", has("2"))
+	eventually("the controller repairs an owned object", has("2"))
 	must("delete", cached.Delete(ctx, made))
-	eventually("the controller makes it anew", func() bool { return told.count("created managed") == 2 })
+	eventually("the controller recreates it", func() bool { return told.count("created managed") == 2 })
 	must("delete", cached.Delete(ctx, widget))
-	eventually("the controller lets go of what is deleted", func() bool { return apierrors.IsNotFound(cached.Get(ctx, key, widget)) })
+	eventually("the controller releases a deleted object", func() bool { return apierrors.IsNotFound(cached.Get(ctx, key, widget)) })
 	equal("it cleaned up once", told.count("cleaned managed"), 1)
 	stop()
 	well("the manager ends", <-ended)

@@ -25,15 +25,15 @@ func objects(ctx context.Context, set *kubernetes.Clientset) {
 	maps := set.CoreV1().ConfigMaps(namespace)
 	made, err := maps.Create(ctx, configMap("one", "1"), metav1.CreateOptions{})
 	must("create", err)
-	holds("create gives UID, version and time", made.UID != "" && made.ResourceVersion != "" && !made.CreationTimestamp.IsZero(), made)
+	holds("create sets UID, version and time", made.UID != "" && made.ResourceVersion != "" && !made.CreationTimestamp.IsZero(), made)
 	_, err = maps.Create(ctx, configMap("one", "1"), metav1.CreateOptions{})
 	refused("create it again", apierrors.IsAlreadyExists, err)
 	_, err = maps.Get(ctx, "none", metav1.GetOptions{})
-	refused("get what is not there", apierrors.IsNotFound, err)
+	refused("get a missing object", apierrors.IsNotFound, err)
 	_, err = maps.Create(ctx, configMap("Not A Name", ""), metav1.CreateOptions{})
 	refused("an invalid name", apierrors.IsInvalid, err)
 
-	// Somebody else is first, twice; the third attempt is the one that lands.
+	// Another writer is first, twice. The third attempt succeeds.
 	attempts := 0
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		read, err := maps.Get(ctx, "one", metav1.GetOptions{})
@@ -69,11 +69,11 @@ func objects(ctx context.Context, set *kubernetes.Clientset) {
 
 	another := types.UID("another")
 	err = maps.Delete(ctx, "one", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &another}})
-	refused("delete another object of that name", apierrors.IsConflict, err)
+	refused("delete with the UID of another object", apierrors.IsConflict, err)
 	err = maps.Delete(ctx, "one", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &made.ResourceVersion}})
 	refused("delete an old version", apierrors.IsConflict, err)
 	err = maps.Delete(ctx, "one", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &made.UID}})
-	well("delete that very object", err)
+	well("delete with the right UID", err)
 }
 
 func pages(ctx context.Context, set *kubernetes.Clientset) {
@@ -97,7 +97,7 @@ func pages(ctx context.Context, set *kubernetes.Clientset) {
 			break
 		}
 		if len(sizes) == 1 {
-			// Created between two pages: no part of this list.
+			// An object that is created between two pages is not part of the list.
 			_, err := maps.Create(ctx, configMap("cc", "1"), metav1.CreateOptions{})
 			must("create", err)
 		}
@@ -110,7 +110,7 @@ func pages(ctx context.Context, set *kubernetes.Clientset) {
 	well("delete a collection", err)
 }
 
-// A table, as kubectl asks for it.
+// Requests a table, as kubectl does.
 func table(ctx context.Context, set *kubernetes.Clientset) {
 	maps := set.CoreV1().ConfigMaps(namespace)
 	_, err := maps.Create(ctx, configMap("row", "1"), metav1.CreateOptions{})

@@ -33,7 +33,7 @@ import (
 	clientwatch "k8s.io/client-go/tools/watch"
 )
 
-// requests notes the paths that a client asks for.
+// requests records the paths of a client's requests.
 type requests struct {
 	http.RoundTripper
 	mutex sync.Mutex
@@ -54,7 +54,7 @@ func discovers(config *rest.Config) *restmapper.DeferredDiscoveryRESTMapper {
 	client := discovery.NewDiscoveryClientForConfigOrDie(noted)
 	groups, lists, err := client.ServerGroupsAndResources()
 	must("discovery", err)
-	equal("discovery is aggregated: two requests tell all", seen.paths, []string{"/api", "/apis"})
+	equal("discovery is aggregated: two requests are enough", seen.paths, []string{"/api", "/apis"})
 	found := map[string]string{}
 	for _, list := range lists {
 		for _, resource := range list.APIResources {
@@ -78,7 +78,7 @@ func discovers(config *rest.Config) *restmapper.DeferredDiscoveryRESTMapper {
 	expanded, err := restmapper.NewShortcutExpander(mapper, cached, nil).ResourceFor(schema.GroupVersionResource{Resource: "gdg"})
 	must("a short name", err)
 	equal("a RESTMapper finds a definition by its short name", expanded, gadgets)
-	// A real server's documents follow its definitions after a while.
+	// The documents of a real server follow its definitions with a delay.
 	eventually("OpenAPI v3 has a definition's fields", func() bool {
 		document, err := openapi3.NewRoot(client.OpenAPIV3()).GVSpec(gadgets.GroupVersion())
 		if err != nil {
@@ -94,7 +94,7 @@ func discovers(config *rest.Config) *restmapper.DeferredDiscoveryRESTMapper {
 	return mapper
 }
 
-// The scale of whatever has one, as a horizontal autoscaler reads and writes it.
+// The scale of any resource with the subresource, as a horizontal autoscaler reads and writes it.
 func scales(ctx context.Context, config *rest.Config, set *kubernetes.Clientset, mapper *restmapper.DeferredDiscoveryRESTMapper) {
 	client, err := scale.NewForConfig(config, mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(set.Discovery()))
 	must("a scale client", err)
@@ -125,7 +125,7 @@ func scales(ctx context.Context, config *rest.Config, set *kubernetes.Clientset,
 		must("patch the scale", err)
 		equal("it patches the scale of "+resource.Resource, patched.Spec.Replicas, int32(4))
 		_, err = client.Scales(namespace).Update(ctx, resource.GroupResource(), read, metav1.UpdateOptions{})
-		refused("it scales no old version of "+resource.Resource, apierrors.IsConflict, err)
+		refused("it rejects an old version of "+resource.Resource, apierrors.IsConflict, err)
 	}
 	object, err := all.Get(ctx, "scaled", metav1.GetOptions{})
 	must("get", err)
@@ -155,14 +155,14 @@ func pagesByPager(ctx context.Context, set *kubernetes.Clientset) {
 	must("a pager", err)
 	equal("a pager has each item once, in their order, page by page", []any{names, asked},
 		[]any{[]string{"page0", "page1", "page2", "page3", "page4", "page5", "page6"}, 3})
-	// Any version: a real server answers from its cache, in pages too.
+	// Any version: a real server responds from its cache, also with pages.
 	whole, paged, err := list.List(ctx, metav1.ListOptions{LabelSelector: "app", ResourceVersion: "0"})
 	must("a pager's list", err)
 	holds("a pager's list from any version", whole != nil, paged)
 	must("delete", maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app"}))
 }
 
-// A watch whose server ends it each second, and one who watches that hears of everything once.
+// The server ends the watch each second, and the watcher receives each event once.
 func retriesWatches(ctx context.Context, set *kubernetes.Clientset) {
 	maps := set.CoreV1().ConfigMaps(namespace)
 	list, err := maps.List(ctx, metav1.ListOptions{})
@@ -202,18 +202,18 @@ func retriesWatches(ctx context.Context, set *kubernetes.Clientset) {
 	eventually("a RetryWatcher watches", watched(1))
 	made, err := maps.Create(ctx, configMap("retried", "1"), metav1.CreateOptions{})
 	must("create", err)
-	eventually("it watches again when the server ends it", watched(2))
+	eventually("it watches again after the server ended the watch", watched(2))
 	made.Data["value"] = "2"
 	_, err = maps.Update(ctx, made, metav1.UpdateOptions{})
 	must("update", err)
 	must("delete", maps.Delete(ctx, "retried", metav1.DeleteOptions{}))
-	eventually("it hears of each change once", told.is("ADDED retried", "MODIFIED retried", "DELETED retried"))
+	eventually("it receives each change once", told.is("ADDED retried", "MODIFIED retried", "DELETED retried"))
 	mutex.Lock()
 	defer mutex.Unlock()
-	equal("it went on from the last version that it saw", versions[1], made.ResourceVersion)
+	equal("it resumed at the last seen version", versions[1], made.ResourceVersion)
 }
 
-// Metadata alone, in protobuf if the server speaks it.
+// Metadata only, in protobuf if the server supports it.
 func watchesMetadata(ctx context.Context, config *rest.Config, set *kubernetes.Clientset) {
 	ctx, stop := context.WithCancel(ctx)
 	told := &scenario{}
@@ -230,19 +230,19 @@ func watchesMetadata(ctx context.Context, config *rest.Config, set *kubernetes.C
 	must("create a secret", err)
 	patched, err := client.Resource(secrets).Namespace(namespace).Patch(ctx, "half", types.MergePatchType, []byte(`{"metadata":{"annotations":{"seen":"yes"}}}`), metav1.PatchOptions{})
 	must("patch", err)
-	equal("a metadata client patches, and is answered with metadata", []string{patched.Name, patched.Annotations["seen"]}, []string{"half", "yes"})
-	eventually("a metadata informer tells what changes", told.is("added half", "updated half"))
+	equal("a metadata client patches, and receives metadata", []string{patched.Name, patched.Annotations["seen"]}, []string{"half", "yes"})
+	eventually("a metadata informer receives changes", told.is("added half", "updated half"))
 	cached, err := shared.Lister().ByNamespace(namespace).Get("half")
 	must("its lister", err)
 	held, ok := cached.(*metav1.PartialObjectMetadata)
-	holds("it has labels, annotations and who manages what", ok && held.Labels["app"] == "half" && held.Annotations["seen"] == "yes" && len(held.ManagedFields) > 0, cached)
+	holds("it has labels, annotations and managed fields", ok && held.Labels["app"] == "half" && held.Annotations["seen"] == "yes" && len(held.ManagedFields) > 0, cached)
 	must("delete", client.Resource(secrets).Namespace(namespace).Delete(ctx, "half", metav1.DeleteOptions{}))
-	eventually("and what is deleted", told.is("added half", "updated half", "deleted half"))
+	eventually("and deletions", told.is("added half", "updated half", "deleted half"))
 	stop()
 	factory.Shutdown()
 }
 
-// Two equal events are one with a series: the second is written by a patch.
+// Two equal events become one with a series: the second is written by a patch.
 func recordsEvents(ctx context.Context, set *kubernetes.Clientset) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -267,7 +267,7 @@ func recordsEvents(ctx context.Context, set *kubernetes.Clientset) {
 	recorder.Eventf(about, nil, corev1.EventTypeNormal, "Tested", "Testing", "told %d", 1)
 	eventually("a recorder writes an event", func() bool { return strings.Join(find(), ",") == "told 1 0" })
 	recorder.Eventf(about, nil, corev1.EventTypeNormal, "Tested", "Testing", "told %d", 1)
-	eventually("it makes a series of equal ones", func() bool { return strings.Join(find(), ",") == "told 1 2" })
+	eventually("it creates a series of equal events", func() bool { return strings.Join(find(), ",") == "told 1 2" })
 	broadcaster.Shutdown()
 	must("delete", set.EventsV1().Events(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	must("delete", set.CoreV1().ConfigMaps(namespace).Delete(ctx, "told-of", metav1.DeleteOptions{}))

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// Workloads by controller-runtime's client, which writes built-in kinds in protobuf: what it wrote is what it reads.
+// Workloads with controller-runtime's client, which writes built-in kinds in protobuf: objects must be read as they
+// were written.
 func typed(ctx context.Context, config *rest.Config) {
 	writer, err := client.New(config, client.Options{})
 	must("a client", err)
@@ -46,7 +47,7 @@ func typed(ctx context.Context, config *rest.Config) {
 	read := &appsv1.StatefulSet{}
 	must("get", writer.Get(ctx, client.ObjectKeyFromObject(set), read))
 	pod, container := read.Spec.Template.Spec, read.Spec.Template.Spec.Containers[0]
-	equal("a number that is zero and meant", *read.Spec.Replicas, int32(0))
+	equal("an explicit zero", *read.Spec.Replicas, int32(0))
 	equal("volumes by their sources", []any{pod.Volumes[0].Secret.SecretName, *pod.Volumes[0].Secret.DefaultMode, pod.Volumes[1].EmptyDir != nil}, []any{"s", mode, true})
 	equal("an environment from a secret", *container.Env[0].ValueFrom.SecretKeyRef, *set.Spec.Template.Spec.Containers[0].Env[0].ValueFrom.SecretKeyRef)
 	equal("a quantity", container.Resources.Limits.Memory().String(), "64Mi")

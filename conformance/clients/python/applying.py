@@ -11,7 +11,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 def managers(metadata):
-    """Who manages an object, how, and by which subresource."""
+    """Returns the managers of an object with their operations and subresources."""
     fields = metadata.managed_fields if hasattr(metadata, "managed_fields") else None
     if fields is not None:
         return sorted((f.manager, f.operation, f.subresource or "") for f in fields)
@@ -20,7 +20,7 @@ def managers(metadata):
 
 
 def patch_types(core):
-    """What each content type makes of the same list, and what is none of them."""
+    """The effect of each content type on the same list, and of an unknown one."""
     made = config_map("typed")
     made.metadata.finalizers = ["example.com/a"]
     core.create_namespaced_config_map(NAMESPACE, made)
@@ -33,17 +33,17 @@ def patch_types(core):
     equal("a strategic merge patch merges a list", finalizers("application/strategic-merge-patch+json", other),
           ["example.com/a", "example.com/b"])
     equal("a merge patch replaces it", finalizers("application/merge-patch+json", other), ["example.com/b"])
-    equal("a JSON patch goes by place", finalizers("application/json-patch+json", [
+    equal("a JSON patch uses positions", finalizers("application/json-patch+json", [
         {"op": "add", "path": "/metadata/finalizers/0", "value": "example.com/c"}]), ["example.com/a", "example.com/c"])
-    equal("none of them was kept", core.read_namespaced_config_map("typed", NAMESPACE).metadata.finalizers,
+    equal("no patch was stored", core.read_namespaced_config_map("typed", NAMESPACE).metadata.finalizers,
           ["example.com/a"])
-    refused("a patch of no known type", 415, "UnsupportedMediaType", lambda: finalizers("application/json", other))
+    refused("a patch of an unknown type", 415, "UnsupportedMediaType", lambda: finalizers("application/json", other))
     core.patch_namespaced_config_map("typed", NAMESPACE, {"metadata": {"finalizers": None}})
     core.delete_namespaced_config_map("typed", NAMESPACE)
 
 
 def tables(api, core):
-    """A list as a table, and as metadata alone, by their Accept headers."""
+    """A list as a table, and as metadata only, selected by the Accept header."""
     for name in ("row-a", "row-b"):
         core.create_namespaced_config_map(NAMESPACE, config_map(name, value="1"))
 
@@ -58,21 +58,21 @@ def tables(api, core):
     equal("its rows", [(row["cells"][0], row["cells"][1], row["object"]["kind"]) for row in table["rows"]],
           [("row-a", 1, "PartialObjectMetadata"), ("row-b", 1, "PartialObjectMetadata")])
     half = listed("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
-    equal("metadata alone", (half["kind"], [sorted(item) for item in half["items"]]),
+    equal("metadata only", (half["kind"], [sorted(item) for item in half["items"]]),
           ("PartialObjectMetadataList", [["apiVersion", "kind", "metadata"]] * 2))
-    refused("a form that nobody knows", 406, "NotAcceptable", lambda: checked(listed("application/xml")))
+    refused("an unknown representation", 406, "NotAcceptable", lambda: checked(listed("application/xml")))
     core.delete_collection_namespaced_config_map(NAMESPACE, label_selector="app in (row-a,row-b)")
 
 
 def authorization(api):
-    """The headers that say who asks, as the client itself would send them."""
+    """The authentication headers, as the client itself would send them."""
     headers = {}
     api.update_params_for_auth(headers, [], ["BearerToken"], None, None, None)
     return headers
 
 
 def checked(answer):
-    """A `Status` that came as an answer, as the error that the client makes of one."""
+    """Converts a `Status` response into the exception of the client."""
     if answer.get("kind") == "Status" and answer["status"] == "Failure":
         error = ApiException(status=answer["code"])
         error.body = json.dumps(answer)
@@ -81,7 +81,7 @@ def checked(answer):
 
 
 def apply_typed(api, core):
-    """The typed client and the dynamic one, each a manager of its own."""
+    """The typed client and the dynamic one, each with its own manager."""
     def apply(manager, data, **options):
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": data}
         return core.patch_namespaced_config_map("applied", NAMESPACE, body, field_manager=manager,
@@ -93,11 +93,11 @@ def apply_typed(api, core):
     refused("it stores nothing", 404, "NotFound", lambda: core.read_namespaced_config_map("applied", NAMESPACE))
     made = apply("first", {"a": "1", "b": "1"})
     equal("apply creates", (made.data, managers(made.metadata)), ({"a": "1", "b": "1"}, [("first", "Apply", "")]))
-    body = refused("apply what another applied", 409, "Conflict", lambda: apply("second", {"a": "2"}))
-    equal("the conflict has its field", [(c["reason"], c["field"]) for c in body["details"]["causes"]],
+    body = refused("apply a field of another manager", 409, "Conflict", lambda: apply("second", {"a": "2"}))
+    equal("the conflict names its field", [(c["reason"], c["field"]) for c in body["details"]["causes"]],
           [("FieldManagerConflict", ".data.a")])
     taken = apply("second", {"a": "2"}, force=True)
-    equal("force takes it over", (taken.data, [name for name, _, _ in managers(taken.metadata)]),
+    equal("force takes over the field", (taken.data, [name for name, _, _ in managers(taken.metadata)]),
           ({"a": "2", "b": "1"}, ["first", "second"]))
 
     maps = dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
@@ -105,11 +105,11 @@ def apply_typed(api, core):
     applied = maps.server_side_apply(body=wanted, name="applied", namespace=NAMESPACE, field_manager="dynamic")
     equal("server_side_apply by the dynamic client", applied.data.to_dict(), {"a": "2", "b": "1", "c": "3"})
     wanted["data"] = {"a": "4"}
-    conflict("it meets conflicts too", lambda: maps.server_side_apply(
+    conflict("it returns conflicts too", lambda: maps.server_side_apply(
         body=wanted, name="applied", namespace=NAMESPACE, field_manager="dynamic"))
     forced = maps.server_side_apply(body=wanted, name="applied", namespace=NAMESPACE, field_manager="dynamic",
                                     force_conflicts=True)
-    equal("and takes over by force, and lets go of what it no longer applies", forced.data.to_dict(),
+    equal("and takes over by force, and removes fields that it no longer applies", forced.data.to_dict(),
           {"a": "4", "b": "1"})
     for content_type, change, value in (
             ("application/merge-patch+json", {"data": {"b": "5"}}, "5"),
@@ -118,7 +118,7 @@ def apply_typed(api, core):
         patched = maps.patch(body=change, name="applied", namespace=NAMESPACE, content_type=content_type)
         equal(f"the dynamic client's {content_type}", patched.data.b, value)
 
-    # Resumed at each event: a watch that is told where it was hears of nothing twice.
+    # Resumed at each event: a resumed watch must not repeat events.
     seen, version = [], start
     while len(seen) < 8:
         follower = watch.Watch()
@@ -127,23 +127,23 @@ def apply_typed(api, core):
             seen.append((event["type"], event["object"].data))
             follower.stop()
         if follower.resource_version == version:
-            raise Difference(f"a watch told nothing new within {PATIENCE} s, after {seen!r}")
+            raise Difference(f"a watch delivered nothing new within {PATIENCE} s, after {seen!r}")
         version = follower.resource_version
         if len(seen) == 7:
             core.delete_namespaced_config_map("applied", NAMESPACE)
-    equal("a watch that is resumed at each event hears of each once", [kind for kind, _ in seen],
+    equal("a watch that is resumed at each event delivers each once", [kind for kind, _ in seen],
           ["ADDED"] + ["MODIFIED"] * 6 + ["DELETED"])
-    equal("in their order", [data["b"] for _, data in seen], ["1", "1", "1", "1", "5", "6", "7", "7"])
+    equal("in order", [data["b"] for _, data in seen], ["1", "1", "1", "1", "5", "6", "7", "7"])
 
 
 def conflict(name, call):
-    """The dynamic client has errors of its own."""
+    """Checks for a conflict: the dynamic client has its own exceptions."""
     try:
         answer = call()
     except dynamic.exceptions.ConflictError as error:
         holds(name, "conflict with" in str(error.body), error.body)
         return
-    raise Difference(f"{name}: not refused: {answer!r}")
+    raise Difference(f"{name}: not rejected: {answer!r}")
 
 
 def apply_custom(api, place):
@@ -167,12 +167,12 @@ def apply_custom(api, place):
     scaled = custom.patch_namespaced_custom_object_scale(*place, "x", {"spec": {"replicas": 5}})
     equal("patch its scale", scaled["spec"], {"replicas": 5})
     read = custom.get_namespaced_custom_object(*place, "x")
-    equal("it is scaled, which is a generation", (read["spec"], read["metadata"]["generation"]),
+    equal("the scale changes the generation", (read["spec"], read["metadata"]["generation"]),
           ({"size": 1, "replicas": 5}, 2))
     scale["spec"]["replicas"] = 6
     refused("replace the scale of an old version", 409, "Conflict",
             lambda: custom.replace_namespaced_custom_object_scale(*place, "x", scale))
     wanted["spec"] = {"size": 1, "replicas": 3}
-    conflict("what was scaled is a conflict to whom applied it", lambda: found.server_side_apply(
+    conflict("a scaled field is a conflict for its former manager", lambda: found.server_side_apply(
         body=wanted, name="x", namespace=NAMESPACE, field_manager="first"))
     custom.delete_namespaced_custom_object(*place, "x")

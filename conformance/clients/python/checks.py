@@ -1,4 +1,4 @@
-"""What the checks are made of: each passes with a line, or ends the run with a `Difference`."""
+"""The checks: each prints a line if it passes, or ends the run with a `Difference`."""
 
 import json
 import time
@@ -8,12 +8,12 @@ from kubernetes.client.exceptions import ApiException
 
 NAMESPACE = "python-conformance"
 GROUP = "python.conformance.example.com"
-# Seconds. A watch that delivers nothing, or a definition that is not served, is a failure by then.
+# Timeout in seconds for an event of a watch, and until a definition is served.
 PATIENCE = 20
 
 
 class Difference(Exception):
-    """What the server did and should not have done."""
+    """Difference from the expected behaviour of the server."""
 
 
 def passed(name):
@@ -28,23 +28,23 @@ def equal(name, got, wanted):
 
 def holds(name, condition, seen):
     if not condition:
-        raise Difference(f"{name}: not so: {seen!r}")
+        raise Difference(f"{name}: failed with {seen!r}")
     passed(name)
 
 
 def refused(name, code, reason, call):
-    """The call has to fail with this code, and with a `Status` of this reason as its body."""
+    """Checks that the call fails with this code, and with a `Status` of this reason as its body."""
     try:
         answer = call()
     except ApiException as error:
         body = json.loads(error.body)
         equal(name, (error.status, body["kind"], body["code"], body["reason"]), (code, "Status", code, reason))
         return body
-    raise Difference(f"{name}: not refused: {answer!r}")
+    raise Difference(f"{name}: not rejected: {answer!r}")
 
 
 def eventually(name, attempt):
-    """Tries until the attempt returns something true; an error of the server's counts as not yet."""
+    """Repeats the attempt until it returns a true value. Errors of the server are retried."""
     end = time.monotonic() + PATIENCE
     last = None
     while time.monotonic() < end:
@@ -56,7 +56,7 @@ def eventually(name, attempt):
         except ApiException as error:
             last = error
         time.sleep(0.1)
-    raise Difference(f"{name}: not within {PATIENCE} s: {last!r}")
+    raise Difference(f"{name}: not met within {PATIENCE} s: {last!r}")
 
 
 def config_map(name, **data):

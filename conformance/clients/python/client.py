@@ -23,7 +23,7 @@ def prepare(core):
     except ApiException as error:
         if error.status != 409:
             raise
-    # What a run that was killed left behind.
+    # Removes the objects of an earlier, killed run.
     for left in core.list_namespaced_config_map(NAMESPACE).items:
         if left.metadata.finalizers:
             core.patch_namespaced_config_map(left.metadata.name, NAMESPACE, {"metadata": {"finalizers": None}})
@@ -32,19 +32,19 @@ def prepare(core):
 
 def objects(core):
     made = core.create_namespaced_config_map(NAMESPACE, config_map("one", value="1"))
-    holds("create gives UID, version and time", made.metadata.uid and made.metadata.resource_version
+    holds("create sets UID, version and time", made.metadata.uid and made.metadata.resource_version
           and made.metadata.creation_timestamp.tzinfo, made.metadata)
     body = refused("create it again", 409, "AlreadyExists",
                    lambda: core.create_namespaced_config_map(NAMESPACE, config_map("one")))
     equal("the error names the object", body["details"], {"name": "one", "kind": "configmaps"})
-    equal("the error's words", body["message"], 'configmaps "one" already exists')
+    equal("the error's message", body["message"], 'configmaps "one" already exists')
     read = core.read_namespaced_config_map("one", NAMESPACE)
-    equal("read what was created", read.to_dict(), made.to_dict())
-    refused("read what is not there", 404, "NotFound", lambda: core.read_namespaced_config_map("none", NAMESPACE))
+    equal("read the created object", read.to_dict(), made.to_dict())
+    refused("read a missing object", 404, "NotFound", lambda: core.read_namespaced_config_map("none", NAMESPACE))
 
     read.data["value"] = "2"
     replaced = core.replace_namespaced_config_map("one", NAMESPACE, read)
-    holds("replace gives a new version", replaced.metadata.resource_version != read.metadata.resource_version,
+    holds("replace changes the version", replaced.metadata.resource_version != read.metadata.resource_version,
           replaced.metadata.resource_version)
     again = core.replace_namespaced_config_map("one", NAMESPACE, replaced)
     equal("a replacement that changes nothing keeps the version", again.metadata.resource_version,
@@ -54,7 +54,7 @@ def objects(core):
     refused("an invalid name", 422, "Invalid",
             lambda: core.create_namespaced_config_map(NAMESPACE, config_map("Not A Name")))
     dry = core.create_namespaced_config_map(NAMESPACE, config_map("dry"), dry_run="All")
-    equal("a dry run answers with the object", dry.metadata.name, "dry")
+    equal("a dry run returns the object", dry.metadata.name, "dry")
     refused("a dry run stores nothing", 404, "NotFound", lambda: core.read_namespaced_config_map("dry", NAMESPACE))
 
     secret = client.V1Secret(metadata=client.V1ObjectMeta(generate_name="many-"), string_data={"key": "value"})
@@ -80,7 +80,7 @@ def patches(core):
         {"op": "test", "path": "/data/value", "value": "no"}], "application/json-patch+json"))
     refused("a patch for an old version", 409, "Conflict",
             lambda: patch({"metadata": {"resourceVersion": "1"}, "data": {"c": "6"}}, "application/merge-patch+json"))
-    # The generated client picks the type of a patch itself: a list is a JSON patch, an object a strategic merge.
+    # The generated client selects the type of a patch: a JSON patch for a list, a strategic merge for an object.
     chosen = core.patch_namespaced_config_map("one", NAMESPACE, [{"op": "remove", "path": "/data/b"}])
     equal("a patch without a type", chosen.data, {"value": "4"})
 
@@ -98,12 +98,12 @@ def lists(core):
         token = page.metadata._continue
         if not token:
             break
-        equal("a page of a selection does not say how many remain", page.metadata.remaining_item_count, None)
+        equal("a page of a selection has no remaining count", page.metadata.remaining_item_count, None)
     equal("pages", (seen, pages, len(versions)), (["five", "four", "one", "three", "two"], 3, 1))
     first = core.list_namespaced_config_map(NAMESPACE, limit=2)
     remaining = len(core.list_namespaced_config_map(NAMESPACE).items) - 2
-    equal("how many remain", first.metadata.remaining_item_count, remaining)
-    refused("a token that is none", 400, "BadRequest",
+    equal("the remaining count", first.metadata.remaining_item_count, remaining)
+    refused("an invalid token", 400, "BadRequest",
             lambda: core.list_namespaced_config_map(NAMESPACE, limit=2, _continue="nonsense"))
 
     def names(**options):
@@ -113,11 +113,11 @@ def lists(core):
     equal("by field", names(field_selector="metadata.name=five"), ["five"])
     everywhere = core.list_config_map_for_all_namespaces(label_selector="app=three").items
     equal("in all namespaces", [(i.metadata.namespace, i.metadata.name) for i in everywhere], [(NAMESPACE, "three")])
-    refused("a selector that is none", 400, "BadRequest", lambda: names(label_selector="a=b=c"))
+    refused("an invalid selector", 400, "BadRequest", lambda: names(label_selector="a=b=c"))
 
 
 def told(stream, count):
-    """So many events of a watch, as (type, name)."""
+    """Reads a number of events of a watch, as (type, name)."""
     events = []
     for event in stream:
         events.append((event["type"], event["object"].metadata.name))
@@ -147,26 +147,26 @@ def watches(core):
     changes = threading.Thread(target=change, daemon=True)
     changes.start()
     events, resume = follow(start, 2)
-    equal("a watch tells of changes as they come", events, [("ADDED", "watched"), ("MODIFIED", "watched")])
+    equal("a watch delivers changes immediately", events, [("ADDED", "watched"), ("MODIFIED", "watched")])
     changes.join(PATIENCE)
     events, _ = follow(resume, 1)
-    equal("a watch goes on where the last one ended", events, [("DELETED", "watched")])
+    equal("a watch resumes at the end of the last one", events, [("DELETED", "watched")])
     events, _ = follow(start, 3)
     equal("a watch repeats from an old version", [kind for kind, _ in events], ["ADDED", "MODIFIED", "DELETED"])
     events, _ = follow("0", 2, label_selector="app in (one,two)")
-    equal("a watch from any version begins with what is there", sorted(events), [("ADDED", "one"), ("ADDED", "two")])
+    equal("a watch from any version starts with the existing objects", sorted(events), [("ADDED", "one"), ("ADDED", "two")])
 
     began = time.monotonic()
     quiet = watch.Watch().stream(core.list_namespaced_config_map, NAMESPACE, timeout_seconds=1, _request_timeout=10,
                                  resource_version=core.list_namespaced_config_map(NAMESPACE).metadata.resource_version)
-    equal("a quiet watch tells nothing", list(quiet), [])
-    holds("it ends at the timeout that was asked for", time.monotonic() - began < 8, time.monotonic() - began)
+    equal("a quiet watch delivers nothing", list(quiet), [])
+    holds("it ends at the requested timeout", time.monotonic() - began < 8, time.monotonic() - began)
 
 
 def deletions(core):
     made = core.read_namespaced_config_map("two", NAMESPACE)
     wrong = client.V1DeleteOptions(preconditions=client.V1Preconditions(uid="another"))
-    refused("delete another object of that name", 409, "Conflict",
+    refused("delete with the UID of another object", 409, "Conflict",
             lambda: core.delete_namespaced_config_map("two", NAMESPACE, body=wrong))
     wrong = client.V1DeleteOptions(preconditions=client.V1Preconditions(resource_version="1"))
     refused("delete another version", 409, "Conflict",
@@ -178,16 +178,16 @@ def deletions(core):
         propagation_policy="Background",
         preconditions=client.V1Preconditions(uid=made.metadata.uid, resource_version=made.metadata.resource_version))
     gone = core.delete_namespaced_config_map("two", NAMESPACE, body=right)
-    equal("delete that very object", (gone["status"], gone["details"]["name"], gone["details"]["uid"]),
+    equal("delete with the right UID", (gone["status"], gone["details"]["name"], gone["details"]["uid"]),
           ("Success", "two", made.metadata.uid))
-    refused("it is gone", 404, "NotFound", lambda: core.delete_namespaced_config_map("two", NAMESPACE))
+    refused("it is deleted", 404, "NotFound", lambda: core.delete_namespaced_config_map("two", NAMESPACE))
 
     core.patch_namespaced_config_map("three", NAMESPACE, {"metadata": {"finalizers": ["example.com/held"]}})
     core.delete_namespaced_config_map("three", NAMESPACE)
     held = core.read_namespaced_config_map("three", NAMESPACE)
-    holds("a finalizer holds it", held.metadata.deletion_timestamp, held.metadata)
+    holds("a finalizer keeps it", held.metadata.deletion_timestamp, held.metadata)
     core.patch_namespaced_config_map("three", NAMESPACE, {"metadata": {"finalizers": None}})
-    refused("without it, it is gone", 404, "NotFound", lambda: core.read_namespaced_config_map("three", NAMESPACE))
+    refused("without the finalizer, it is deleted", 404, "NotFound", lambda: core.read_namespaced_config_map("three", NAMESPACE))
     core.delete_collection_namespaced_config_map(NAMESPACE, label_selector="app in (one,four)")
     left = core.list_namespaced_config_map(NAMESPACE, label_selector="app").items
     equal("delete a collection", [item.metadata.name for item in left], ["five"])
@@ -229,7 +229,7 @@ def drop_definition(definitions):
             return error.status == 404
         return False
 
-    eventually("the definition goes away", gone)
+    eventually("the definition is deleted", gone)
 
 
 def custom_objects(api):
@@ -250,11 +250,11 @@ def custom_objects(api):
         changed["status"] = {"ready": True}
         changed["spec"] = {"size": 99}
         status = custom.replace_namespaced_custom_object_status(*place, "w", changed)
-        equal("its status is written apart from its spec", (status["spec"], status["status"],
+        equal("its status is written separately from its spec", (status["spec"], status["status"],
               status["metadata"]["generation"]), ({"size": 2}, {"ready": True}, 2))
         read = custom.get_namespaced_custom_object(*place, "w")
         equal("read it", read, status)
-        refused("a custom object that is not there", 404, "NotFound",
+        refused("a missing custom object", 404, "NotFound",
                 lambda: custom.get_namespaced_custom_object(*place, "none"))
 
         events = []
@@ -299,4 +299,4 @@ if __name__ == "__main__":
     except Difference as difference:
         sys.exit(f"FAILED  {difference}")
     except ApiException as error:
-        sys.exit(f"FAILED  an error nobody expected: {error.status} {error.reason}: {error.body}")
+        sys.exit(f"FAILED  an unexpected error: {error.status} {error.reason}: {error.body}")

@@ -1,4 +1,4 @@
-# What kubectl knows of kinds and their fields: resources, explanations, checks before and while objects are written.
+# Knowledge of kubectl about kinds and fields: resources, explanations, validation before and during writes.
 
 echo "## resources and their fields"
 expect 'api-resources: names and kinds' '.*deployments +deploy +apps/v1 +true +Deployment.*' k api-resources
@@ -18,7 +18,7 @@ refused 'explain an unknown kind' '.*the server doesn.t have a resource type "no
 echo "## resources and fields of definitions"
 gadgets=gadgets.kubectl.conformance.example.com
 gadget() { printf '{"apiVersion":"kubectl.conformance.example.com/v1","kind":"Gadget","metadata":{"name":"%s"},"spec":%s}' "$1" "$2"; }
-# The condition comes while kubectl waits.
+# The condition is set while kubectl waits.
 custom_condition() {
   { sleep 0.5; k patch gadget one --subresource=status --type=merge -p '{"status":{"conditions":[{"type":"Done","status":"True"}]}}' >/dev/null; } &
   k wait gadget/one --for=condition=Done --timeout=20s
@@ -38,7 +38,7 @@ expect 'define' "customresourcedefinition.apiextensions.k8s.io/$gadgets created"
 END
 expect 'wait until it is served' "customresourcedefinition.apiextensions.k8s.io/$gadgets condition met" k wait --for=condition=Established crd/$gadgets --timeout=20s
 expect 'definitions in a table' $'NAME +SCOPE +VERSIONS +CREATED AT\n'"$gadgets"' +Namespaced +v1\(storage\) +20[0-9T:Z-]+' k get crd $gadgets
-# A real server's documents follow its definitions after a while.
+# The documents of a real server follow its definitions with a delay.
 eventually 'its fields are known' k explain gadget.spec.size
 expect 'explain a custom resource' 'GROUP: +kubectl.conformance.example.com.KIND: +Gadget.*A thing to play with.*spec.<Object>.*' k explain gadget
 expect 'explain its fields' '.*FIELD: spec <Object>.*mode.<string>.  enum: fast, slow.*size.<integer> -required-.*How large it is.*' k explain gd.spec
@@ -52,7 +52,7 @@ expect 'apply a change' 'gadget.kubectl.conformance.example.com/two configured' 
 expect 'a table of them' $'NAME +AGE\none +[0-9]+s\ntwo +[0-9]+s' k get gadgets
 expect 'a condition is met' 'gadget.kubectl.conformance.example.com/one condition met' custom_condition
 expect 'undefine' "customresourcedefinition.*$gadgets\" deleted.*" k delete crd $gadgets
-refused 'they are gone' '.*the server (doesn.t have a resource type "gadgets"|could not find the requested resource).*' k get gadgets
+refused 'they are deleted' '.*the server (doesn.t have a resource type "gadgets"|could not find the requested resource).*' k get gadgets
 
 echo "## fields that do not exist"
 misspelt='{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"misspelt","labls":{}},"dat":{"a":"b"}}'

@@ -1,4 +1,4 @@
-# What kubectl shows of objects: tables with the columns of their kinds, other formats, descriptions, events.
+# Output of kubectl for objects: tables with the columns of their kinds, other formats, descriptions, events.
 
 object() { k create -f - >/dev/null <<<"$1" || return; }
 columns() { # columns COMMAND…: the line with the names of the columns, single-spaced
@@ -37,15 +37,15 @@ expect 'columns of the user'\''s own' $'NAME +ORDER +NONE\nsorted-a +2 +<none>\n
 expect 'a template' '2 1 ' k get configmaps -l set=sorted -o 'go-template={{range .items}}{{.data.order}} {{end}}'
 expect 'jsonpath over a list' 'sorted-a=2 sorted-b=1 ' k get configmaps -l set=sorted -o 'jsonpath={range .items[*]}{.metadata.name}={.data.order} {end}'
 expect 'get --raw' '.*"kind":"ConfigMap".*' k get --raw "/api/v1/namespaces/$namespace/configmaps/sorted-a"
-refused 'get --raw of nothing' '.*NotFound.*' k get --raw "/api/v1/namespaces/$namespace/configmaps/nothing"
+refused 'get --raw of a missing object' '.*NotFound.*' k get --raw "/api/v1/namespaces/$namespace/configmaps/nothing"
 
 echo "## watching tables"
 "$kubectl" --namespace "$namespace" get pods -w >"$work/table" 2>&1 &
 table_watcher=$!
 table_has() { [ "$(grep -Ec -- "$2" "$work/table")" -eq "$1" ]; }
-eventually 'a watch begins with a table' table_has 1 '^p +0/1 +Running +0 '
+eventually 'a watch starts with a table' table_has 1 '^p +0/1 +Running +0 '
 expect 'a pod runs' 'pod/p patched' k patch pod p --subresource=status --type=merge -p '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}],"containerStatuses":[{"name":"p","ready":true,"restartCount":2,"image":"i","imageID":"","state":{"running":{"startedAt":"2026-01-01T00:00:00Z"}},"lastState":{}}]}}'
-eventually 'a watch goes on with rows' table_has 1 '^p +1/1 +Running +2 '
+eventually 'a watch continues with rows' table_has 1 '^p +1/1 +Running +2 '
 kill "$table_watcher" 2>/dev/null
 wait "$table_watcher" 2>/dev/null
 expect 'it has one line of names' '1' grep -c '^NAME' "$work/table"
@@ -67,4 +67,4 @@ expect 'a deployment' 'Name: +web.*Selector: +app=web.*Replicas: +2 desired.*Ima
 expect 'a service' 'Name: +front.*Selector: +app=web.*Type: +ExternalName.*External Name: +example.com.*' k describe service front
 expect 'a job' 'Name: +work.*Completions: .*Image: +nothing.*' k describe job work
 expect 'several by a label' '.*Name: +sorted-a.*Name: +sorted-b.*' k describe configmaps -l set=sorted
-refused 'describe what is not there' '.*NotFound.*' k describe pod nothing
+refused 'describe a missing object' '.*NotFound.*' k describe pod nothing

@@ -1,4 +1,4 @@
-# What people do with kubectl beside reading: edits, rollouts, waits, differences, objects made from arguments.
+# Common commands other than reads: edits, rollouts, waits, differences, objects made from arguments.
 
 echo "## edit, diff, replace"
 with_editor() { # with_editor SED-SCRIPT COMMAND…
@@ -61,8 +61,8 @@ else
   expect 'create what is awaited' 'configmap/awaited created' create awaited 1
 fi
 expect 'wait for a condition' 'pod/p condition met' k wait pod/p --for=condition=Ready --timeout=20s
-refused 'wait in vain' '.*timed out waiting for the condition.*' k wait pod/p --for=condition=Never --timeout=1s
-refused 'wait for what is not there' '.*NotFound.*' k wait pod/nothing --for=condition=Ready --timeout=1s
+refused 'wait until the timeout' '.*timed out waiting for the condition.*' k wait pod/p --for=condition=Never --timeout=1s
+refused 'wait for a missing object' '.*NotFound.*' k wait pod/nothing --for=condition=Ready --timeout=1s
 expect 'delete what was awaited, in the background' 'configmap "awaited" deleted.*' k delete configmap awaited --cascade=background
 k delete configmap listed >/dev/null
 
@@ -79,7 +79,7 @@ made() { # made NAME COMMAND…: creates it and finds it
   expect "create ${*:2:2}" "$1 created" k create "${@:2}"
   expect "it is there" "$1" k get "$1" -o name
 }
-# What a run that was killed left behind.
+# Removes the objects of an earlier, killed run.
 k delete clusterrole,clusterrolebinding,priorityclass kubectl-conformance --ignore-not-found >/dev/null 2>&1
 k delete cronjobs,jobs,quota,pdb,ingress,roles,rolebindings,serviceaccounts,hpa --all --wait=false >/dev/null 2>&1
 made job.batch/made job made --image=nothing -- run it

@@ -1,10 +1,10 @@
-# What else kubectl writes: dry runs of every verb, what was last applied and by whom, subresources, nodes, folders.
+# Other writes: dry runs of each verb, last applied configuration and managers, subresources, nodes, folders.
 
 echo "## dry runs on the server"
 k delete configmaps -l made=dry >/dev/null 2>&1
 dry() { printf '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s","labels":{"made":"dry"}},"data":{"value":"%s"}}' "$1" "$2"; }
 expect 'create -f in a dry run' 'configmap/dry created \(server dry run\)' k create --dry-run=server -f - <<<"$(dry dry 1)"
-refused 'it is not there' '.*configmaps "dry" not found.*' k get configmap dry
+refused 'it does not exist' '.*configmaps "dry" not found.*' k get configmap dry
 expect 'create it' 'configmap/dry created' k create --save-config -f - <<<"$(dry dry 1)"
 expect 'apply in a dry run' 'configmap/dry configured \(server dry run\)' k apply --dry-run=server -f - <<<"$(dry dry 2)"
 expect 'replace in a dry run' 'configmap/dry replaced \(server dry run\)' k replace --dry-run=server -f - <<<"$(dry dry 3)"
@@ -22,13 +22,13 @@ dry dry 6 >"$work/dry.json"
 expect 'apply set-last-applied' 'configmap/dry configured' k apply set-last-applied -f "$work/dry.json"
 expect 'it changes nothing else' '5' value dry
 expect 'the manager of an apply by the client' 'kubectl-client-side-apply|.*kubectl-client-side-apply.*' k get configmap dry --show-managed-fields -o 'jsonpath={.metadata.managedFields[*].manager}'
-# What the client applied is the server's to apply from now on, without a conflict.
+# From here on, the server applies the fields that the client applied before, without a conflict.
 expect 'from apply by the client to apply by the server' '(.*[[:space:]])?configmap/dry serverside-applied' k apply --server-side -f - <<<"$(dry dry 5)"
 expect 'apply a change on the server' 'configmap/dry serverside-applied' k apply --server-side -f - <<<"$(dry dry 7)"
 expect 'it applies' '7' value dry
 expect 'and manages, alone' 'Apply' k get configmap dry --show-managed-fields -o 'jsonpath={.metadata.managedFields[?(@.manager=="kubectl")].operation}'
 expect 'what it leaves out goes away' 'configmap/dry serverside-applied' k apply --server-side -f - <<<'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"dry","labels":{"made":"dry"}}}'
-expect 'it is gone' '' value dry
+expect 'it is deleted' '' value dry
 yaml='apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -76,7 +76,7 @@ expect 'it is replaced' '9' k get deployment parts -o 'jsonpath={.status.observe
 expect 'edit the status' 'deployment.apps/parts edited' with_editor 's/observedGeneration: 9/observedGeneration: 1/' edit deployment parts --subresource=status
 unfinished() { k rollout status deployment/parts --watch=false; }
 expect 'rollout status of what is not finished' '.*[Ww]aiting for deployment "parts" rollout to finish.*' unfinished
-refused 'rollout status in vain' '.*' k rollout status deployment/parts --timeout=1s
+refused 'rollout status until the timeout' '.*' k rollout status deployment/parts --timeout=1s
 expect 'scale in a dry run' 'deployment.apps/parts scaled \(server dry run\)' k scale deployment parts --replicas=7 --dry-run=server
 expect 'scale several' '.*deployment.apps/parts scaled.*' k scale deployment parts --replicas=3 --resource-version="$(k get deployment parts -o 'jsonpath={.metadata.resourceVersion}')"
 refused 'scale an old version' '.*Expected resource version to be 1, was [0-9]+.*' k scale deployment parts --replicas=4 --resource-version=1
@@ -102,7 +102,7 @@ sleep 1
 less_has() { [ "$(grep -c "$2" "$work/less")" -eq "$1" ]; }
 expect 'create what is watched' 'configmap/less created' k create -f - <<<'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"less","labels":{"watch":"less"}}}'
 expect 'and what is not' 'configmap/other-one created' k create -f - <<<'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"other-one","labels":{"watch":"more"}}}'
-eventually 'a watch by label tells of it' less_has 1 '^configmap/less$'
+eventually 'a watch by label delivers it' less_has 1 '^configmap/less$'
 expect 'and of nothing else' '0' bash -c "grep -c other-one '$work/less' || true"
 kill "$less_watcher" 2>/dev/null
 wait "$less_watcher" 2>/dev/null

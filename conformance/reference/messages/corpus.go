@@ -20,10 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// writeCorpus writes each objects of every kind, a line each: apiVersion, kind, protobuf in base64, JSON.
+// writeCorpus writes `each` objects of every kind, one per line: apiVersion, kind, protobuf in base64, JSON.
 //
-// The first of a kind is empty, the second has a value for everything; the others have what the seed makes of them. The
-// JSON is that of the object as it is after protobuf, which says the same of nothing and of an empty list.
+// The first object of a kind is empty, the second has a value in each field, and the others have random values from the
+// seed. The JSON is that of the object after a round trip through protobuf, which does not distinguish a missing list
+// from an empty one.
 func writeCorpus(out io.Writer, seed int64, each int, only string) error {
 	inProtobuf := protobuf.NewSerializer(known, known)
 	inJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, known, known, json.SerializerOptions{})
@@ -52,7 +53,7 @@ func writeCorpus(out io.Writer, seed int64, each int, only string) error {
 			if err != nil {
 				return fmt.Errorf("%s in JSON: %w", kind, err)
 			}
-			// The JSON has its own line end.
+			// The JSON ends with a newline.
 			_, err = fmt.Fprintf(out, "%s %s %s %s", kind.GroupVersion(), kind.Kind, base64.StdEncoding.EncodeToString(encoded), text)
 			if err != nil {
 				return err
@@ -62,20 +63,20 @@ func writeCorpus(out io.Writer, seed int64, each int, only string) error {
 	return nil
 }
 
-// filler gives values to objects.
+// filler sets values in objects.
 type filler struct {
 	*rand.Rand
 	everything bool
 }
 
-// Schemas may have schemas: without an end, but for this.
+// Limit of the recursion of schemas.
 const deepest = 9
 
 func (f filler) some(depth int) bool {
 	return depth < deepest && (f.everything && depth < 6 || f.Intn(2) == 0)
 }
 
-// count of a slice's or map's elements; less than none is nil.
+// count returns the number of elements of a slice or map. A negative number means nil.
 func (f filler) count(depth int) int {
 	if !f.some(depth) {
 		return f.Intn(2) - 1
@@ -188,7 +189,7 @@ func (f filler) fill(value reflect.Value, depth int) {
 			value.SetMapIndex(key, element)
 		}
 	case reflect.Interface:
-		// runtime.RawExtension has one, for what is no bytes.
+		// runtime.RawExtension has an interface field, which is not in its bytes.
 	default:
 		panic(fmt.Sprintf("no way to fill %s", value.Type()))
 	}

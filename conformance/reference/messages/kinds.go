@@ -14,7 +14,7 @@ import (
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// kind is a built-in kind and the Go type that it is.
+// kind is a built-in kind with its Go type.
 type kind struct {
 	schema.GroupVersionKind
 	goType reflect.Type
@@ -24,7 +24,7 @@ func (k kind) String() string {
 	return fmt.Sprintf("%s/%s", k.GroupVersion(), k.Kind)
 }
 
-// known has all built-in types.
+// known contains all built-in types.
 var known = func() *runtime.Scheme {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensions.AddToScheme, apiregistration.AddToScheme} {
@@ -37,7 +37,7 @@ var known = func() *runtime.Scheme {
 	return known
 }()
 
-// kinds are those that an API server answers with: objects, their lists, and a Status; in a fixed order.
+// kinds returns the kinds of responses of an API server, in a fixed order: objects, their lists, and Status.
 func kinds() []kind {
 	var found []kind
 	for gvk, goType := range known.AllKnownTypes() {
@@ -50,7 +50,8 @@ func kinds() []kind {
 	return found
 }
 
-// isAnswer says whether a type is registered for what it is: the options of requests, and some more, are in every group.
+// isAnswer returns true if a type is registered under its own kind. The options of requests, and some others, are in
+// every group.
 func isAnswer(gvk schema.GroupVersionKind, goType reflect.Type) bool {
 	if goType == reflect.TypeFor[metav1.Status]() {
 		return gvk.Group == ""

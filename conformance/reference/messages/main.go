@@ -1,4 +1,5 @@
-// Messages tells what Kubernetes' own Go packages know of the built-in types' protobuf, and what they make of it.
+// Messages prints the knowledge of Kubernetes' own Go packages about the protobuf of the built-in types, and their
+// output.
 //
 //	messages table     the facts by which Steadfast decodes it: crates/steadfast-core/src/protobuf/table.txt
 //	messages corpus    objects of every kind, filled at random, in both encodings
@@ -33,14 +34,14 @@ func run(arguments []string) (err error) {
 		}
 		return writeTable(out)
 	case "corpus":
-		seed := flags.Int64("seed", 1, "what the objects are made of")
-		each := flags.Int("each", 10, "how many of each kind")
-		only := flags.String("kinds", "", "of which, and no others")
+		seed := flags.Int64("seed", 1, "seed of the objects")
+		each := flags.Int("each", 10, "number of objects per kind")
+		only := flags.String("kinds", "", "only these kinds")
 		if err := flags.Parse(arguments[1:]); err != nil {
 			return err
 		}
 		return writeCorpus(out, *seed, *each, *only)
 	default:
-		return fmt.Errorf("no such command: %s", arguments[0])
+		return fmt.Errorf("unknown command: %s", arguments[0])
 	}
 }

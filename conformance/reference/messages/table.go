@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// What is written in JSON otherwise than its fields say. Who reads the table knows each of these by its name.
+// Types with a special JSON form. The reader of the table knows each of them by name.
 var special = map[reflect.Type]string{
 	reflect.TypeFor[metav1.Time]():                                "time",
 	reflect.TypeFor[metav1.MicroTime]():                           "microtime",
@@ -46,7 +46,7 @@ type table struct {
 	waiting  []reflect.Type
 }
 
-// writeTable writes what a reader of Kubernetes' protobuf has to know to say the same as the API server's JSON.
+// writeTable writes the facts that a reader of Kubernetes' protobuf needs to produce the JSON of the API server.
 func writeTable(out io.Writer) error {
 	made := table{kinds: map[reflect.Type][]string{}, messages: map[string][]string{}}
 	for _, kind := range kinds() {
@@ -79,7 +79,7 @@ func writeTable(out io.Writer) error {
 	return nil
 }
 
-// version of a module that this program was built with.
+// version returns the version of a module of this program.
 func version(module string) string {
 	if built, ok := debug.ReadBuildInfo(); ok {
 		for _, dependency := range built.Deps {
@@ -91,7 +91,7 @@ func version(module string) string {
 	return "of an unknown version"
 }
 
-// name of a type's message, without what all have in common.
+// name returns the name of a type's message, without the common prefix.
 func name(message reflect.Type) string {
 	path := message.PkgPath()
 	for _, prefix := range []string{"k8s.io/api/", "k8s.io/apimachinery/pkg/apis/", "k8s.io/apiextensions-apiserver/pkg/apis/", "k8s.io/kube-aggregator/pkg/apis/"} {
@@ -106,7 +106,7 @@ func (t *table) message(message reflect.Type) ([]string, error) {
 	lines := []string{strings.Join(append([]string{name(message)}, kinds...), " ")}
 	fields := map[int]string{}
 	if message.Kind() == reflect.Slice {
-		// A slice with a name of its own is a message with its elements.
+		// A named slice is a message with its elements.
 		element, err := t.value(message.Elem())
 		if err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func (t *table) message(message reflect.Type) ([]string, error) {
 	return lines, nil
 }
 
-// field is a line of the table; none where either encoding does without the field.
+// field returns a line of the table, or nothing if either encoding omits the field.
 func (t *table) field(field reflect.StructField) (int, string, error) {
 	jsonName, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 	tag, inProtobuf := field.Tag.Lookup("protobuf")
@@ -210,14 +210,14 @@ func (t *table) field(field reflect.StructField) (int, string, error) {
 	return number, strings.Join(words, " "), nil
 }
 
-// value is the word for a single value of kind. How it lies on the wire follows from it; what the tags say of that is wrong of
-// some fields, and the code that reads and writes them does not go by it.
+// value returns the word for a single value of kind. The wire format follows from it. The tags are wrong for some
+// fields, and the code that reads and writes them does not use them.
 func (t *table) value(kind reflect.Type) (string, error) {
 	word := ""
 	switch {
 	case special[kind] != "":
 		word = special[kind]
-		// The three that are a schema or something else refer to it without a word.
+		// The three types that are a schema or something else refer to it directly.
 		if strings.HasPrefix(word, "or") {
 			t.waiting = append(t.waiting, reflect.TypeFor[apiextensions.JSONSchemaProps]())
 		}
@@ -237,7 +237,7 @@ func (t *table) value(kind reflect.Type) (string, error) {
 	return word, nil
 }
 
-// isMessage says whether values of kind are messages of their own.
+// isMessage returns true if values of kind are messages of their own.
 func isMessage(kind reflect.Type) bool {
 	_, ok := reflect.New(kind).Interface().(interface{ Unmarshal([]byte) error })
 	return ok

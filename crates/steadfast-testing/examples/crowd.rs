@@ -1,8 +1,8 @@
-//! How long ordinary requests take beside a thousand watches, over TCP and TLS, on a server that allows a hundred
-//! streams a connection. `cargo run --release -p steadfast-testing --example crowd [rounds]`.
+//! Measures the duration of ordinary requests next to a thousand watches, over TCP and TLS, on a server that allows a
+//! hundred streams per connection. `cargo run --release -p steadfast-testing --example crowd [rounds]`.
 //!
-//! Two connections to one server, one with watches and one without, are measured in turn, so that whatever else the
-//! machine does falls on both. Then the same with an event for every watch once a second.
+//! Two connections to one server, one with watches and one without, are measured alternately, so that other load of the
+//! machine affects both equally. The second measurement has an event for each watch once a second.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const CALLERS: usize = 4;
 const REQUESTS: usize = 250;
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The times that requests took.
+/// Durations of requests.
 #[derive(Default)]
 struct Times(Vec<Duration>);
 
@@ -36,15 +36,15 @@ fn get(path: &str) -> Result<http::Request<Body>, WorldError> {
     Ok(http::Request::get(path).body(Body::empty())?)
 }
 
-/// Asks for one object again and again, at a steady pace, from several callers.
+/// Requests one object repeatedly, at a steady rate, with several callers.
 async fn ask(connection: &Connection) -> Result<Vec<Duration>, WorldError> {
     let callers = (0..CALLERS).map(|_| async {
         let mut times = Vec::with_capacity(REQUESTS);
         for _ in 0..REQUESTS {
-            let begun = Instant::now();
-            let answer = connection.send(get(&format!("{PATH}/a"))?).await?;
-            answer.into_body().collect().await?;
-            times.push(begun.elapsed());
+            let started = Instant::now();
+            let response = connection.send(get(&format!("{PATH}/a"))?).await?;
+            response.into_body().collect().await?;
+            times.push(started.elapsed());
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok::<_, WorldError>(times)
@@ -59,7 +59,7 @@ async fn drain(mut body: ResponseBody) {
 async fn measure(title: &str, rounds: usize, alone: &Connection, crowded: &Connection) -> Result<(), WorldError> {
     let (mut without, mut with) = (Times::default(), Times::default());
     for round in 0..rounds {
-        // Whoever is first is not always the same.
+        // The order alternates, so that neither connection is always first.
         if round % 2 == 0 {
             without.0.extend(ask(alone).await?);
             with.0.extend(ask(crowded).await?);

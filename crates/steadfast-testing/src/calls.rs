@@ -1,4 +1,4 @@
-//! What the calls of a controller are held against: the server's own history.
+//! Checks the reconciles of a controller against the server's own history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,15 +13,15 @@ use steadfast_apiserver::{ApiServer, Change};
 
 use crate::Error;
 
-/// So many breaches are told.
-const TOLD: usize = 10;
+/// Maximum number of violations in the message.
+const MAX_REPORTED_VIOLATIONS: usize = 10;
 
-/// Watches the calls of a controller, and says at the end whether they kept what a controller promises:
+/// Observes the reconciles of a controller, and checks at the end that the controller kept its guarantees:
 ///
-/// - never two calls of one key at once;
-/// - none on a view that lacks what an earlier call of the key has written: of its object, or of what that owns;
-/// - every change is followed by a call that began after it;
-/// - none begins after the controller was stopped.
+/// - no two concurrent reconciles of one key;
+/// - no reconcile on a cache that lacks an earlier write of the same key: of the object, or of an object that it owns;
+/// - each change is followed by a reconcile that started after the change;
+/// - no reconcile starts after the controller was stopped.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,9 +54,10 @@ const TOLD: usize = 10;
 /// # }
 /// ```
 ///
-/// Whose a write is, is known by who was called meanwhile: what a request has written to the object of a call, or to what it owns, is
-/// that call's. What others do in a test is best written past the API, by the methods of [`ApiServer`], which counts as nobody's.
-/// A server that was [restored](steadfast_apiserver::Faults::restore) has versions that come twice, and is not for this.
+/// A write is attributed to a reconcile if a request wrote the object of that reconcile, or an object owned by it,
+/// while the reconcile ran. Other writers in a test should use the methods of [`ApiServer`], which bypass the API and
+/// are attributed to no reconcile. A server that was [restored](steadfast_apiserver::Faults::restore) issues the same
+/// version twice, and cannot be checked in this way.
 #[derive(Clone)]
 pub struct Calls {
     inner: Arc<Inner>,
@@ -73,46 +74,46 @@ struct Inner {
 struct State {
     calls: Vec<Call>,
     views: Vec<View>,
-    /// The server's revision when the controller was stopped.
+    /// Revision of the server when the controller was stopped.
     stopped: Option<u64>,
     breaches: Vec<String>,
 }
 
-/// A cache that calls read.
+/// Cache that the reconciles read.
 #[derive(Clone)]
 struct View {
     plural: String,
     version: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
 }
 
-/// One call.
+/// One reconcile.
 struct Call {
     key: Key,
-    /// Whether there may be no object for it.
+    /// Subject is a key, for which an object may be missing.
     by_key: bool,
-    /// The version of its object that it was given.
+    /// Version of the object that was passed to the reconcile.
     version: Option<u64>,
-    /// That of each cache which it reads.
+    /// Version of each cache that the reconcile reads.
     views: Vec<(String, Option<u64>)>,
-    /// The server's revision at its beginning and its end.
+    /// Revision of the server at the start and at the end of the reconcile.
     begun: u64,
     ended: Option<u64>,
 }
 
 type Key = (Option<String>, String);
 
-/// What was checked, where nothing was broken.
+/// Counts of a check that found no violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// How many calls there were.
+    /// Number of reconciles.
     pub calls: usize,
-    /// How many writes of theirs a later call of the same key did see.
+    /// Number of writes by a reconcile that a later reconcile of the same key saw.
     pub writes: usize,
-    /// How many objects had a last change that a call had to follow.
+    /// Number of objects with a last change that required a reconcile.
     pub changes: usize,
 }
 
-/// What a controller calls with: an object, or a key alone.
+/// Argument of a reconcile: an object, or a key.
 pub trait Subject: sealed::Subject {}
 
 impl<S: sealed::Subject> Subject for S {}
@@ -121,7 +122,7 @@ mod sealed {
     use super::Key;
 
     pub trait Subject {
-        /// Whether there may be no object.
+        /// Object may be missing.
         const BY_KEY: bool;
         fn key(&self) -> Key;
         fn version(&self) -> Option<u64>;
@@ -154,13 +155,13 @@ impl sealed::Subject for ObjectKey {
 }
 
 impl Calls {
-    /// Of a controller of the resource `plural`, on `server`.
+    /// Observes a controller of the resource `plural` on `server`.
     pub fn of(server: &Arc<ApiServer>, plural: &str) -> Self {
         Self::following(server, plural, |_| true)
     }
 
-    /// The same, of a controller that only these changes of its objects lead to calls of: those of one namespace, with a label, or
-    /// of the generation.
+    /// Observes a controller that reconciles only after these changes of its objects: changes in one namespace, of
+    /// objects with a label, or of the generation.
     pub fn following(
         server: &Arc<ApiServer>,
         plural: &str,
@@ -170,15 +171,15 @@ impl Calls {
         Self { inner: Arc::new(Inner { server, plural, follows, state: Mutex::default() }) }
     }
 
-    /// The calls read this cache of the resource `plural`: what they have written has to be in it too. Caches that are told
-    /// of once calls are made count from then on.
+    /// Registers a cache of the resource `plural` that the reconciles read. The cache must contain the earlier writes
+    /// of a key. A cache that is registered after the first reconcile counts from then on.
     pub fn reads<K: Kept>(&self, plural: &str, informer: &Informer<K>) {
         let informer = informer.clone();
         let version = move || informer.snapshot().version().and_then(|version| version.as_str().parse().ok());
         self.inner.lock().views.push(View { plural: plural.to_owned(), version: Arc::new(version) });
     }
 
-    /// The same function, watched.
+    /// Wraps the reconcile function so that each call is observed.
     pub fn watch<S, C, F, R>(
         &self,
         reconcile: F,
@@ -200,21 +201,21 @@ impl Calls {
         }
     }
 
-    /// The controller has been stopped: no call may begin from here on, and what changes from here on is followed by none.
+    /// Marks the controller as stopped. No reconcile may start from here on, and later changes need none.
     pub fn stopped(&self) {
         let now = self.inner.server.revision();
         self.inner.lock().stopped = Some(now);
     }
 
-    /// What was checked, or what was broken.
+    /// Returns the counts of the check.
     ///
     /// # Errors
     ///
-    /// Where something was broken, with each breach; and where there was no call, for then nothing was checked.
+    /// Returns an error that lists each violation, or an error if no reconcile ran, because then nothing was checked.
     pub fn check(&self) -> Result<Checked, Error> {
         let state = self.inner.lock();
         if state.calls.is_empty() {
-            return Err("there was no call, so nothing was checked".into());
+            return Err("no reconcile ran, so nothing was checked".into());
         }
         let mut breaches = state.breaches.clone();
         let history = self.inner.server.history();
@@ -224,13 +225,14 @@ impl Calls {
         if breaches.is_empty() {
             return Ok(Checked { calls: state.calls.len(), writes, changes });
         }
-        let more = breaches.len().saturating_sub(TOLD);
-        breaches.truncate(TOLD);
+        let more = breaches.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
+        breaches.truncate(MAX_REPORTED_VIOLATIONS);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         Err(format!("{}{more}", breaches.join("; ")).into())
     }
 
-    /// No call lacks what an earlier one of its key has written; returns how many writes were seen by a later one.
+    /// Checks that each reconcile saw the earlier writes of its key. Returns the number of writes that a later
+    /// reconcile saw.
     fn see_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], breaches: &mut Vec<String>) -> usize {
         let mut seen = BTreeSet::new();
         let mut written = BTreeMap::<&Key, Vec<&Change>>::new();
@@ -242,9 +244,17 @@ impl Calls {
                 let views = call.views.iter().filter(|(plural, _)| plural == change.resource.resource());
                 let views: Vec<_> = views.map(|(_, version)| version).collect();
                 if is_given && lacks(&call.version) {
-                    breaches.push(format!("{} was called with itself as before {}", show(&call.key), told(change)));
+                    breaches.push(format!(
+                        "{} was reconciled with its object from before: {}",
+                        show(&call.key),
+                        describe(change)
+                    ));
                 } else if views.iter().any(|version| lacks(version)) {
-                    breaches.push(format!("{} was called on a cache from before {}", show(&call.key), told(change)));
+                    breaches.push(format!(
+                        "{} was reconciled on a cache from before: {}",
+                        show(&call.key),
+                        describe(change)
+                    ));
                 } else if is_given || !views.is_empty() {
                     seen.insert(change.revision);
                 }
@@ -257,7 +267,7 @@ impl Calls {
             let owner = changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.begun);
             for change in changes.iter().filter(during) {
                 let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
-                // The next one is another object, of which nobody has to know that there was this one.
+                // The next object under this name has another UID. Its reconciles need not see this one.
                 if self.is_of(change, &call.key) && change.object.is_none() {
                     own.clear();
                 }
@@ -269,14 +279,16 @@ impl Calls {
         seen.len()
     }
 
-    /// The last change of each object up to this revision is followed by a call; returns how many objects those were.
+    /// Checks that a reconcile follows the last change of each object up to this revision. Returns the number of those
+    /// objects.
     fn follow_changes(&self, calls: &[Call], changes: &[Arc<Change>], until: u64, breaches: &mut Vec<String>) -> usize {
         let mut last = BTreeMap::<Key, &Change>::new();
         for change in changes.iter().filter(|change| change.revision <= until) {
             if change.resource.resource() == self.inner.plural {
                 let key = key_of(change);
                 if change.object.is_none() {
-                    // It may have come and gone unseen by all caches: then there is nothing to be called for.
+                    // No cache may have seen an object that was created and deleted at once. Then no reconcile is
+                    // needed.
                     let was_called = calls.iter().any(|call| call.by_key && call.key == key);
                     if was_called {
                         last.insert(key, change)
@@ -294,13 +306,13 @@ impl Calls {
                 call.key == *key && call.begun >= change.revision && has_seen
             };
             if !calls.iter().any(follows) {
-                breaches.push(format!("{} was not called after {}", show(key), told(change)));
+                breaches.push(format!("{} was not reconciled after: {}", show(key), describe(change)));
             }
         }
         last.len()
     }
 
-    /// Whether a change is one of the object of this key.
+    /// Returns `true` if the change belongs to the object of this key.
     fn is_of(&self, change: &Change, (namespace, name): &Key) -> bool {
         change.resource.resource() == self.inner.plural && change.namespace == *namespace && change.name == *name
     }
@@ -312,7 +324,7 @@ impl Inner {
     }
 }
 
-/// A call under way; it ends when this is dropped, however that comes about.
+/// Reconcile in progress. It ends when this guard is dropped, also on a panic or on cancellation.
 struct UnderWay {
     inner: Arc<Inner>,
     number: usize,
@@ -327,10 +339,10 @@ impl UnderWay {
             Call { key: subject.key(), by_key: S::BY_KEY, version: subject.version(), views, begun, ended: None };
         let mut state = inner.lock();
         if state.stopped.is_some() {
-            state.breaches.push(format!("{} was called after the controller had been stopped", show(&call.key)));
+            state.breaches.push(format!("{} was reconciled after the controller was stopped", show(&call.key)));
         }
         if state.calls.iter().any(|other| other.ended.is_none() && other.key == call.key) {
-            state.breaches.push(format!("{} was called while it was being called", show(&call.key)));
+            state.breaches.push(format!("{} was reconciled concurrently", show(&call.key)));
         }
         state.calls.push(call);
         Self { inner: inner.clone(), number: state.calls.len() - 1 }
@@ -344,7 +356,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Whether the object of a change, now or before, is owned by the object with this UID.
+/// Returns `true` if the object with this UID owns the object of the change, before or after it.
 fn owns(uid: &str, change: &Change) -> bool {
     let object = change.object.as_deref().or(change.previous.as_deref());
     let owners = object.and_then(|object| object.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
@@ -359,8 +371,8 @@ fn show((namespace, name): &Key) -> String {
     namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
 }
 
-/// A change, in words.
-fn told(change: &Change) -> String {
+/// Describes a change in a message.
+fn describe(change: &Change) -> String {
     let what = match (&change.previous, &change.object) {
         (None, _) => "was created",
         (_, None) => "was deleted",

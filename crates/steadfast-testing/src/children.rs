@@ -1,21 +1,22 @@
-//! What objects own, by a server's own history.
+//! Owned objects, taken from the server's own history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use steadfast_apiserver::ApiServer;
 
-/// The objects of one resource that others own, by the UIDs of their first owners.
+/// Objects of one resource that have an owner, grouped by the UID of their first owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Children {
-    /// The names of those that there are now.
+    /// Names of the existing objects.
     pub live: BTreeMap<String, BTreeSet<String>>,
-    /// The most that there ever were at once.
+    /// Highest number of objects that existed at once.
     pub most: BTreeMap<String, usize>,
 }
 
 impl Children {
-    /// Those of the resource `plural` in `group`, which is empty for the oldest one, by the history of `server`.
+    /// Collects the objects of the resource `plural` in `group` from the history of `server`. The core group is the
+    /// empty string.
     pub fn of(server: &ApiServer, group: &str, plural: &str) -> Self {
         let (history, mut all) = (server.history(), Self::default());
         for change in history.of(group, plural) {

@@ -1,11 +1,11 @@
-//! A cluster under test: one scenario, played on any server.
+//! A cluster under test: one scenario that runs on any server.
 //!
-//! `STEADFAST_SERVER` says on which: the embedded one, which is the default, the reference, or what a kubeconfig leads
-//! to. A scenario writes straight at the server and has informers look on through a proxy that can fail; what else is to
-//! go wrong it names beforehand, as [`Need`]s. Where a server cannot be made to do that, the scenario is [`NotHere`], with
-//! the reason. The history that the checker judges by is the server's own: the embedded one's, or that of the
-//! reference's etcd. Of a cluster that is not ours it comes from a watch of its own in the scenario's own namespace, and
-//! on our servers that watch is compared with the server's word, so that it can be relied on elsewhere.
+//! `STEADFAST_SERVER` selects the server: the embedded one (the default), the reference, or the cluster of a
+//! kubeconfig. A scenario writes directly to the server, while informers watch through a proxy that injects network
+//! faults. Other faults must be declared in advance, as [`Need`]s. If a server does not support one of them, the
+//! scenario is [`NotHere`], with the reason. The checker uses the server's own history: that of the embedded server, or
+//! of the reference's etcd. For another cluster, the history comes from a separate watch in the scenario's own
+//! namespace. On our own servers that watch is compared with the server's history, so that it is reliable elsewhere.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -57,27 +57,27 @@ pub use need::{Kind, Need};
 use server::Server;
 pub use writer::Writer;
 
-/// How long informers may take until they have everything.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time for informers to catch up.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a scenario cannot be played on this server.
+/// Reason why a scenario cannot run on this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHere {
-    /// What cannot be done to it.
+    /// The unsupported fault.
     pub need: Need,
-    /// Why not.
+    /// The reason.
     pub reason: &'static str,
 }
 
 impl fmt::Display for NotHere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} cannot be had: {}", self.need, self.reason)
+        write!(f, "{:?} is not supported: {}", self.need, self.reason)
     }
 }
 
 impl std::error::Error for NotHere {}
 
-/// A server, a namespace in it, a writer there, and a network between it and the informers.
+/// A server, a namespace in it, a writer in that namespace, and the network between the server and the informers.
 pub struct Cluster {
     kind: Kind,
     needs: Vec<Need>,
@@ -87,23 +87,24 @@ pub struct Cluster {
     namespace: String,
     writer: Writer,
     chronicles: Vec<Chronicle>,
-    /// The names of the definitions that the scenario made.
+    /// Names of the definitions that the scenario created.
     definitions: Vec<String>,
-    /// The revision of the store's backup.
+    /// Revision of the store's backup.
     backup: Option<u64>,
     begun: Instant,
 }
 
 impl Cluster {
-    /// A cluster of this kind to which `needs` can be done; a scenario that needs nothing may share it with others.
+    /// Starts a cluster of this kind that supports `needs`. A scenario without needs may share the server with others.
     ///
     /// # Errors
     ///
-    /// Where it does not start or does not answer; and within, where one of `needs` cannot be had.
+    /// Returns an error if the server does not start or does not respond. The inner error is returned if one of `needs`
+    /// is not supported.
     ///
     /// # Panics
     ///
-    /// Where no tokio runtime is current.
+    /// Panics if no tokio runtime is current.
     pub async fn start(kind: &Kind, needs: &[Need]) -> Result<Result<Self, NotHere>, Error> {
         for need in needs {
             if let Some(reason) = need.cannot_be_had(kind) {
@@ -126,39 +127,40 @@ impl Cluster {
         Ok(Ok(cluster))
     }
 
-    /// Which kind it is.
+    /// Returns the kind of server.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// The scenario's own namespace, which nobody else writes in.
+    /// Returns the scenario's own namespace, in which no other client writes.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// All of the scenario's own namespace.
+    /// Returns the scope of the scenario's own namespace.
     pub fn scope(&self) -> Scope {
         Scope::namespace(&self.namespace)
     }
 
-    /// `name` in the scenario's own namespace, as recordings name objects.
+    /// Returns the key of `name` in the scenario's own namespace, as in recordings.
     pub fn key(&self, name: &str) -> String {
         format!("{}/{name}", self.namespace)
     }
 
-    /// Who writes in the scenario's own namespace, straight at the first API server.
+    /// Returns the writer in the scenario's own namespace. It writes directly to the first API server.
     pub fn writer(&self) -> &Writer {
         &self.writer
     }
 
-    /// One more namespace of the scenario's own, and who writes there. Nothing but the server's own word tells its history.
+    /// Creates one more namespace for the scenario, and a writer in it. Only the server's own history contains its
+    /// changes.
     ///
     /// # Errors
     ///
-    /// Where it cannot be created, or where the server has no word but its API.
+    /// Returns an error if the namespace cannot be created, or if the server has no history of its own.
     pub async fn another_namespace(&self) -> Result<(String, Writer), Error> {
         if matches!(self.kind, Kind::Other(_)) {
-            return Err("another namespace has no history here".into());
+            return Err("this server has no history of another namespace".into());
         }
         let name = own_namespace()?;
         create_namespace(&self.writer.client(), &name).await?;
@@ -166,44 +168,44 @@ impl Cluster {
         Ok((name, writer))
     }
 
-    /// The network between informers and the API servers, which are its targets.
+    /// Returns the network between the informers and the API servers. The API servers are its targets.
     pub fn network(&self) -> &NetworkFaults {
         self.proxy.faults()
     }
 
-    /// A connection through the network that can fail, with everything as it is by default.
+    /// Opens a connection through the faulty network, with the default settings.
     ///
     /// # Errors
     ///
-    /// Where it cannot be made.
+    /// Returns an error if the connection cannot be created.
     pub async fn connection(&self) -> Result<Connection, Error> {
         self.connection_with(Settings::default()).await
     }
 
-    /// The same with these times and limits.
+    /// Opens a connection through the faulty network, with these timeouts and limits.
     ///
     /// # Errors
     ///
-    /// Where it cannot be made.
-    #[allow(clippy::unused_async, reason = "as the others that connect")]
+    /// Returns an error if the connection cannot be created.
+    #[allow(clippy::unused_async, reason = "same signature as the other methods that connect")]
     pub async fn connection_with(&self, settings: Settings) -> Result<Connection, Error> {
         Ok(Connection::builder(self.proxied()?).settings(settings).build()?)
     }
 
-    /// The configuration of a client that comes straight to the first API server.
+    /// Returns the configuration of a client that connects directly to the first API server.
     pub fn direct(&self) -> &kube::Config {
         &self.config
     }
 
-    /// The configuration of a client that comes through the network that can fail.
+    /// Returns the configuration of a client that connects through the faulty network.
     ///
     /// # Errors
     ///
-    /// Where the server's address is none.
+    /// Returns an error if the server's address is invalid.
     pub fn proxied(&self) -> Result<kube::Config, Error> {
         let mut config = self.config.clone();
         let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_owned();
-        // The certificate is still that of the server behind.
+        // The certificate is issued for the server behind the proxy, so the TLS server name stays that of the server.
         let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         config.tls_server_name.get_or_insert(host);
         let url = format!("{scheme}://{}", self.proxy.address());
@@ -211,27 +213,27 @@ impl Cluster {
         Ok(config)
     }
 
-    /// A recorder by the clock of the history.
+    /// Returns a recorder that uses the clock of the history.
     pub fn recorder(&self) -> Recorder {
         self.server.recorder()
     }
 
-    /// From here on nothing is written, and the server can be reached: waits until all that `recorder` observes has
-    /// everything, and writes down how it is.
+    /// Waits until everything that `recorder` observes has caught up, and records the final state. From here on,
+    /// nothing may be written and the server must be reachable.
     ///
     /// # Errors
     ///
-    /// Where the server does not say what its newest version is.
+    /// Returns an error if the server does not return its newest version.
     pub async fn settle(&self, recorder: &Recorder) -> Result<(), Error> {
-        recorder.settle_at(&self.writer.newest_version().await?, PATIENCE).await;
+        recorder.settle_at(&self.writer.newest_version().await?, CATCH_UP_TIMEOUT).await;
         Ok(())
     }
 
-    /// Defines a custom resource, until the scenario ends.
+    /// Creates a custom resource definition that exists until the scenario ends.
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the definition.
     pub async fn define(&mut self, definition: Value) -> Result<(), Error> {
         let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
         let definitions: Api<CustomResourceDefinition> = Api::all(self.writer.client());
@@ -240,13 +242,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Follows one more resource of the scenario's own namespace from here on, before anything is written of it.
+    /// Follows one more resource in the scenario's own namespace. Call this before anything of the resource is written.
     ///
     /// # Errors
     ///
-    /// Where it cannot be listed and watched.
+    /// Returns an error if the resource cannot be listed and watched.
     pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), Error> {
-        // A watch that a scenario breaks tells no history.
+        // A scenario with needs may break this watch, and a broken watch yields no history.
         if self.needs.is_empty() {
             let begun = self.begun;
             self.chronicles.push(Chronicle::begin(self.writer.client(), &self.namespace, resource, begun).await?);
@@ -254,20 +256,20 @@ impl Cluster {
         Ok(())
     }
 
-    /// What happened to config maps, for the checker.
+    /// Returns the history of config maps, for the checker.
     ///
     /// # Errors
     ///
-    /// As [`history_of`](Self::history_of).
+    /// Returns the errors of [`history_of`](Self::history_of).
     pub async fn history(&self) -> Result<History, Error> {
         self.history_of(&ApiResource::erase::<ConfigMap>(&())).await
     }
 
-    /// What happened to a resource that was [`follow`](Self::follow)ed.
+    /// Returns the history of a resource that was passed to [`follow`](Self::follow).
     ///
     /// # Errors
     ///
-    /// Where it is not complete, or where the server's word and what a watch of it reported differ.
+    /// Returns an error if the history is incomplete, or if the server's history and that of the watch differ.
     pub async fn history_of(&self, resource: &ApiResource) -> Result<History, Error> {
         let until = self.writer.write_something_else().await?;
         let own = self.server.history(until, &resource.group, &resource.plural).await?;
@@ -281,145 +283,148 @@ impl Cluster {
                 Ok(own)
             }
             (Some(history), None) | (None, Some(history)) => Ok(history),
-            (None, None) => Err(format!("nobody followed {}", resource.plural).into()),
+            (None, None) => {
+                Err(format!("{} was not followed; call `follow` before the first write", resource.plural).into())
+            }
         }
     }
 
-    /// How many lists of config maps the first API server has streamed so far, in its own count, which others that share
-    /// it add to; none where that is not ours to ask.
+    /// Returns the number of lists of config maps that the first API server has streamed, from its own metrics.
+    /// Scenarios that share the server add to the count. `None` for a server whose metrics are not available.
     ///
     /// # Errors
     ///
-    /// Where it does not answer.
+    /// Returns an error if the server does not respond.
     pub async fn streamed_lists(&self) -> Result<Option<u64>, Error> {
         self.server.streamed_lists(&self.writer.client()).await
     }
 
-    // What is done to the servers: 0 is the first API server, 1 the second.
+    // Faults of the servers: 0 is the first API server, 1 the second.
 
-    /// Kills an API server: every connection dies at once.
+    /// Kills an API server: all its connections are reset at once.
     ///
     /// # Errors
     ///
-    /// Where the scenario did not say that it [needs](Need) this; the same holds for all that follow.
+    /// Returns an error if the scenario did not declare this [need](Need). The same holds for the methods below.
     pub fn kill(&mut self, server: usize) -> Result<(), Error> {
         self.said(Need::Kill)?;
         self.server.kill(server)
     }
 
-    /// Ends an API server in good order.
+    /// Shuts an API server down gracefully.
     ///
     /// # Errors
     ///
-    /// Where it does not end, or the scenario did not say that it needs this.
+    /// Returns an error if the server does not stop, or if the scenario did not declare this need.
     pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
         self.said(Need::Shutdown)?;
         self.server.shut_down(server).await
     }
 
-    /// Starts an API server again that was ended, at its address.
+    /// Starts a stopped API server again, at the same address.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Returns an error if the server does not start.
     pub async fn start_again(&mut self, server: usize) -> Result<(), Error> {
         self.server.start_again(server).await?;
         self.renew_writer()
     }
 
     fn renew_writer(&self) -> Result<(), Error> {
-        // A write is never sent twice; it must not be what finds out that a connection has died.
+        // A write is never retried, so a write must not be the first request on a dead connection.
         self.writer.renew(Connection::new(self.config.clone())?.client());
         Ok(())
     }
 
-    /// The first API server is frozen with its sockets open, or goes on.
+    /// Freezes the first API server with its sockets open, or resumes it.
     ///
     /// # Errors
     ///
-    /// Where the scenario did not say that it needs this.
+    /// Returns an error if the scenario did not declare this need.
     pub fn freeze(&mut self, on: bool) -> Result<(), Error> {
         self.said(Need::Freeze)?;
         self.server.freeze(on)
     }
 
-    /// The store behind the API server is frozen, or goes on. Meanwhile nothing can be written.
+    /// Freezes the store behind the API server, or resumes it. Writes are not possible while the store is frozen.
     ///
     /// # Errors
     ///
-    /// Where the scenario did not say that it needs this.
+    /// Returns an error if the scenario did not declare this need.
     pub fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
         self.said(Need::FreezeStore)?;
         self.server.freeze_store(on)
     }
 
-    /// The store forgets every state but the present one. An API server that runs has its window of events yet.
+    /// Compacts the store to its current state. A running API server still has its window of events.
     ///
     /// # Errors
     ///
-    /// Where it does not, or the scenario did not say that it needs this.
+    /// Returns an error if the compaction fails, or if the scenario did not declare this need.
     pub async fn compact(&mut self) -> Result<(), Error> {
         self.said(Need::Compact)?;
         self.server.compact().await
     }
 
-    /// Makes a backup of the store. Nothing may be written meanwhile.
+    /// Creates a backup of the store. Nothing may be written concurrently.
     ///
     /// # Errors
     ///
-    /// Where it cannot be made, or the scenario did not say that it needs a [restore](Need::Restore).
+    /// Returns an error if the backup fails, or if the scenario did not declare the need [`Restore`](Need::Restore).
     pub async fn back_up(&mut self) -> Result<(), Error> {
         self.said(Need::Restore)?;
         self.backup = Some(self.server.back_up().await?);
         Ok(())
     }
 
-    /// Puts the store back to its backup: every connection dies, and what was written since is undone.
+    /// Restores the store from its backup. All connections are reset, and later writes are undone.
     ///
     /// # Errors
     ///
-    /// Where there is no backup, something does not start again, or the scenario did not say that it needs this.
+    /// Returns an error if no backup exists, if a server does not start again, or if the scenario did not declare this
+    /// need.
     pub async fn restore(&mut self) -> Result<(), Error> {
         self.said(Need::Restore)?;
-        self.server.restore(self.backup.ok_or("there is no backup")?).await?;
+        self.server.restore(self.backup.ok_or("no backup exists; call `back_up` first")?).await?;
         self.renew_writer()
     }
 
-    /// The second API server stops following the store, or catches up.
+    /// Makes the second API server stop following the store, or catch up.
     ///
     /// # Errors
     ///
-    /// Where the scenario did not say that it needs this.
+    /// Returns an error if the scenario did not declare this need.
     pub fn lag(&mut self, on: bool) -> Result<(), Error> {
         self.said(Need::Lag)?;
         self.server.lag(on)
     }
 
     fn said(&self, need: Need) -> Result<(), Error> {
-        // Else the scenario would be begun where it cannot be told.
+        // Without this check, a scenario could start on a server that does not support the fault.
         if !self.needs.contains(&need) {
-            return Err(format!("the scenario did not say that it needs {need:?}").into());
+            return Err(format!("the scenario did not declare the need {need:?}").into());
         }
         Ok(())
     }
 
-    /// Takes away what the scenario made where it would stay, and makes whole what is shared with others.
+    /// Removes the persistent objects of the scenario, and repairs what other scenarios share.
     ///
     /// # Errors
     ///
-    /// Where that cannot be done.
+    /// Returns an error if an object cannot be removed or the server cannot be repaired.
     pub async fn end(self) -> Result<(), Error> {
         self.take_away().await?;
         self.server.give_back().await
     }
 
-    /// The same after a scenario that failed: what is shared and in a state that nobody knows is not given back.
+    /// Cleans up after a failed scenario. A shared server in an unknown state is not returned for reuse.
     ///
     /// # Errors
     ///
-    /// Where something cannot be taken away.
+    /// Returns an error if an object cannot be removed.
     pub async fn give_up(self) -> Result<(), Error> {
-        // A server of our own goes with what is in it, and may not answer.
+        // A server of our own is dropped with its objects, and may not respond any more.
         if matches!(self.kind, Kind::Other(_)) { self.take_away().await } else { Ok(()) }
     }
 
@@ -437,7 +442,7 @@ impl Cluster {
     }
 }
 
-/// A name for a namespace that nobody has.
+/// Returns an unused name for a namespace.
 fn own_namespace() -> Result<String, Error> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -452,12 +457,16 @@ async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), Error
     Ok(())
 }
 
-/// Expects both to tell the same of `namespace`: the same objects, changed at the same versions.
+/// Checks that both histories of `namespace` agree: the same objects, changed at the same versions.
 fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), Error> {
-    fn told<'a>(history: &'a History, namespace: &str) -> Vec<(u64, &'a str, &'a str, bool)> {
+    fn summarize<'a>(history: &'a History, namespace: &str) -> Vec<(u64, &'a str, &'a str, bool)> {
         let within = history.changes().iter().filter(|change| change.namespace.as_deref() == Some(namespace));
         within.map(|change| (change.version, &*change.uid, &*change.name, change.object.is_some())).collect()
     }
-    let (own, watched) = (told(own, namespace), told(watched, namespace));
-    if own == watched { Ok(()) } else { Err(format!("the server says {own:?}, and its watch {watched:?}").into()) }
+    let (own, watched) = (summarize(own, namespace), summarize(watched, namespace));
+    if own == watched {
+        Ok(())
+    } else {
+        Err(format!("the server's history is {own:?}, and that of the watch {watched:?}").into())
+    }
 }

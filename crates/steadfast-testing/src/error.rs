@@ -1,18 +1,18 @@
-//! What goes wrong in a test's own set-up.
+//! Errors of the test kit.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// What went wrong in the test kit: a server, client or network of the test could not be made, or did not do what it was to.
+/// Error of the test kit: a server, a client or a network of the test could not be created, or failed.
 ///
-/// It is an ordinary error: `?` takes it into `Box<dyn Error>`, with or without `Send + Sync`, and into `anyhow::Error`. It
-/// says what its cause says, and [`source`](StdError::source) goes on from there.
+/// The operator `?` converts this error into `Box<dyn Error>`, with or without `Send + Sync`, and into `anyhow::Error`.
+/// Its message is that of its cause, and [`source`](StdError::source) returns the causes below.
 pub struct Error {
     cause: Box<dyn StdError + Send + Sync>,
 }
 
 impl Error {
-    /// The error that it was made of, to be downcast.
+    /// Returns the wrapped error, for a downcast.
     pub fn get_ref(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.cause
     }
@@ -24,7 +24,7 @@ impl fmt::Display for Error {
     }
 }
 
-// As text: a test that returns it shows nothing else.
+// A test that returns this error prints only its `Debug` text, so the text lists all causes.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.to_string(), f)?;
@@ -52,7 +52,7 @@ impl From<Box<dyn StdError + Send + Sync>> for Error {
     }
 }
 
-/// What the kit itself runs into.
+/// Converts the errors of dependencies.
 macro_rules! caused_by {
     ($($cause:ty),* $(,)?) => {
         $(impl From<$cause> for Error {
@@ -93,7 +93,7 @@ caused_by!(
 mod tests {
     use super::*;
 
-    /// What `anyhow::Error` asks of whatever `?` takes into it.
+    /// Requires the bounds of `anyhow::Error` for the conversion by `?`.
     fn is_for_anyhow<E: StdError + Send + Sync + 'static>(_: &E) {}
 
     fn failed() -> Result<(), Error> {
@@ -101,19 +101,19 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_where_errors_go_and_says_what_its_cause_says() {
+    fn error_converts_and_keeps_message_of_cause() {
         let into_box = || -> Result<(), Box<dyn StdError>> { Ok(failed()?) };
         let into_shared = || -> Result<(), Box<dyn StdError + Send + Sync>> { Ok(failed()?) };
         let (own, boxed, shared) = (failed().unwrap_err(), into_box().unwrap_err(), into_shared().unwrap_err());
         is_for_anyhow(&own);
         assert_eq!([own.to_string(), boxed.to_string(), shared.to_string()], ["no socket"; 3]);
         assert!(own.get_ref().is::<std::io::Error>());
-        // There and back, it is the same.
+        // The conversion into a box and back keeps the cause.
         assert!(Error::from(shared).get_ref().is::<std::io::Error>());
     }
 
     #[test]
-    fn a_test_that_ends_with_it_shows_all_causes() {
+    fn debug_text_lists_all_causes() {
         #[derive(Debug)]
         struct Outer(std::io::Error);
         impl fmt::Display for Outer {

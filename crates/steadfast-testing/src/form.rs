@@ -1,4 +1,4 @@
-//! In which form objects come and are kept: the one parameter that tests take.
+//! The form in which objects are transferred and cached: the one parameter of the tests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,32 +12,32 @@ use steadfast_core::decode::{DecodeError, Decoder, RawObject};
 
 use crate::error::Error;
 
-/// What informers keep of objects, and in what they request them.
+/// Form in which informers request and cache objects.
 ///
-/// `STEADFAST_FORM` says it to tests that know no better; its words are those of [`Display`](fmt::Display).
+/// `STEADFAST_FORM` sets the form for tests that do not choose one. Its values are those of [`Display`](fmt::Display).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {
-    /// Whether objects are kept as the server wrote them, and decoded when they are read.
+    /// Objects are cached in the server's encoding, and decoded when they are read.
     pub lazy: bool,
-    /// Whether they are requested in protobuf, before JSON.
+    /// Objects are requested in protobuf, with JSON as the second choice.
     pub protobuf: bool,
 }
 
-/// What is no form.
+/// Error for a text that is not a valid form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoForm(String);
 
 impl fmt::Display for NoForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second, third, fourth] = Form::ALL;
-        write!(f, "{:?} is no form; those are {first}, {second}, {third} and {fourth}", self.0)
+        write!(f, "{:?} is not a valid form; use {first}, {second}, {third} or {fourth}", self.0)
     }
 }
 
 impl std::error::Error for NoForm {}
 
 impl Form {
-    /// All of them, the default first.
+    /// All forms, the default first.
     pub const ALL: [Self; 4] = [
         Self { lazy: false, protobuf: false },
         Self { lazy: true, protobuf: false },
@@ -45,21 +45,21 @@ impl Form {
         Self { lazy: true, protobuf: true },
     ];
 
-    /// What `STEADFAST_FORM` says; none where it says nothing.
+    /// Returns the form that `STEADFAST_FORM` specifies, or `None` if the variable is not set.
     ///
     /// # Errors
     ///
-    /// Where it says what is no form.
+    /// Returns an error if the value is not a valid form.
     pub fn said() -> Result<Option<Self>, Error> {
         let said = std::env::var("STEADFAST_FORM").ok().filter(|form| !form.is_empty());
         said.map(|form| form.parse().map_err(|no_form: NoForm| format!("STEADFAST_FORM: {no_form}").into())).transpose()
     }
 
-    /// The form of this run: what `STEADFAST_FORM` says, and otherwise the default one.
+    /// Returns the form of this run: that of `STEADFAST_FORM`, or the default.
     ///
     /// # Panics
     ///
-    /// Where `STEADFAST_FORM` says what is no form: nothing should pass for having been tried in it.
+    /// Panics if `STEADFAST_FORM` is not a valid form. Otherwise a run could pass without a test in the requested form.
     pub fn of_this_run() -> Self {
         static FORM: LazyLock<Form> =
             LazyLock::new(|| Form::said().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default());
@@ -67,8 +67,8 @@ impl Form {
     }
 }
 
-/// An informer of `factory` to be started, of config maps in the [form of this run](Form::of_this_run). Its lists are
-/// streamed in each of them, though in JSON pages cost a server less.
+/// Returns a builder for an informer of config maps in the [form of this run](Form::of_this_run). Lists are streamed in
+/// each form, although in JSON pages cost a server less.
 pub fn build_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, InForm> {
     factory.build(scope).protobuf(Form::of_this_run().protobuf).streamed_lists(true)
 }
@@ -89,12 +89,12 @@ impl FromStr for Form {
     }
 }
 
-/// What informers keep of a config map.
+/// Cached representation of a config map.
 pub trait Held: Kept<Resource = ConfigMap> {
-    /// The config map, where it can be read.
+    /// Returns the config map, or `None` if it does not decode.
     fn config_map(&self) -> Option<Arc<ConfigMap>>;
 
-    /// One of its data.
+    /// Returns one value of its data.
     fn value(&self, key: &str) -> Option<String> {
         self.config_map()?.data.as_ref()?.get(key).cloned()
     }
@@ -112,14 +112,14 @@ impl Held for Lazy<ConfigMap> {
     }
 }
 
-/// A config map as it is kept in the [form of this run](Form::of_this_run): the tests that are about anything but what is
-/// kept are the same in all forms.
+/// Config map, cached in the [form of this run](Form::of_this_run). Tests that do not depend on the form are the same
+/// in all forms.
 ///
-/// An informer knows nothing but [`Kept`] of what it keeps, so that to it this is the one or the other.
+/// An informer only uses [`Kept`] of its objects, so this type behaves as either variant.
 pub enum InForm {
-    /// Decoded as it came.
+    /// Decoded on arrival.
     Typed(Box<ConfigMap>),
-    /// Kept as the server wrote it.
+    /// Cached in the server's encoding.
     Lazy(Lazy<ConfigMap>),
 }
 
@@ -171,12 +171,12 @@ mod tests {
     use super::Form;
 
     #[test]
-    fn a_form_is_read_as_it_is_written() {
+    fn form_parses_its_own_text() {
         for form in Form::ALL {
             assert_eq!(form.to_string().parse(), Ok(form));
         }
-        let refused = "lazy".parse::<Form>().expect_err("half of one").to_string();
-        assert!(refused.contains("lazy-protobuf"), "{refused}");
+        let rejected = "lazy".parse::<Form>().expect_err("half of one").to_string();
+        assert!(rejected.contains("lazy-protobuf"), "{rejected}");
         assert_eq!(Form::default(), Form::ALL[0]);
     }
 }

@@ -1,15 +1,17 @@
-//! The embedded server's history, in the words of the checker.
+//! The history of the embedded server, converted for the checker.
 
 use steadfast_apiserver::{ApiServer, GroupResource};
 use steadfast_contract::{Change, History};
 
 use crate::Error;
 
-/// What happened to the resource `plural` of `group` on `server`, for the checker. Events are all of the core group.
+/// Returns the history of the resource `plural` of `group` on `server`, for the checker. Events always belong to the
+/// core group.
 ///
 /// # Errors
 ///
-/// Where `server` has no such resource and never had a change of one: it is named by its plural, such as `configmaps`.
+/// Returns an error if `server` does not serve the resource and has no change of it. The argument is the plural name,
+/// such as `configmaps`.
 pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History, Error> {
     let recorded = server.history();
     let is_known = |resources: &[GroupResource]| resources.contains(&GroupResource::new(group, plural));
@@ -17,7 +19,7 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History,
         return Err(unknown(&server.resources(), group, plural).into());
     }
     let log = server.fault_log();
-    // What was undone has no change of its own: only the restore tells of it.
+    // Undone changes are not part of the history. Only the log of restores mentions them.
     let mut restores = log.iter().filter(|fault| fault.fault == "restore").zip(recorded.epochs.iter().skip(1));
     let mut history = History::new();
     for change in recorded.of(group, plural) {
@@ -26,11 +28,11 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History,
             history.restore(restore.at, *to);
         }
         let namespace = change.namespace.as_deref();
-        let told = match &change.object {
+        let message = match &change.object {
             Some(object) => Change::new(change.revision, &change.uid, namespace, &change.name, object.as_ref().clone()),
             None => Change::gone(change.revision, &change.uid, namespace, &change.name),
         };
-        history.push(told.at(change.at).in_epoch(change.epoch));
+        history.push(message.at(change.at).in_epoch(change.epoch));
     }
     for (restore, to) in restores {
         history.restore(restore.at, *to);
@@ -38,9 +40,9 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History,
     Ok(history)
 }
 
-/// That there is no such resource, and which ones may have been meant.
+/// Describes the unknown resource, and suggests similar names.
 fn unknown(served: &[GroupResource], group: &str, plural: &str) -> String {
-    let asked = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+    let requested = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
     let wanted = plural.to_lowercase();
     let is_close = |resource: &&GroupResource| {
         let name = resource.resource();
@@ -50,11 +52,11 @@ fn unknown(served: &[GroupResource], group: &str, plural: &str) -> String {
     };
     let close: Vec<String> = served.iter().filter(is_close).map(ToString::to_string).collect();
     let hint = if close.is_empty() {
-        "its plural name and group are needed".to_owned()
+        "specify its plural name and its group".to_owned()
     } else {
         format!("did you mean {}?", close.join(" or "))
     };
-    format!("the server has no resource {asked:?}, so it has no history: {hint}")
+    format!("the server has no resource {requested:?}, and therefore no history: {hint}")
 }
 
 #[cfg(test)]
@@ -62,21 +64,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_resource_that_is_misspelt_has_no_history_and_the_right_name_is_told() -> Result<(), Error> {
+    async fn misspelt_resource_returns_error_with_suggestion() -> Result<(), Error> {
         let server = ApiServer::builder().in_memory().start().await?;
         server.create(&crate::config_map("a", "1"))?;
         assert_eq!(history(&server, "", "configmaps")?.changes().len(), 1);
-        assert!(history(&server, "", "secrets")?.changes().is_empty(), "nothing happened to any, as far as it goes");
+        assert!(history(&server, "", "secrets")?.changes().is_empty(), "no secret was written");
         for (group, plural, hint) in [
             ("", "configmap", "did you mean configmaps?"),
             ("", "ConfigMap", "did you mean configmaps?"),
             ("", "deployments", "did you mean deployments.apps?"),
             ("", "ingress", "did you mean ingresses.networking.k8s.io?"),
             ("apps", "configmaps", "did you mean configmaps?"),
-            ("shop.test", "carts", "its plural name and group are needed"),
+            ("shop.test", "carts", "specify its plural name and its group"),
         ] {
-            let told = history(&server, group, plural).expect_err("there is none").to_string();
-            assert!(told.contains(hint), "{told}");
+            let message = history(&server, group, plural).expect_err("the history must not exist").to_string();
+            assert!(message.contains(hint), "{message}");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Tests of informers and controllers: informers on an embedded server, recorders, and the contract as a check.
+//! Test kit for informers and controllers: informers on an embedded server, recorders, and a check of the contract.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;

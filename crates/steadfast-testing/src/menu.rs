@@ -1,10 +1,12 @@
-//! The menu of faults: what goes wrong in clusters, played against the library, dated and judged.
+//! The catalog of faults: failures of real clusters, run against the library, timed and checked.
 //!
-//! A [`Scenario`] tells of one or more [`Fault`]s. It plays on a [`Ground`]: in memory in virtual time, where minutes of
-//! silence cost nothing and each run is the same, or over TCP and TLS in real time. What it finds are [`Findings`]: what
-//! the checker of the contract says, when an observer that sees nothing but an informer's freshness noticed, when
-//! everything was there again, what it cost the server, and what was expected beyond the contract and not met. It
-//! asserts nothing itself, so that a library that is broken on purpose can be seen to fail.
+//! A [`Scenario`] covers one or more [`Fault`]s. It runs on a [`Ground`]: in memory and in virtual time, or over TCP and
+//! TLS in real time. In virtual time, minutes of silence cost nothing, and each run is the same.
+//!
+//! The result is [`Findings`]. It contains the report of the contract checker and the unmet expectations beyond the
+//! contract. It also contains the cost for the server, and the times until an observer of the freshness noticed the
+//! fault and the recovery. A scenario asserts nothing, so that a test can show that a library with an injected fault
+//! fails.
 //!
 //! ```
 //! use steadfast_testing::menu::{Fault, Ground, scenarios};
@@ -22,19 +24,19 @@
 //! # }
 //! ```
 //!
-//! | room | what it is |
+//! | module | content |
 //! |---|---|
 //! | `fault` | the faults by number |
-//! | `scenario` | what a scenario is: a name, a summary, its bounds, a function |
+//! | `scenario` | a scenario: a name, a summary, its bounds, a function |
 //! | [`scenarios`] | all of them, by family |
-//! | `ground` | where they play, and what is broken there on purpose |
-//! | `plan` | with what they are played: settings of the server, of connections and of informers |
-//! | `stage` | one under way: a server, a connection, informers, a recorder |
-//! | `onlooker` | sees nothing but an informer's freshness, and dates its changes |
-//! | `strike`, `together` | faults as switches; several of them at once, as a seed says |
-//! | `unread` | watches that nobody reads, beside the informers' |
-//! | `checks` | what a scenario expects beside the contract |
-//! | `findings` | what came of it |
+//! | `ground` | the environment of a run, and the faults that are injected into library and server |
+//! | `plan` | the settings of the server, of connections and of informers |
+//! | `stage` | a run: a server, a connection, informers, a recorder |
+//! | `onlooker` | observes an informer's freshness, and records the times of its changes |
+//! | `strike`, `together` | faults as switches; several faults at once, selected by a seed |
+//! | `unread` | watches that no client reads, next to those of the informers |
+//! | `checks` | expectations of a scenario beyond the contract |
+//! | `findings` | the result of a run |
 
 mod checks;
 mod fault;

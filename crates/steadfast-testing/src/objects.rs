@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec};
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 
-/// A config map `name` in `default`, holding `value`.
+/// Returns a config map `name` in `default` with `value`.
 pub fn config_map(name: &str, value: &str) -> ConfigMap {
     config_map_in("default", name, value)
 }
 
-/// A config map `name` in `namespace`, holding `value`.
+/// Returns a config map `name` in `namespace` with `value`.
 pub fn config_map_in(namespace: &str, name: &str, value: &str) -> ConfigMap {
     ConfigMap {
         metadata: meta(namespace, name),
@@ -20,14 +20,14 @@ pub fn config_map_in(namespace: &str, name: &str, value: &str) -> ConfigMap {
     }
 }
 
-/// A config map `name` in `default` with one label.
+/// Returns a config map `name` in `default` with one label.
 pub fn labelled_config_map(name: &str, value: &str, label: (&str, &str)) -> ConfigMap {
     let mut config_map = config_map(name, value);
     config_map.metadata.labels = Some(BTreeMap::from([(label.0.to_owned(), label.1.to_owned())]));
     config_map
 }
 
-/// A pod `name` in `default` on `node`.
+/// Returns a pod `name` in `default` on `node`.
 pub fn pod(name: &str, node: &str) -> Pod {
     let container = Container { name: "main".to_owned(), image: Some("app:1".to_owned()), ..Container::default() };
     Pod {
@@ -37,7 +37,8 @@ pub fn pod(name: &str, node: &str) -> Pod {
     }
 }
 
-/// The definition of a namespaced custom resource `widgets` in `group`, served in the version `v1`, with any content.
+/// Returns the definition of a namespaced custom resource `widgets` in `group`. It serves the version `v1` and accepts
+/// any content.
 pub fn widget_definition(group: &str) -> Value {
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({

@@ -1,54 +1,58 @@
-//! Reads what a scrape answers, and refuses what `OpenMetrics` does not allow.
+//! Parser for the response to a scrape. It rejects text that `OpenMetrics` does not allow.
 
 use std::collections::BTreeMap;
 
-/// A scrape's answer.
+/// Parsed response to a scrape.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    /// By name, in which counters have no `_total`.
+    /// Families by name. The names of counters have no `_total`.
     pub families: BTreeMap<String, Family>,
-    /// All samples, in the order of the text.
+    /// Samples in the order of the text.
     pub samples: Vec<Sample>,
 }
 
-/// A family, as its head describes it.
+/// Metric family with its metadata.
 #[derive(Debug, Default)]
 pub struct Family {
-    /// What it is.
+    /// Help text.
     pub help: String,
-    /// `counter`, `gauge` or `histogram`.
+    /// Type: `counter`, `gauge` or `histogram`.
     pub kind: String,
-    /// Its unit, if it has one.
+    /// Unit, if the family has one.
     pub unit: Option<String>,
 }
 
-/// One value.
+/// One sample.
 #[derive(Debug)]
 pub struct Sample {
-    /// The name with its suffix.
+    /// Name with its suffix.
     pub name: String,
-    /// The labels.
+    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// The value.
+    /// Value.
     pub value: f64,
 }
 
 impl Exposition {
-    /// Reads `text`.
+    /// Parses `text`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it: a line of no known form, a sample apart from its family, a head that is missing or twice, a
-    /// name without the suffix of its type or unit, a series that is there twice, no end.
+    /// Returns a message for the first error:
+    ///
+    /// - a line of unknown form, or a missing end;
+    /// - a sample outside its family, or a repeated series;
+    /// - missing or repeated metadata;
+    /// - a name without the suffix of its type or unit.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let Some(text) = text.strip_suffix("# EOF\n") else { return Err("the end is missing".to_owned()) };
+        let Some(text) = text.strip_suffix("# EOF\n") else { return Err("\"# EOF\" is missing".to_owned()) };
         let mut read = Self::default();
         let mut current = String::new();
         for line in text.lines() {
             if let Some(head) = line.strip_prefix("# ") {
-                read.head(head, &mut current).ok_or_else(|| format!("no head: {line:?}"))??;
+                read.head(head, &mut current).ok_or_else(|| format!("not valid metadata: {line:?}"))??;
             } else {
-                let sample = Sample::parse(line).ok_or_else(|| format!("no sample: {line:?}"))?;
+                let sample = Sample::parse(line).ok_or_else(|| format!("not a valid sample: {line:?}"))?;
                 read.check(&current, &sample)?;
                 read.samples.push(sample);
             }
@@ -59,7 +63,7 @@ impl Exposition {
         }
     }
 
-    /// The sum of the samples called `name` that have these `labels`, and how many they are.
+    /// Returns the sum of the samples of `name` with these `labels`, and the number of those samples.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> (f64, usize) {
         let all = |sample: &&Sample| {
             sample.name == name && labels.iter().all(|(key, value)| sample.labels.get(*key).is_some_and(|v| v == value))
@@ -72,7 +76,7 @@ impl Exposition {
         let (keyword, name, rest) = (words.next()?, words.next()?, words.next()?);
         if name != current {
             if self.families.contains_key(name) {
-                return Some(Err(format!("{name} is there twice")));
+                return Some(Err(format!("{name} occurs twice")));
             }
             name.clone_into(current);
         }
@@ -88,25 +92,25 @@ impl Exposition {
     }
 
     fn check(&self, current: &str, sample: &Sample) -> Result<(), String> {
-        let Some(family) = self.families.get(current) else { return Err(format!("{} has no head", sample.name)) };
+        let Some(family) = self.families.get(current) else { return Err(format!("{} has no metadata", sample.name)) };
         let suffixes: &[&str] = match family.kind.as_str() {
             "counter" => &["_total"],
             "gauge" => &[""],
             "histogram" => &["_bucket", "_sum", "_count"],
-            _ => return Err(format!("{current} is of no known type")),
+            _ => return Err(format!("{current} has an unknown type")),
         };
         if !suffixes.iter().any(|suffix| format!("{current}{suffix}") == sample.name) {
             return Err(format!("{} does not belong to {current}, a {}", sample.name, family.kind));
         }
         if self.samples.iter().any(|other| other.name == sample.name && other.labels == sample.labels) {
-            return Err(format!("{sample:?} is there twice"));
+            return Err(format!("{sample:?} occurs twice"));
         }
         Ok(())
     }
 }
 
 impl Sample {
-    /// Reads `name{label="value",…} 1.0`; escapes in values are kept as they are.
+    /// Parses `name{label="value",…} 1.0`. Escape sequences in values are kept.
     fn parse(line: &str) -> Option<Self> {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{').map_or((series, ""), |(name, rest)| (name, rest));
@@ -136,21 +140,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_allowed_is_refused() {
+    fn invalid_exposition_is_rejected() {
         let head = "# HELP a Help\n# TYPE a counter\n";
         for (rest, wrong) in [
-            ("a_total{x=\"1\"} 1\n", "the end is missing"),
+            ("a_total{x=\"1\"} 1\n", "is missing"),
             ("a{x=\"1\"} 1\n# EOF\n", "does not belong"),
-            ("a_total 1\na_total 2\n# EOF\n", "is there twice"),
-            ("a_total{x=\"1} 1\n# EOF\n", "no sample"),
+            ("a_total 1\na_total 2\n# EOF\n", "occurs twice"),
+            ("a_total{x=\"1} 1\n# EOF\n", "not a valid sample"),
             ("# HELP b Help\n# TYPE b gauge\na_total 1\n# EOF\n", "does not belong"),
             ("# HELP b Help\n# EOF\n", "no HELP or no TYPE"),
             ("# HELP b Help\n# UNIT b seconds\n# EOF\n", "does not end in its unit"),
         ] {
-            let told = Exposition::parse(&format!("{head}{rest}")).expect_err("it is not allowed");
-            assert!(told.contains(wrong), "{rest:?}: {told}");
+            let message = Exposition::parse(&format!("{head}{rest}")).expect_err("the text is invalid");
+            assert!(message.contains(wrong), "{rest:?}: {message}");
         }
         let read = Exposition::parse(&format!("{head}a_total{{x=\"1\",y=\"a \\\" b\"}} 2.5\n# EOF\n"));
-        assert_eq!(read.expect("it is allowed").sum("a_total", &[("x", "1")]), (2.5, 1));
+        assert_eq!(read.expect("the text is valid").sum("a_total", &[("x", "1")]), (2.5, 1));
     }
 }

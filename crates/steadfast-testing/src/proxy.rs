@@ -1,8 +1,9 @@
-//! The network between clients and a server, and what can go wrong with it.
+//! The network between clients and a server, with injected faults.
 //!
-//! Clients reach a server through a relay that carries bytes until [`NetworkFaults`] says otherwise. It comes in two
-//! forms with one handle: [`FaultProxy`] over TCP, in front of any server, and [`NetworkFaults::dialer`] in memory, whose
-//! time is that of the runtime, so that it may be virtual. Clients of [`InMemory`](crate::InMemory) go through one.
+//! Clients reach a server through a relay that forwards bytes until a switch of [`NetworkFaults`] injects a fault. The
+//! relay has two forms with one handle. [`FaultProxy`] works over TCP, in front of any server.
+//! [`NetworkFaults::dialer`] works in memory and uses the time of the runtime, which may be virtual. Clients of
+//! [`InMemory`](crate::InMemory) use the second form.
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,21 +28,21 @@
 //! # }
 //! ```
 //!
-//! # The rooms
+//! # Modules
 //!
-//! | room | what is in it |
+//! | module | content |
 //! |---|---|
-//! | `faults` | [`NetworkFaults`]: the switches, of all connections or of one |
-//! | `network` | what all connections share: the lasting conditions, who is admitted, what is reported |
-//! | `link` | one connection's conditions, orders and counts, between the switches and its relay |
-//! | `relay`, `lane` | one connection at work: two lanes, each of which holds a bounded number of bytes |
-//! | `end` | what a relay wants of a byte stream; pipes that can be reset |
+//! | `faults` | [`NetworkFaults`]: the switches, for all connections or for one |
+//! | `network` | the state that all connections share: lasting faults, admission, reports |
+//! | `link` | conditions, orders and counts of one connection, between the switches and its relay |
+//! | `relay`, `lane` | the forwarding of one connection: two lanes, each with a bounded buffer |
+//! | `end` | the trait of a relayed byte stream; pipes that support a reset |
 //! | `tcp`, `memory` | the two forms |
-//! | `door` | a port that can be closed and opened again, for the one over TCP |
-//! | `report` | what is reported: [`Switching`], [`Carried`] |
+//! | `door` | a port that can be closed and opened again, for the form over TCP |
+//! | `report` | the reports: [`Switching`], [`Carried`] |
 //!
-//! Over TCP the kernels at both sides of the relay acknowledge what arrives, in a black hole too: packets that are lost
-//! below TCP take a network that can be cut (`crates/steadfast/tests/kernel.rs`).
+//! Over TCP, the kernels at both sides of the relay acknowledge the bytes that arrive, also in a black hole. Packets
+//! lost below TCP need a network that can be cut (`crates/steadfast/tests/kernel.rs`).
 
 mod end;
 mod faults;

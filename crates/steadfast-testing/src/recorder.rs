@@ -1,4 +1,4 @@
-//! Records what informers, their handlers and their readers see, as a trace for the checker.
+//! Recorder of the events of informers, their handlers and their readers, as a trace for the checker.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,7 +18,7 @@ use steadfast_contract::{Key, Outcome, Reason, Record, Seen, Target, Trace};
 use crate::proxy::{NetworkFaults, Switched};
 use crate::told;
 
-/// Writes down what informers and handlers do, with times, as one trace. Cheap to clone.
+/// Records the events of informers and handlers, with times, in one trace. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
     inner: Arc<Inner>,
@@ -30,15 +30,15 @@ struct Inner {
     handlers: AtomicUsize,
     calls: AtomicU64,
     informers: Mutex<Vec<Arc<dyn Observed>>>,
-    /// The informers of which it is written that they are synced.
+    /// Informers for which the trace contains a sync record.
     synced: Mutex<BTreeSet<String>>,
 }
 
-/// An informer under observation, whatever its type.
+/// Observed informer of any type.
 trait Observed: Send + Sync {
     fn name(&self) -> &str;
     fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()>;
-    /// Whether its handlers were given everything and nothing is in doubt.
+    /// Returns `true` if the handlers received every event and no object is in doubt.
     fn is_settled(&self) -> bool;
     fn say_freshness(&self, recorder: &Recorder);
     fn say_contents(&self, recorder: &Recorder);
@@ -50,12 +50,12 @@ struct Observation<K: Kept> {
     part: Part<K>,
 }
 
-/// Which of an informer's objects are looked at: those that a handler's filter lets pass, as if it were a selector.
+/// Selection of an informer's objects: the objects that pass a handler's filter, as if the filter were a selector.
 struct Part<K>(Option<Passes<K>>);
 
 type Passes<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
 
-// By hand: a derive would ask `K: Clone`, and only pointers are cloned.
+// Not derived: a derive would require `K: Clone`, although only pointers are cloned.
 impl<K> Clone for Part<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
@@ -75,7 +75,7 @@ impl<K: Kept> Observed for Observation<K> {
 
     fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // An informer that does not get there is what the checker is to see.
+            // If the informer does not reach the version, the checker must report it, so the error is ignored here.
             let _ = self.informer.wait_for_version(&version, deadline).await;
         })
     }
@@ -97,7 +97,7 @@ impl<K: Kept> Observed for Observation<K> {
 }
 
 impl Recorder {
-    /// A recorder whose times are those of `clock`: the same as the history's.
+    /// Creates a recorder with the times of `clock`, which must be the clock of the history.
     pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -111,23 +111,23 @@ impl Recorder {
         }
     }
 
-    /// A recorder by the clock of `server`.
+    /// Creates a recorder with the clock of `server`.
     pub fn of(server: &ApiServer) -> Self {
-        let (begun, since) = (server.elapsed(), tokio::time::Instant::now());
-        Self::new(move || begun + since.elapsed())
+        let (started, since) = (server.elapsed(), tokio::time::Instant::now());
+        Self::new(move || started + since.elapsed())
     }
 
-    /// What was recorded so far.
+    /// Returns the trace recorded so far.
     pub fn trace(&self) -> Trace {
         self.lock().clone()
     }
 
-    /// Notes that a fault is `on`, or over.
+    /// Records the start or the end of a fault.
     pub fn fault(&self, name: &str, on: bool) {
         self.write(Record::Fault { name: name.to_owned(), on });
     }
 
-    /// Notes every switching of `network` from now on.
+    /// Records every switching of `network` from now on.
     pub fn follow(&self, network: &NetworkFaults) {
         let recorder = self.clone();
         network.on_switching(move |switching| {
@@ -142,31 +142,31 @@ impl Recorder {
         });
     }
 
-    /// Observes `informer`: what its handlers are given, how its freshness goes.
+    /// Observes `informer`: the events of its handlers, and the changes of its freshness.
     ///
     /// # Panics
     ///
-    /// Where no tokio runtime is current: the observer runs as a task.
+    /// Panics if no tokio runtime is current, because the observer runs as a task.
     pub fn record<K: Kept>(&self, informer: &Informer<K>) -> Recording<K> {
         self.record_as(informer, informer.name())
     }
 
-    /// The same under another name: several clients may watch the same thing.
+    /// Observes `informer` under another name, because several clients may watch the same scope.
     ///
     /// # Panics
     ///
-    /// Where no tokio runtime is current: the observer runs as a task.
+    /// Panics if no tokio runtime is current, because the observer runs as a task.
     pub fn record_as<K: Kept>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
         self.observe(informer, name, informer.scope(), &Part(None));
         self.handle(informer, name, |_| {})
     }
 
-    /// Observes a handler that `choose` gives what it likes, a bound for events that are delivered one by one, say; under
-    /// another name, as others do.
+    /// Observes a handler with the options that `choose` sets, for example a limit for events that are delivered one by
+    /// one. The handler has a name of its own in the trace.
     ///
     /// # Panics
     ///
-    /// Where no tokio runtime is current, and where the informer was stopped.
+    /// Panics if no tokio runtime is current, or if the informer was stopped.
     pub fn record_with<K: Kept>(
         &self,
         informer: &Informer<K>,
@@ -177,12 +177,13 @@ impl Recorder {
         self.add(informer, name, &Part(None), choose, |_| {})
     }
 
-    /// Observes a handler with a filter, as if it belonged to an informer of `scope` that is called `name`: the checker
-    /// holds it to what `scope` selects of the history, which has to be what `passes`.
+    /// Observes a handler with a filter, as if it belonged to an informer of `scope` with the name `name`. The checker
+    /// compares the events with the objects that `scope` selects in the history. `scope` must select exactly the
+    /// objects that `passes` accepts.
     ///
     /// # Panics
     ///
-    /// Where no tokio runtime is current, and where the informer was stopped.
+    /// Panics if no tokio runtime is current, or if the informer was stopped.
     pub fn record_filtered<K: Kept>(
         &self,
         informer: &Informer<K>,
@@ -197,11 +198,11 @@ impl Recorder {
         self.add(informer, name, &part, |handler| handler.filter(move |object| passes(object)), |_| {})
     }
 
-    /// Adds a handler to an observed informer: `act` is done within each of its calls.
+    /// Adds a handler to an observed informer, and runs `act` within each of its calls.
     ///
     /// # Panics
     ///
-    /// Where the informer was stopped.
+    /// Panics if the informer was stopped.
     pub fn handle<K: Kept>(
         &self,
         informer: &Informer<K>,
@@ -225,21 +226,22 @@ impl Recorder {
         let (recorder, informer_held) = (self.clone(), informer.clone());
         let scribe = Scribe { recorder, name: handler.clone(), informer: informer_held, part: part.clone(), act };
         let added = choose(informer.handler()).add_handler(scribe);
-        let registration = Arc::new(added.expect("an informer that runs"));
+        let registration = Arc::new(added.expect("the informer must run"));
         let (recorder, watched, told) = (self.clone(), registration.clone(), handler.clone());
         let (observed, named, part) = (informer.clone(), name.to_owned(), part.clone());
         tokio::spawn(async move {
             if !watched.until_synced().await {
                 return;
             }
-            // Two observers: what the informer says of itself must not come second only because its observer did.
+            // Two observers run concurrently. The record of the informer's sync must not come after that of its handler
+            // only because its observer ran later.
             recorder.note_synced(&observed, &named, &part);
             recorder.write(Record::RegistrationSynced { handler: told });
         });
         Recording { recorder: self.clone(), name: handler, informer: informer.clone(), registration }
     }
 
-    /// Declares `informer` and follows its freshness and its relists.
+    /// Records `informer` in the trace, and follows its freshness and its relists.
     fn observe<K: Kept>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
         let mut informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
         if informers.iter().any(|known| known.name() == name) {
@@ -257,14 +259,15 @@ impl Recorder {
                 Note::Synced { version } => {
                     recorder.write(Record::Relisted { informer, from: None, to: text(version) });
                 }
-                // As the list was that it was kept of.
+                // A restored cache has the state of the list from which the checkpoint was written.
                 Note::Restored { version, .. } => {
                     recorder.write(Record::Relisted { informer, from: None, to: Some(version.to_string()) });
                 }
                 Note::Relisted { held, version, .. } => {
                     recorder.write(Record::Relisted { informer, from: text(held), to: text(version) });
                 }
-                // Named here, it may be gone before anybody asks for the freshness that names it too.
+                // The key is recorded here, because the object may be deleted before the next freshness record, which
+                // also names it.
                 Note::Undecodable { key, .. } => recorder.write_as_of_now(|| {
                     let (state, mut tainted) = told::freshness(&watched.freshness());
                     tainted.push(Key::new(key.namespace(), key.name()));
@@ -284,7 +287,7 @@ impl Recorder {
                     last = recorder.sample(&watched, &named);
                 }
                 recorder.note_synced(&watched, &named, &part);
-                // A cache can go stale without anything happening, so silence is looked at too.
+                // A cache can become stale without an event, so the freshness is also checked periodically.
                 if let Ok(Err(_)) = tokio::time::timeout(Duration::from_millis(500), changed.changed()).await {
                     return;
                 }
@@ -296,7 +299,7 @@ impl Recorder {
         });
     }
 
-    /// Notes once that `informer` says that it is synced, and what it holds then.
+    /// Records once that `informer` reports its sync, with its contents at that time.
     fn note_synced<K: Kept>(&self, informer: &Informer<K>, name: &str, part: &Part<K>) {
         if !informer.has_synced() {
             return;
@@ -312,7 +315,7 @@ impl Recorder {
         trace.record(now, Record::Snapshot { informer: name.to_owned(), objects, tainted });
     }
 
-    /// Notes what `informer` says of its freshness now, and tells the state's name.
+    /// Records the current freshness of `informer`, and returns the name of the state.
     pub fn sample<K: Kept>(&self, informer: &Informer<K>, name: &str) -> &'static str {
         let mut state = "";
         self.write_as_of_now(|| {
@@ -324,7 +327,7 @@ impl Recorder {
         state
     }
 
-    /// Reads `namespace/name`, or a cluster-scoped name, from the cache and notes the answer.
+    /// Reads `namespace/name`, or a cluster-scoped name, from the cache, and records the result.
     pub fn read<K: Kept>(&self, informer: &Informer<K>, name: &str, key: &str) {
         self.read_key(informer, name, parse(key));
     }
@@ -336,11 +339,11 @@ impl Recorder {
         });
     }
 
-    /// Waits for a write as [`Informer::wait_for`] does, and notes what came of it.
+    /// Waits for a write as [`Informer::wait_for`] does, and records the result.
     ///
     /// # Errors
     ///
-    /// What the wait said.
+    /// Returns the error of the wait.
     pub async fn wait_for<K: Kept, R: Resource>(
         &self,
         informer: &Informer<K>,
@@ -358,13 +361,14 @@ impl Recorder {
         waited
     }
 
-    /// Says that `server` is quiet and reachable from here on, waits until all informers have everything and all
-    /// handlers were given (20 s at most), and writes down how they are.
+    /// Records that `server` is quiet and reachable from here on. Then waits up to 20 s until all informers have caught
+    /// up and all handlers have received every event, and records the final state.
     pub async fn settle(&self, server: &ApiServer) {
         self.settle_at(&server.revision().to_string(), Duration::from_secs(20)).await;
     }
 
-    /// The same for any server: `version` is its newest.
+    /// Does the same as [`settle`](Self::settle) for any server. `version` is the server's newest version, and
+    /// `deadline` limits the wait.
     pub async fn settle_at(&self, version: &str, deadline: Duration) {
         self.write(Record::Quiet);
         let end = tokio::time::Instant::now() + deadline;
@@ -383,13 +387,13 @@ impl Recorder {
         }
     }
 
-    /// Adds a record, at the present.
+    /// Adds a record with the current time.
     pub fn write(&self, record: Record) {
         self.write_as_of_now(|| record);
     }
 
-    /// Adds what `look` sees. Store and clock are read under the lock: the order of the trace is that of its times, and
-    /// what was seen first does not come second.
+    /// Adds the record that `look` returns. `look` reads the store and the clock under the lock of the trace. Therefore
+    /// the order of the trace is the order of its times, and an earlier observation never follows a later one.
     fn write_as_of_now(&self, look: impl FnOnce() -> Record) {
         let mut trace = self.lock();
         let record = look();
@@ -401,7 +405,7 @@ impl Recorder {
     }
 }
 
-/// A handler that writes down what it is given, before and after it does what it is there for.
+/// Handler that records each event, before and after its own action.
 struct Scribe<K: Kept, F> {
     recorder: Recorder,
     name: String,
@@ -419,7 +423,8 @@ where
         let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
         let mut seen = told::seen(&event);
         if let (Some(_), Seen::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.part.0, &mut seen) {
-            // A handler with a filter knows why; with a selector nobody can, and the checker demands that nobody says so.
+            // A handler with a filter knows the reason. With a selector no client can know it, and the checker rejects
+            // such a claim.
             *reason = Reason::DeletedOrLeft;
         }
         let handler = self.name.clone();
@@ -439,7 +444,7 @@ where
     }
 }
 
-/// One recorded handler of one informer.
+/// A recorded handler of an informer.
 pub struct Recording<K: Kept> {
     recorder: Recorder,
     name: String,
@@ -448,27 +453,27 @@ pub struct Recording<K: Kept> {
 }
 
 impl<K: Kept> Recording<K> {
-    /// The informer that is recorded.
+    /// Returns the recorded informer.
     pub fn informer(&self) -> &Informer<K> {
         &self.informer
     }
 
-    /// The handler's place at the informer.
+    /// Returns the handler's registration at the informer.
     pub fn registration(&self) -> &Registration<K> {
         &self.registration
     }
 
-    /// The handler's name in the trace.
+    /// Returns the handler's name in the trace.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits until the handler has returned from all objects of its first view.
+    /// Waits until the handler has processed all objects of its first view.
     pub async fn until_synced(&self) {
         self.registration.until_synced().await;
     }
 
-    /// Everything that this handler was given, in order.
+    /// Returns all events of this handler, in order.
     pub fn events(&self) -> Vec<Seen> {
         let trace = self.recorder.lock();
         let own = trace.entries().iter().filter_map(|entry| match &entry.record {
@@ -478,13 +483,13 @@ impl<K: Kept> Recording<K> {
         own.collect()
     }
 
-    /// What this handler was given of `namespace/name`, or of a cluster-scoped name.
+    /// Returns this handler's events of `namespace/name`, or of a cluster-scoped name.
     pub fn of(&self, key: &str) -> Vec<Seen> {
         let key = parse(key);
         self.events().into_iter().filter(|event| *event.key() == key).collect()
     }
 
-    /// What this handler was given of `namespace/name` in words: `Added`, `Updated`, `Deleted Inferred Replaced`.
+    /// Describes this handler's events of `namespace/name`: `Added`, `Updated`, `Deleted Inferred Replaced`.
     pub fn in_words(&self, key: &str) -> Vec<String> {
         let word = |event: Seen| match event {
             Seen::Added { .. } => "Added".to_owned(),

@@ -1,7 +1,7 @@
-//! The reference for tests: a real etcd, real API servers on it, and what really happened there.
+//! The reference server for tests: a real etcd, real API servers, and a record of all changes.
 //!
-//! Each is a process of its own, so that an API server can be killed while the etcd and the history of it go on. All
-//! of them end when the [`Reference`] is dropped, and also when the test that holds it is killed.
+//! Each runs as a separate process, so that an API server can be killed while the etcd and its history continue. All
+//! processes end when the [`Reference`] is dropped, and also when the test process is killed.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -45,25 +45,25 @@ use lines::Wanted;
 use process::Process;
 pub use programs::{kubectl, program, skip};
 
-/// How long anything may take to start, to stop or to become quiet.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for a start, for a stop and for the wait until a server is quiet.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long before it is asked again whether something has come about.
-const AGAIN: Duration = Duration::from_millis(50);
+/// Interval between two checks of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A real etcd, the history of it, and the API servers on it. All end when this is dropped.
+/// A real etcd, its history, and its API servers. All of them end when this value is dropped.
 #[derive(Debug)]
 pub struct Reference {
     program: PathBuf,
-    // In the order in which they end: the folder goes last.
+    // Fields are dropped in this order: the folder must be removed last.
     servers: Vec<Server>,
     historian: Option<Process>,
     etcd: Process,
     etcd_url: String,
     folder: Folder,
-    /// What was undone by restores, the oldest first.
+    /// Histories that restores have undone, the oldest first.
     undone: Vec<Undone>,
-    /// The beginning of all times, by both clocks.
+    /// Start of all recorded times, by both clocks.
     begun: (SystemTime, Instant),
 }
 
@@ -76,41 +76,42 @@ struct Server {
     flags: Vec<String>,
 }
 
-/// A part of the history that a restore has undone.
+/// Part of the history that a restore has undone.
 #[derive(Debug)]
 struct Undone {
-    /// The file that tells it.
+    /// File with the undone history.
     history: PathBuf,
-    /// The revision whose state was restored.
+    /// Revision of the restored state.
     to: u64,
     at: Duration,
 }
 
 impl Reference {
-    /// Starts an etcd, the history of it, and one API server.
+    /// Starts an etcd, its history, and one API server.
     ///
-    /// `None`, with the reason printed, where the reference is not built: see `docs/development/testing.md`.
+    /// Returns `None` and prints the reason if the reference is not built: see `docs/development/testing.md`.
     ///
     /// # Errors
     ///
-    /// Where something does not start, or where the reference is missing and must not be.
+    /// Returns an error if a process does not start, or if the reference is missing although
+    /// `STEADFAST_REQUIRE_REFERENCE` is set.
     pub async fn start() -> Result<Option<Self>, Error> {
         Self::start_with(&[]).await
     }
 
-    /// The same; the API server is given `flags` of kube-apiserver.
+    /// Starts the reference, and passes `flags` of kube-apiserver to the API server.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// Returns the errors of [`start`](Self::start).
     pub async fn start_with(flags: &[&str]) -> Result<Option<Self>, Error> {
         let Some(program) = program("STEADFAST_REFERENCE", "reference")? else {
-            skip("the reference is not built; conformance/reference/build does that, where there is Go")?;
+            skip("the reference is not built; run conformance/reference/build, which needs Go")?;
             return Ok(None);
         };
         let folder = Folder::new()?;
         let (etcd, etcd_url) = start_etcd(&program, &folder, 0).await?;
-        // Before the API server: it is told from the first change on.
+        // The history starts before the API server, so that it contains the first change.
         let historian = Some(start_historian(&program, &folder, &etcd_url).await?);
         let begun = (SystemTime::now(), Instant::now());
         let (servers, undone) = (Vec::new(), Vec::new());
@@ -119,20 +120,21 @@ impl Reference {
         Ok(Some(reference))
     }
 
-    /// Starts one more API server on the same etcd, which passes for the first one; returns its number.
+    /// Starts one more API server on the same etcd, with the identity of the first one. Returns its number.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Returns an error if the server does not start.
     pub async fn start_another(&mut self) -> Result<usize, Error> {
         self.start_another_with(&[], None).await
     }
 
-    /// The same with `flags` of kube-apiserver, and with the etcd reached by `way`, where a proxy in front of it is.
+    /// Starts one more API server with `flags` of kube-apiserver. It connects to the etcd at `way`, for example through
+    /// a proxy.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Returns an error if the server does not start.
     pub async fn start_another_with(&mut self, flags: &[&str], way: Option<SocketAddr>) -> Result<usize, Error> {
         let number = self.servers.len();
         let folder = self.folder.path.join(format!("server-{number}"));
@@ -143,44 +145,44 @@ impl Reference {
         Ok(number)
     }
 
-    /// Ends an API server by `SIGKILL`.
+    /// Kills an API server with `SIGKILL`.
     ///
     /// # Panics
     ///
-    /// Where there is no such server.
+    /// Panics if the server does not exist.
     pub fn kill(&mut self, server: usize) {
         self.servers[server].process = None;
     }
 
-    /// Ends an API server in good order, and waits for its end.
+    /// Shuts an API server down gracefully, and waits until it has stopped.
     ///
     /// # Errors
     ///
-    /// Where it does not end, or does not run.
+    /// Returns an error if the server does not stop, or is not running.
     ///
     /// # Panics
     ///
-    /// Where there is no such server.
+    /// Panics if the server does not exist.
     pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
         let mut process = self.servers[server].process.take().ok_or("the server does not run")?;
         process.close_input();
-        process.until_ended(PATIENCE).await
+        process.until_ended(TIMEOUT).await
     }
 
-    /// Whether an API server runs: it was not killed, nor shut down.
+    /// Returns `true` if an API server runs, because it was neither killed nor shut down.
     pub fn runs(&self, server: usize) -> bool {
         self.servers.get(server).is_some_and(|server| server.process.is_some())
     }
 
-    /// Starts an API server again that was killed, at the same address, and waits until it is ready.
+    /// Starts a stopped API server again, at the same address, and waits until it is ready.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Returns an error if the server does not start.
     ///
     /// # Panics
     ///
-    /// Where there is no such server.
+    /// Panics if the server does not exist.
     pub async fn start_again(&mut self, server: usize) -> Result<(), Error> {
         let certificates = self.folder.path.join("certificates").display().to_string();
         let log = self.folder.path.join(format!("server-{server}.log"));
@@ -189,7 +191,7 @@ impl Reference {
         let mut arguments = vec!["-etcd", etcd_url, "-dir", &place, "-certificates", &certificates, "-port", &at, "--"];
         arguments.extend(flags.iter().map(String::as_str));
         let mut started = Process::start(&self.program, &arguments, log)?;
-        started.ready(PATIENCE).await?;
+        started.ready(TIMEOUT).await?;
         *process = Some(started);
         if *port == 0 {
             let uri = configuration(&folder.join("kubeconfig")).await?.cluster_url;
@@ -198,104 +200,104 @@ impl Reference {
         Ok(())
     }
 
-    /// Stops an API server where it is, or lets it go on: its sockets stay open, and the kernel answers for them.
+    /// Freezes an API server, or resumes it. Its sockets stay open, and the kernel acknowledges received bytes.
     ///
     /// # Errors
     ///
-    /// Where it does not run.
+    /// Returns an error if the server is not running.
     ///
     /// # Panics
     ///
-    /// Where there is no such server.
+    /// Panics if the server does not exist.
     pub fn freeze(&self, server: usize, on: bool) -> Result<(), Error> {
         let process = self.servers[server].process.as_ref().ok_or("the server does not run")?;
         Ok(process.freeze(on)?)
     }
 
-    /// The same for the etcd.
+    /// Freezes the etcd, or resumes it.
     ///
     /// # Errors
     ///
-    /// Where it does not run.
+    /// Returns an error if the etcd is not running.
     pub fn freeze_etcd(&self, on: bool) -> Result<(), Error> {
         Ok(self.etcd.freeze(on)?)
     }
 
-    /// Where the etcd listens.
+    /// Returns the listen address of the etcd.
     ///
     /// # Errors
     ///
-    /// Where its URL names no address.
+    /// Returns an error if the URL of the etcd has no address.
     pub fn etcd_address(&self) -> Result<SocketAddr, Error> {
-        let address = self.etcd_url.strip_prefix("http://").ok_or("the URL of the etcd is no plain one")?;
+        let address = self.etcd_url.strip_prefix("http://").ok_or("the URL of the etcd does not start with http://")?;
         Ok(address.trim_end_matches('/').parse()?)
     }
 
-    /// Has the etcd forget every state but the present one.
+    /// Compacts the etcd to its current state.
     ///
     /// # Errors
     ///
-    /// Where it does not.
+    /// Returns an error if the compaction fails.
     pub async fn compact(&self) -> Result<(), Error> {
         let log = self.folder.path.join("compact.log");
         let mut compaction = Process::start(&self.program, &["-compact", "-etcd", &self.etcd_url], log)?;
-        compaction.until_ended(PATIENCE).await
+        compaction.until_ended(TIMEOUT).await
     }
 
-    /// Where an API server listens.
+    /// Returns the listen address of an API server.
     ///
     /// # Panics
     ///
-    /// Where there is no such server.
+    /// Panics if the server does not exist.
     pub fn address(&self, server: usize) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.servers[server].port)
     }
 
-    /// The kubeconfig of the first API server; its administrator has a token.
+    /// Returns the path of the first API server's kubeconfig. Its administrator authenticates with a token.
     pub fn kubeconfig(&self) -> PathBuf {
         self.servers[0].folder.join("kubeconfig")
     }
 
-    /// The same as a configuration.
+    /// Returns the client configuration of that kubeconfig.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be read.
+    /// Returns an error if the file cannot be read.
     pub async fn kube_config(&self) -> Result<kube::Config, Error> {
         configuration(&self.kubeconfig()).await
     }
 
-    /// A connection to the first API server.
+    /// Opens a connection to the first API server.
     ///
     /// # Errors
     ///
-    /// Where it cannot be made.
+    /// Returns an error if the connection cannot be created.
     pub async fn connection(&self) -> Result<Connection, Error> {
         Ok(Connection::new(self.kube_config().await?)?)
     }
 
-    /// A connection to the API servers by way of `address`, where a proxy is.
+    /// Opens a connection to the API servers through the proxy at `address`.
     ///
     /// # Errors
     ///
-    /// Where it cannot be made.
+    /// Returns an error if the connection cannot be created.
     pub async fn connection_by(&self, address: SocketAddr) -> Result<Connection, Error> {
         let mut config = self.kube_config().await?;
         config.cluster_url = format!("https://{address}").parse().map_err(|error| format!("{address}: {error}"))?;
         Ok(Connection::new(config)?)
     }
 
-    /// A recorder by the same clock as the history.
+    /// Returns a recorder that uses the clock of the history.
     pub fn recorder(&self) -> Recorder {
         let (_, begun) = self.begun;
         Recorder::new(move || begun.elapsed())
     }
 
-    /// The newest version there is, by a consistent read through the first API server.
+    /// Returns the newest version, by a consistent read through the first API server.
     ///
     /// # Errors
     ///
-    /// Where it does not answer.
+    /// Returns an error if the server does not respond.
     pub async fn newest_version(&self) -> Result<String, Error> {
         let client = self.connection().await?.client();
         let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(client);
@@ -303,38 +305,39 @@ impl Reference {
         Ok(list.metadata.resource_version.ok_or("the list has no version")?)
     }
 
-    /// Waits until all that `recorder` observes has everything, and writes down how it is: as
-    /// [`Recorder::settle_at`] the newest version.
+    /// Waits until everything that `recorder` observes has reached the newest version, and records the final state. See
+    /// [`Recorder::settle_at`].
     ///
     /// # Errors
     ///
-    /// Where the server does not say what its newest version is.
+    /// Returns an error if the server does not return its newest version.
     pub async fn settle(&self, recorder: &Recorder) -> Result<(), Error> {
-        recorder.settle_at(&self.newest_version().await?, PATIENCE).await;
+        recorder.settle_at(&self.newest_version().await?, TIMEOUT).await;
         Ok(())
     }
 
-    /// What happened to the resource `plural` of `group`, for the checker. The history ends with the first call.
+    /// Returns the history of the resource `plural` of `group`, for the checker. The first call ends the recording of
+    /// the history.
     ///
     /// # Errors
     ///
-    /// Where it is not complete, or not what it should be.
+    /// Returns an error if the history is incomplete or malformed.
     pub async fn history(&mut self, group: &str, plural: &str) -> Result<History, Error> {
         self.end_history().await?;
-        self.told(&fs::read_to_string(self.folder.history())?, group, plural)
+        self.combine(&fs::read_to_string(self.folder.history())?, group, plural)
     }
 
     async fn end_history(&mut self) -> Result<(), Error> {
         if let Some(mut historian) = self.historian.take() {
-            // It writes down all that has happened by now, and ends.
+            // The historian writes all changes up to now, and then exits.
             historian.close_input();
-            historian.until_ended(PATIENCE).await?;
+            historian.until_ended(TIMEOUT).await?;
         }
         Ok(())
     }
 
-    /// What was undone, and then what `text` says.
-    fn told(&self, text: &str, group: &str, plural: &str) -> Result<History, Error> {
+    /// Combines the undone histories with that of `text`.
+    fn combine(&self, text: &str, group: &str, plural: &str) -> Result<History, Error> {
         let wanted = Wanted { begun: self.begun.0, group, plural };
         let (mut history, mut after) = (History::new(), 0);
         for undone in &self.undone {
@@ -346,35 +349,35 @@ impl Reference {
         Ok(history)
     }
 
-    /// What has happened until `revision`, which must be that of an object's write, and perhaps a little more. The
-    /// history goes on.
+    /// Returns the history up to `revision`, and possibly a few later changes. `revision` must be that of an object's
+    /// write. The recording of the history continues.
     ///
     /// # Errors
     ///
-    /// Where it does not come to `revision`, or is not what it should be.
+    /// Returns an error if the history does not reach `revision`, or is malformed.
     pub async fn history_until(&self, revision: u64, group: &str, plural: &str) -> Result<History, Error> {
         let begun = Instant::now();
         loop {
             let text = fs::read_to_string(self.folder.history())?;
-            // The last line may be half written.
+            // The last line may be incomplete.
             let text = text.rfind('\n').map_or("", |end| &text[..end]);
             if lines::last_revision(text) >= Some(revision) {
-                return self.told(text, group, plural);
+                return self.combine(text, group, plural);
             }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("the history does not come to revision {revision} within {PATIENCE:?}").into());
+            if begun.elapsed() > TIMEOUT {
+                return Err(format!("the history does not reach revision {revision} within {TIMEOUT:?}").into());
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// An etcd on `port`, or on a free one where that is 0, and its URL.
+/// Starts an etcd on `port` and returns it with its URL. Port 0 selects a free port.
 async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Process, String), Error> {
     let (place, port) = (folder.etcd().display().to_string(), port.to_string());
     let arguments = ["-only-etcd", "-dir", &place, "-etcd-port", &port];
     let mut etcd = Process::start(program, &arguments, folder.path.join("etcd.log"))?;
-    let url = etcd.ready(PATIENCE).await?;
+    let url = etcd.ready(TIMEOUT).await?;
     Ok((etcd, url))
 }
 
@@ -382,7 +385,7 @@ async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Res
     let file = folder.history().display().to_string();
     let arguments = ["-history", &file, "-etcd", etcd_url];
     let mut historian = Process::start(program, &arguments, folder.path.join("history.log"))?;
-    historian.ready(PATIENCE).await?;
+    historian.ready(TIMEOUT).await?;
     Ok(historian)
 }
 
@@ -391,7 +394,7 @@ async fn configuration(kubeconfig: &Path) -> Result<kube::Config, Error> {
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
-/// A folder of its own, until dropped.
+/// Temporary folder that is removed on drop.
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,

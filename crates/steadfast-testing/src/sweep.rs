@@ -1,10 +1,10 @@
-//! A controller and a scenario, played once undisturbed and then again with one disturbance each, wherever there can be one:
-//! the end has to be the same.
+//! Runs a controller and a scenario once without a fault, and then again with one fault at each possible point. The
+//! final objects must be equal.
 //!
-//! A controller brings the world to where its objects say, whatever happens on the way; if one thing that goes wrong changes
-//! where it ends, it has a bug. The idea is Sieve's (Sun and others, "Automatic Reliability Testing for Cluster Management
-//! Controllers", OSDI '22): of three patterns of disturbance that it knows, crashes between two steps, views of the past and
-//! states that are never observed, came 46 bugs in ten controllers.
+//! A controller must reach the state that its objects specify, whatever happens in between. If one fault changes the
+//! final state, the controller has a bug. The method is Sieve's (Sun and others, "Automatic Reliability Testing for
+//! Cluster Management Controllers", OSDI '22). Sieve found 46 bugs in ten controllers with three kinds of faults:
+//! crashes between two steps, old views, and states that are never observed.
 //!
 //! ```
 //! use std::time::Duration;
@@ -15,7 +15,7 @@
 //! use steadfast_testing::sweep::{Stage, Sweep};
 //! use steadfast_testing::{Error, config_map};
 //!
-//! /// A process that is to mirror what it sees; here it only looks.
+//! /// Process that would mirror the objects; this one only reads them.
 //! async fn controller(connection: Connection) -> Result<(), Error> {
 //!     let informers = InformerFactory::new(&connection);
 //!     let maps = informers.informer::<ConfigMap>(Scope::all())?;
@@ -23,7 +23,7 @@
 //!     std::future::pending().await
 //! }
 //!
-//! /// What somebody does meanwhile.
+//! /// Activity of another client.
 //! async fn scenario(stage: Stage) -> Result<(), Error> {
 //!     let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
 //!     maps.create(&PostParams::default(), &config_map("a", "1")).await?;
@@ -36,10 +36,10 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Each play has a cluster in memory, virtual time and a seed, so that it is the same each time. Where one ends otherwise, the
-//! report has a line for it, and `STEADFAST_SWEEP='that line' cargo test name_of_the_test -- --nocapture` plays it
-//! alone and tells each request. Whatever is random in a controller itself (`select!` without `biased`, the iteration over a
-//! `HashMap`) makes plays differ; then what is not the same twice is told instead.
+//! Each run has a cluster in memory, virtual time and a seed, so that a repeated run is the same. For each run with
+//! another final state, the report has a line. `STEADFAST_SWEEP='that line' cargo test name_of_the_test -- --nocapture`
+//! repeats only that run and prints each request. Randomness in a controller itself (`select!` without `biased`,
+//! iteration over a `HashMap`) makes runs differ. In this case the sweep reports the first difference instead.
 
 mod director;
 mod disturbance;
@@ -69,34 +69,35 @@ use self::setting::Setting;
 pub use self::stage::Stage;
 use crate::Error;
 
-/// What says how many requests that are alike are disturbed.
+/// Environment variable with the number of equal requests that receive a fault.
 const ALIKE: &str = "STEADFAST_ALIKE";
 
-/// A controller and a scenario to be swept; see the [module](self).
+/// Sweep of a controller and a scenario; see the [module](self).
 pub struct Sweep<C, S> {
     setting: Setting<C, S>,
     alike: u32,
 }
 
 impl<C, S> Sweep<C, S> {
-    /// `controller` is one process: it is given a connection and goes on until it is dropped, which is how it is killed.
-    /// `scenario` is what happens to it: it writes, and waits in between.
+    /// Creates a sweep. `controller` is one process: it receives a connection and runs until it is dropped, which
+    /// simulates a kill. `scenario` is the activity of other clients: it writes, and waits in between.
     ///
-    /// Where a process ends by itself, as one that has lost its leadership does, it begins anew a second later. What a process
-    /// leaves in statics stays there, which a killed one would have lost, and plays that run beside each other share them; what
-    /// it has spawned goes on without a network. Nothing collects garbage: what is owned outlives its owner.
+    /// A process that ends on its own, for example after the loss of its leadership, is restarted one second later.
+    /// Statics survive a simulated kill, unlike in a real process, and concurrent runs share them. Spawned tasks
+    /// continue without a network. No garbage collector runs, so owned objects outlive their owners.
     pub fn new(controller: C, scenario: S) -> Self {
         Self { setting: Setting::new(controller, scenario), alike: 10 }
     }
 
-    /// What is there before the controller begins, such as its custom resource definitions.
+    /// Prepares the server before the controller starts, for example with custom resource definitions.
     #[must_use]
     pub fn prepare(mut self, prepare: impl Fn(&ApiServer) -> Result<(), Error> + Send + Sync + 'static) -> Self {
         self.setting.prepare = Box::new(prepare);
         self
     }
 
-    /// What has to be true of the server at the end of each play, or of all its history; `name` is told where it is not.
+    /// Adds an invariant that must hold for the server, or for its whole history, at the end of each run. `name`
+    /// identifies a violated invariant in the error.
     #[must_use]
     pub fn invariant(
         mut self,
@@ -107,53 +108,53 @@ impl<C, S> Sweep<C, S> {
         self
     }
 
-    /// So many processes of the controller; one, unless it is said.
+    /// Sets the number of controller processes. Defaults to 1.
     ///
     /// # Panics
     ///
-    /// Where there are none.
+    /// Panics if `processes` is 0.
     #[must_use]
     pub fn processes(mut self, processes: usize) -> Self {
-        assert!(processes > 0, "without a process there is no controller");
+        assert!(processes > 0, "a sweep needs at least one process");
         self.setting.processes = processes;
         self
     }
 
-    /// Objects of this resource, by its plural name, do not count: not at the end, and not as writing. Events and leases do
-    /// not anyway.
+    /// Ignores objects of this resource, given by its plural name: in the final state, and in the detection of quiet.
+    /// Events and leases are always ignored.
     #[must_use]
     pub fn ignore(mut self, plural: &str) -> Self {
         self.setting.ignored.push(plural.to_owned());
         self
     }
 
-    /// This field, as a JSON pointer (`/status/observedGeneration`), counts in no object. When something was written, how
-    /// often, and what the server has chosen (UIDs, names) does not anyway, nor do times.
+    /// Ignores this field of all objects, given as a JSON pointer (`/status/observedGeneration`). Times, the number of
+    /// writes, and values chosen by the server (UIDs, names) are always ignored.
     #[must_use]
     pub fn ignore_field(mut self, pointer: &str) -> Self {
         self.setting.unseen.push(pointer.to_owned());
         self
     }
 
-    /// Of requests with the same verb and path, the first so many are disturbed: 10, unless it is said. How many are left out
-    /// is told in the report. `STEADFAST_ALIKE=50` disturbs more of them, whatever is said.
+    /// Sets how many requests with the same verb and path receive a fault; later ones do not. Defaults to 10. The
+    /// report states the number of skipped requests. `STEADFAST_ALIKE=50` overrides this setting.
     #[must_use]
     pub fn alike(mut self, alike: u32) -> Self {
         self.alike = alike;
         self
     }
 
-    /// Once nothing has been written for so long, the controller is taken to be done: a minute, unless it is said.
+    /// Sets the time without a write after which the controller counts as finished. Defaults to one minute.
     ///
-    /// It has to be longer than whatever the controller waits for, such as the back-off after the failures that thirty
-    /// seconds bring.
+    /// It must be longer than any wait of the controller, such as the backoff after failures that last for thirty
+    /// seconds.
     #[must_use]
     pub fn quiet(mut self, quiet: Duration) -> Self {
         self.setting.quiet = quiet;
         self
     }
 
-    /// What decides all that is random.
+    /// Sets the seed of all random choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.setting.seed = seed;
@@ -170,68 +171,74 @@ where
     CE: fmt::Display,
     SE: fmt::Display,
 {
-    /// Plays without a disturbance, and then with each; what ends otherwise is in the report.
+    /// Runs without a fault, and then with each fault. Runs with a different final state are in the report.
     ///
     /// # Errors
     ///
-    /// Where the undisturbed play fails, or is not the same twice; where a runtime is current already, as in a
-    /// `#[tokio::test]`, for each play has one of its own; and where what `STEADFAST_SWEEP` says is no disturbance.
+    /// Returns an error if the run without a fault fails or is not reproducible. Returns an error if a runtime is
+    /// current, as in a `#[tokio::test]`, because each run creates its own. Returns an error if `STEADFAST_SWEEP` is
+    /// not a valid disturbance.
     pub fn run(&self) -> Result<Report, Error> {
         if tokio::runtime::Handle::try_current().is_ok() {
-            return Err("a sweep has runtimes of its own: it is to be called by a #[test], not a #[tokio::test]".into());
+            return Err("a sweep creates its own runtimes; call it from a #[test], not from a #[tokio::test]".into());
         }
         let undisturbed = self.undisturbed()?;
         let (disturbances, left_out) = match std::env::var(VARIABLE) {
             Ok(line) => (vec![line.parse()?], 0),
-            Err(_) => self.disturbances(&undisturbed, self.asked_alike()?),
+            Err(_) => self.disturbances(&undisturbed, self.requested_alike()?),
         };
         let alone = disturbances.len() == 1;
         let played = self.play_each(&disturbances)?;
         let mut report = Report::new(undisturbed.points.len(), undisturbed.ending.len(), left_out);
         for (disturbance, played) in disturbances.into_iter().zip(played) {
             if alone {
-                report.tell_story(&played);
+                report.print_requests(&played);
             }
             report.add(disturbance, &undisturbed, &played);
         }
         Ok(report)
     }
 
-    /// The undisturbed play, once it was seen to be the same twice.
+    /// Returns the run without a fault, after a check that it is reproducible.
     fn undisturbed(&self) -> Result<Played, Error> {
         let (first, second) = (play(&self.setting, None)?, play(&self.setting, None)?);
         if let Some(failure) = &first.failure {
-            return Err(format!("undisturbed: {failure}{}", report::ends(&first.ended)).into());
+            return Err(format!("run without a fault: {failure}{}", report::ends(&first.ended)).into());
         }
         if !first.ended.is_empty() {
-            return Err(format!("undisturbed, the controller does not go on{}", report::ends(&first.ended)).into());
+            return Err(format!("run without a fault: the controller stopped{}", report::ends(&first.ended)).into());
         }
         let differences = first.ending.differences(&second.ending);
         if !differences.is_empty() {
-            return Err(format!("undisturbed, the end is not the same twice: {}", differences.join("; ")).into());
+            return Err(format!(
+                "run without a fault: two runs have different final objects: {}",
+                differences.join("; ")
+            )
+            .into());
         }
         let in_common = first.points.iter().zip(&second.points).take_while(|(one, other)| one == other).count();
         match (first.points.get(in_common), second.points.get(in_common)) {
             (None, None) => Ok(first),
             (one, other) => {
                 let told = |point: Option<&(Duration, Point)>| {
-                    point.map_or_else(|| "nothing".to_owned(), |(at, point)| format!("{point} after {at:?}"))
+                    point.map_or_else(|| "no request".to_owned(), |(at, point)| format!("{point} after {at:?}"))
                 };
                 let (one, other) = (told(one), told(other));
-                Err(format!("undisturbed, the requests are not the same twice: {one}, or {other}").into())
+                Err(format!("run without a fault: two runs have different requests: {one}, and {other}").into())
             }
         }
     }
 
-    /// How many requests that are alike are disturbed.
-    fn asked_alike(&self) -> Result<u32, Error> {
+    /// Returns the number of equal requests that receive a fault.
+    fn requested_alike(&self) -> Result<u32, Error> {
         match std::env::var(ALIKE) {
-            Ok(text) => text.parse().map_err(|_| format!("{ALIKE}={text:?} is no number of requests").into()),
+            Ok(text) => text.parse().map_err(|_| format!("{ALIKE}={text:?} is not a valid number of requests").into()),
             Err(_) => Ok(self.alike),
         }
     }
 
-    /// What can go wrong, the smallest first, and at how many points nothing does, for others were like them.
+    /// Returns the disturbances, the smallest first, and the number of points without one, because enough equal points
+    /// have one.
     fn disturbances(&self, undisturbed: &Played, alike: u32) -> (Vec<Disturbance>, usize) {
         let has_leader = undisturbed.points.iter().any(|(_, point)| point.is_write() && point.is_of(director::LEASES));
         let mut left_out = HashSet::new();
@@ -257,15 +264,15 @@ where
         match kind {
             Kind::Delayed | Kind::Unobserved => point.is_write() && counts,
             Kind::AnswerLost | Kind::CrashBefore => is_controllers && point.verb != Verb::Other,
-            // After a read a process knows something that it forgets; before the next request that is the same.
+            // After a read, a crash only loses knowledge, as does a crash before the next request.
             Kind::CrashAfter => is_controllers && point.is_write(),
             Kind::CrashIntoThePast => is_controllers && point.is_write() && counts,
-            // What is held up is of interest where it is acted on later.
+            // A delay matters only for a request with an effect on later actions.
             Kind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
         }
     }
 
-    /// Plays with each disturbance, on as many threads as there are processors.
+    /// Runs with each disturbance, on one thread per processor.
     fn play_each(&self, disturbances: &[Disturbance]) -> Result<Vec<Played>, Error> {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let next = AtomicUsize::new(0);
@@ -279,7 +286,7 @@ where
                     } {
                         let played =
                             std::panic::catch_unwind(AssertUnwindSafe(|| play(&self.setting, Some(disturbance))));
-                        let played = played.unwrap_or_else(|_| Err("the play itself panicked".into()));
+                        let played = played.unwrap_or_else(|_| Err("the run itself panicked".into()));
                         let played =
                             played.map_err(|error| Error::from(format!("{VARIABLE}='{disturbance}': {error}")));
                         done.lock().unwrap_or_else(PoisonError::into_inner).push((index, played));

@@ -1,4 +1,4 @@
-//! An informer's events and freshness, in the words of the checker.
+//! Conversion of an informer's events and freshness into the types of the checker.
 
 use kube::Resource;
 use steadfast::{Certainty, DeleteReason, Event, Freshness, Identity, Kept, Object, Scope, Snapshot};
@@ -12,7 +12,7 @@ pub(crate) fn scope(scope: &Scope) -> contract::Scope {
     }
 }
 
-/// Which object, in which version: what it says of itself, unless it does not fit its type.
+/// Identity and version of an object, by its own metadata, even if the object does not decode as its type.
 fn says<K: Kept>(object: &Object<K>) -> contract::Ref {
     object.read_whole(reference).unwrap_or_else(|_| {
         let Identity { key, uid, version } = object.identity();
@@ -20,7 +20,7 @@ fn says<K: Kept>(object: &Object<K>) -> contract::Ref {
     })
 }
 
-/// Which object, in which version.
+/// Identity and version of an object.
 pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
     let meta = object.meta();
     contract::Ref::new(
@@ -45,7 +45,7 @@ pub(crate) fn seen<K: Kept>(event: &Event<K>) -> contract::Seen {
             reason: match reason {
                 DeleteReason::Deleted => contract::Reason::Deleted,
                 DeleteReason::Replaced => contract::Reason::Replaced,
-                // To the checker a handler's filter is a selector, which may tell as little.
+                // The checker treats a handler's filter as a selector, so both reasons map to the same one.
                 DeleteReason::DeletedOrLeft | DeleteReason::Left => contract::Reason::DeletedOrLeft,
             },
         },
@@ -53,7 +53,7 @@ pub(crate) fn seen<K: Kept>(event: &Event<K>) -> contract::Seen {
     }
 }
 
-/// What `snapshot` holds of a key, if it is one that `passes`.
+/// Returns the cached object of a key in `snapshot`, if it `passes`.
 pub(crate) fn held<K: Kept>(
     snapshot: &Snapshot<K>,
     key: &contract::Key,
@@ -70,7 +70,7 @@ pub(crate) fn held<K: Kept>(
     }
 }
 
-/// Everything that `snapshot` holds and that `passes`, and what of it cannot be decoded.
+/// Returns all cached objects in `snapshot` that `passes` accepts, and the keys of the objects that do not decode.
 pub(crate) fn contents<K: Kept>(
     snapshot: &Snapshot<K>,
     passes: impl Fn(&K) -> bool,
@@ -86,7 +86,7 @@ fn key(key: &steadfast::ObjectKey) -> contract::Key {
     contract::Key::new(key.namespace(), key.name())
 }
 
-/// A state of freshness, and the keys that it names.
+/// Converts a freshness state, and returns the keys that it names.
 pub(crate) fn freshness(state: &Freshness) -> (contract::Freshness, Vec<contract::Key>) {
     let told = match state {
         Freshness::Fresh { version, age, tainted, .. } => {

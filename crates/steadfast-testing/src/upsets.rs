@@ -1,4 +1,4 @@
-//! What upsets a controller: a server whose watches lag, whose connections are cut and whose answers are lost, at random.
+//! Random faults for tests of controllers: watches that lag, connections that are reset, and responses that are lost.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use tokio::time::{Instant, sleep};
 
 use crate::proxy::{Direction, NetworkFaults};
 
-/// No watch lags for longer.
-const LONGEST_LAG: Duration = Duration::from_secs(5);
+/// Maximum lag of a watch.
+const MAX_WATCH_LAG: Duration = Duration::from_secs(5);
 
-/// From one upset to the next, at most, in milliseconds.
-const LONGEST_PAUSE: u64 = 1500;
+/// Maximum pause between two faults, in milliseconds.
+const MAX_PAUSE_MILLIS: u64 = 1500;
 
-/// For how long answers are held before they are lost, at most, in milliseconds.
-const LONGEST_HOLD: u64 = 300;
+/// Maximum time for which responses are held before they are lost, in milliseconds.
+const MAX_HOLD_MILLIS: u64 = 300;
 
-/// Upsets of one server and the network before it, as a seed decides: the same each time, in virtual time.
+/// Injects faults into one server and its network. A seed selects the faults, so that in virtual time each run is the
+/// same.
 ///
-/// Watches lag by up to five seconds; connections are reset, watches ended, answers lost after the server has acted, and
-/// the server restarted.
+/// Watches lag by up to five seconds. Connections are reset, watches are ended, responses are lost after the server has
+/// acted, and the server is restarted.
 ///
 /// ```
 /// # use steadfast_apiserver::ApiServer;
@@ -49,12 +50,12 @@ pub struct Upsets<'a> {
 }
 
 impl<'a> Upsets<'a> {
-    /// Those that `seed` decides.
+    /// Creates the faults that `seed` selects.
     pub fn new(seed: u64, server: &'a ApiServer, network: &'a NetworkFaults) -> Self {
         Self { server, network, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, lagging: None }
     }
 
-    /// A number below `bound`, for what else is to be decided by the seed.
+    /// Returns a random number below `bound`, for other decisions of a test that depend on the seed.
     pub fn random(&mut self, bound: u64) -> u64 {
         // xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled".
         self.state ^= self.state >> 12;
@@ -63,7 +64,7 @@ impl<'a> Upsets<'a> {
         (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound.max(1)
     }
 
-    /// Something happens, or nothing; then a while passes.
+    /// Injects a fault or none, and then waits.
     pub async fn another(&mut self) {
         match self.random(10) {
             0 | 1 => self.lag(self.lagging.is_none()),
@@ -71,20 +72,20 @@ impl<'a> Upsets<'a> {
             3 => self.server.faults().end_watches(),
             4 => {
                 self.network.black_hole(Direction::ToClient, true);
-                let hold = self.random(LONGEST_HOLD);
+                let hold = self.random(MAX_HOLD_MILLIS);
                 self.pass(hold).await;
-                // What was held on its way is lost.
+                // The reset drops the held bytes.
                 self.network.reset();
                 self.network.black_hole(Direction::ToClient, false);
             }
             5 if self.random(4) == 0 => self.server.faults().restart(),
             _ => {}
         }
-        let pause = self.random(LONGEST_PAUSE);
+        let pause = self.random(MAX_PAUSE_MILLIS);
         self.pass(pause).await;
     }
 
-    /// Nothing is upset any more.
+    /// Ends all faults.
     pub fn end(&mut self) {
         self.lag(false);
     }
@@ -94,10 +95,10 @@ impl<'a> Upsets<'a> {
         self.server.faults().lag(on);
     }
 
-    /// Lets so many milliseconds pass; a lag ends in between, if it has to.
+    /// Waits for this number of milliseconds, and ends a lag that expires in between.
     async fn pass(&mut self, milliseconds: u64) {
         let pause = Duration::from_millis(milliseconds);
-        let left = self.lagging.map(|since| LONGEST_LAG.saturating_sub(since.elapsed()));
+        let left = self.lagging.map(|since| MAX_WATCH_LAG.saturating_sub(since.elapsed()));
         if let Some(left) = left.filter(|left| *left < pause) {
             sleep(left).await;
             self.lag(false);

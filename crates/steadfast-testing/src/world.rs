@@ -14,73 +14,73 @@ use tokio::time::Instant;
 use crate::Error;
 use crate::proxy::NetworkFaults;
 
-/// What the project's own tests end with: anything that can go wrong in them.
+/// Error type of the project's own tests.
 #[doc(hidden)]
 pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Waits until `reached`, and tells how long that took.
+/// Waits until `reached` returns `true`, and returns the elapsed time.
 ///
 /// # Errors
 ///
-/// Where that takes longer than `limit`.
+/// Returns an error if `reached` is not true within `limit`.
 pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, Error> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !reached() {
-        if begun.elapsed() > limit {
-            return Err(format!("not within {limit:?}").into());
+        if started.elapsed() > limit {
+            return Err(format!("the condition was not met within {limit:?}").into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
 
-/// A configuration for the first replica of `server`, as a kubeconfig would give it.
+/// Returns the client configuration for the first replica of `server`, as a kubeconfig would.
 ///
 /// # Errors
 ///
-/// Where the server's kubeconfig cannot be read.
+/// Returns an error if the server's kubeconfig cannot be read.
 pub async fn kube_config(server: &ApiServer) -> Result<kube::Config, Error> {
     let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
-/// A connection to the first replica of `server`, over TCP, on threads of its own.
+/// Opens a connection to the first replica of `server`, over TCP, on its own threads.
 ///
 /// # Errors
 ///
-/// Where the connection cannot be made.
+/// Returns an error if the connection cannot be created.
 pub async fn connection(server: &ApiServer) -> Result<Connection, Error> {
     Ok(Connection::new(kube_config(server).await?)?)
 }
 
-/// Informers on the first replica of `server`, over TCP, on threads of their own.
+/// Creates informers for the first replica of `server`, over TCP, on their own threads.
 ///
 /// # Errors
 ///
-/// Where the connection cannot be made.
+/// Returns an error if the connection cannot be created.
 pub async fn informers(server: &ApiServer) -> Result<InformerFactory, Error> {
     Ok(InformerFactory::new(&connection(server).await?))
 }
 
-/// A client in memory of a server that was started `in_memory`: on the current runtime, in its time.
+/// Connects to a server that was started `in_memory`, on the current runtime and in its time.
 #[derive(Clone, Debug, Default)]
 pub struct InMemory {
-    /// What decides the client's jitter.
+    /// Seed of the client's jitter.
     pub seed: u64,
-    /// What is between it and the server, whose replicas are the targets.
+    /// Network between the client and the server. The replicas of the server are its targets.
     pub network: NetworkFaults,
-    /// The times and limits of its connections.
+    /// Timeouts and limits of the connections.
     pub settings: Settings,
-    /// Who helps its informers with decoding, in turns that the seed decides; nobody, unless it is said.
+    /// Helper tasks that decode for the informers, in an order that the seed selects. Defaults to none.
     pub helpers: Helpers,
 }
 
 impl InMemory {
-    /// A connection to `server`.
+    /// Opens a connection to `server`.
     ///
     /// # Errors
     ///
-    /// Where the connection cannot be made.
+    /// Returns an error if the connection cannot be created.
     pub async fn connection(&self, server: &ApiServer) -> Result<Connection, Error> {
         let dialer = server.dialer();
         let dial = self.network.dialer(move |replica| {

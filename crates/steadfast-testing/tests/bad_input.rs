@@ -1,5 +1,5 @@
-//! Bad input: whatever a server, a network or a configuration does, an informer says what it was, goes on, and is right
-//! again when it ends. Nothing panics, and no secret is in anything that is said.
+//! Bad input: an informer reports the problem of a server, a network or a configuration, continues, and recovers
+//! afterwards. Nothing panics, and no message contains a secret.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,18 +19,18 @@ use steadfast_contract::check;
 use steadfast_testing::{Recorder, WorldError, config_map, history, kube_config, widget_definition};
 use tracing_subscriber::EnvFilter;
 
-const SOON: Duration = Duration::from_secs(30);
-/// As long as a fault is looked at, at the least.
-const A_WHILE: Duration = Duration::from_millis(700);
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Minimum duration of a fault.
+const MIN_FAULT_TIME: Duration = Duration::from_millis(700);
 const LIMIT: usize = 64 * 1024;
 
 const TOKEN: &str = "token-of-nobody";
-/// `hunter2`, as the server has it.
+/// `hunter2` in the server's encoding.
 const PASSWORD: &str = "aHVudGVyMg==";
 
-/// Everything that is said here: logs, and what the tests add.
+/// All output: logs, and the messages that the tests add.
 static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-/// Panics in the library's own code.
+/// Number of panics in the library's own code.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 struct Said;
@@ -46,7 +46,7 @@ impl Write for Said {
     }
 }
 
-/// From here on, all logs are kept and all panics of the library counted.
+/// Records all logs and counts all panics of the library from here on.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -64,8 +64,8 @@ fn listen() {
     });
 }
 
-/// An informer on `connection` that reads records up to a limit, and all that it notes. What is done to bodies here is done
-/// to JSON: what is bad in protobuf is `hostile`'s, in the library's own tests.
+/// Returns an informer on `connection` with a limit on records, and its diagnostics. The faults here corrupt JSON
+/// bodies. The tests of `hostile`, in the library itself, cover protobuf.
 fn informer<K>(
     connection: &Connection,
     kind: &K::DynamicType,
@@ -93,13 +93,13 @@ impl Notes {
     }
 }
 
-/// That `informer` is not synced while a fault lasts, and says why: its error, its freshness and its notes have each of
-/// `names`, after as many looks as a busy machine takes.
+/// Checks that `informer` is not synced during a fault, and reports the reason. Its error, its freshness and its
+/// diagnostics must contain each of `names`, within a timeout for a busy machine.
 async fn complains<K: Kept>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
-        let Err(error) = informer.wait_for_sync(A_WHILE).await else {
-            panic!("it cannot have synced: {}\n{}", informer.freshness(), notes.text());
+        let Err(error) = informer.wait_for_sync(MIN_FAULT_TIME).await else {
+            panic!("the informer must not sync: {}\n{}", informer.freshness(), notes.text());
         };
         let text = format!("{error}\n{}", notes.text());
         let _ = writeln!(Said, "{text}\n{error:?}");
@@ -107,34 +107,34 @@ async fn complains<K: Kept>(informer: &Informer<K>, notes: &Notes, names: &[&str
         if missing.is_empty() {
             return;
         }
-        assert!(begun.elapsed() < SOON, "it should name {missing:?}: {text}");
+        assert!(started.elapsed() < TIMEOUT, "the report must name {missing:?}: {text}");
     }
 }
 
-/// That the fault is over: `informer` is synced, fresh, and has `objects`.
+/// Checks the recovery: `informer` is synced, fresh, and has `objects`.
 async fn recovers<K: Kept>(informer: &Informer<K>, objects: usize) -> Result<(), WorldError> {
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     until_fresh(informer).await?;
     assert_eq!(informer.snapshot().len(), objects);
     assert_discreet();
     Ok(())
 }
 
-/// Waits until `informer` says that it is fresh, which it may say a moment after it has synced.
+/// Waits until `informer` is fresh, which may be shortly after its sync.
 async fn until_fresh<K: Kept>(informer: &Informer<K>) -> Result<(), WorldError> {
     let mut changed = informer.changed();
     let fresh = async { while !informer.freshness().is_fresh() && changed.changed().await.is_ok() {} };
-    let waited = tokio::time::timeout(SOON, fresh).await;
-    waited.map_err(|_| format!("not fresh after {SOON:?}: {}", informer.freshness()).into())
+    let waited = tokio::time::timeout(TIMEOUT, fresh).await;
+    waited.map_err(|_| format!("not fresh after {TIMEOUT:?}: {}", informer.freshness()).into())
 }
 
-/// That nothing has panicked, and that nothing said so far has a secret in it.
+/// Checks that nothing has panicked, and that no output contains a secret.
 fn assert_discreet() {
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "the library has panicked");
     let said = said();
     for secret in [TOKEN, PASSWORD, "hunter2"] {
         let line = said.lines().find(|line| line.contains(secret));
-        assert_eq!(line, None, "a secret is told");
+        assert_eq!(line, None, "a secret was logged");
     }
 }
 
@@ -142,7 +142,7 @@ fn said() -> String {
     String::from_utf8_lossy(&SAID.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
 }
 
-/// A server that holds two secrets.
+/// Returns a server with two secrets.
 async fn server(builder: ApiServerBuilder) -> Result<ApiServer, WorldError> {
     let server = builder.start().await?;
     for name in ["a", "b"] {
@@ -160,18 +160,18 @@ async fn secrets(server: &ApiServer) -> Result<(Informer<Secret>, Notes), WorldE
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_connection_is_named_with_its_address() -> Result<(), WorldError> {
+async fn refused_connection_names_address() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().cut();
     let (informer, notes) = secrets(&server).await?;
-    let address = server.address(0).ok_or("it has an address")?;
+    let address = server.address(0).ok_or("the server has no address")?;
     complains(&informer, &notes, &[&format!("cannot connect to {address}"), "refused"]).await;
     server.faults().heal();
     recovers(&informer, 2).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_closed_at_once_is_named_and_not_hammered() -> Result<(), WorldError> {
+async fn closed_connection_is_reported_and_backed_off() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().accept_and_close(true);
     let (informer, notes) = secrets(&server).await?;
@@ -182,18 +182,18 @@ async fn a_connection_that_is_closed_at_once_is_named_and_not_hammered() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_of_another_authority_is_refused_with_advice() -> Result<(), WorldError> {
+async fn foreign_certificate_is_rejected_with_advice() -> Result<(), WorldError> {
     let (right, wrong) = (server(ApiServer::builder().tls(true)).await?, server(ApiServer::builder().tls(true)).await?);
     let mut config = kube_config(&wrong).await?;
     config.cluster_url = right.url(0).parse()?;
     let (distrusting, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
     complains(&distrusting, &notes, &["no TLS with", "check certificate-authority in the kubeconfig"]).await;
-    assert_eq!(right.requests().len(), 0, "it was told nothing, no token either");
+    assert_eq!(right.requests().len(), 0, "the server received no request, and no token");
     recovers(&secrets(&right).await?.0, 2).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() -> Result<(), WorldError> {
+async fn server_without_tls_is_distinguished() -> Result<(), WorldError> {
     let (plain, with_tls) = (server(ApiServer::builder()).await?, server(ApiServer::builder().tls(true)).await?);
     let mut config = kube_config(&with_tls).await?;
     config.cluster_url = plain.url(0).replace("http:", "https:").parse()?;
@@ -204,7 +204,7 @@ async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_token_is_a_refusal_until_it_is_accepted() -> Result<(), WorldError> {
+async fn wrong_token_is_reported_until_accepted() -> Result<(), WorldError> {
     let server = server(ApiServer::builder().token(TOKEN)).await?;
     let config = kube_config(&server).await?;
     server.faults().replace_tokens(&["another"]);
@@ -216,7 +216,7 @@ async fn a_wrong_token_is_a_refusal_until_it_is_accepted() -> Result<(), WorldEr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_forbidden_says_so_and_delays_nothing_else() -> Result<(), WorldError> {
+async fn forbidden_resource_does_not_delay_others() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     server.create(&config_map("a", "1"))?;
     server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
@@ -230,7 +230,7 @@ async fn what_is_forbidden_says_so_and_delays_nothing_else() -> Result<(), World
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resource_that_is_not_there_says_so_until_it_is_defined() -> Result<(), WorldError> {
+async fn missing_resource_is_reported_until_defined() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("steadfast.test", "v1", "Widget"));
     let connection = Connection::new(kube_config(&server).await?)?;
@@ -241,7 +241,7 @@ async fn a_resource_that_is_not_there_says_so_until_it_is_defined() -> Result<()
     recovers(&informer, 0).await
 }
 
-/// What is done to answers, and what an informer says of it.
+/// Corruptions of responses, and the messages of an informer about them.
 const CORRUPTIONS: [(Corruption, &str); 4] = [
     (Corruption::Malformed, "malformed JSON"),
     (Corruption::Truncated, "ended early"),
@@ -250,12 +250,12 @@ const CORRUPTIONS: [(Corruption, &str); 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lists_that_cannot_be_read_are_named_and_made_again() -> Result<(), WorldError> {
+async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
     for (corruption, cause) in CORRUPTIONS {
         for streamed in [true, false] {
-            // A list of nothing has nothing in its middle but what makes it a list; a streamed one has records only.
+            // An empty list has only its frame, which breaks the list. A streamed list consists of records only.
             let malformed = corruption == Corruption::Malformed;
-            // A record that is too long is one object that is unknown.
+            // A record above the limit is one unknown object.
             let in_one_record = malformed || matches!(corruption, Corruption::Oversized(_));
             if in_one_record && streamed {
                 continue;
@@ -266,8 +266,8 @@ async fn lists_that_cannot_be_read_are_named_and_made_again() -> Result<(), Worl
             let (informer, notes) = informer::<Secret>(&connection, &(), streamed)?;
             let cause = if malformed { "the response is not a list" } else { cause };
             complains(&informer, &notes, &[cause]).await;
-            let asked = server.requests().len();
-            assert!(asked < 20, "{asked} requests, {corruption:?}, streamed: {streamed}");
+            let requested = server.requests().len();
+            assert!(requested < 20, "{requested} requests, {corruption:?}, streamed: {streamed}");
             server.faults().answer_truly();
             recovers(&informer, if malformed { 0 } else { 2 }).await?;
         }
@@ -276,7 +276,7 @@ async fn lists_that_cannot_be_read_are_named_and_made_again() -> Result<(), Worl
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_within_an_object_makes_that_one_unknown_and_no_other() -> Result<(), WorldError> {
+async fn corrupt_object_is_the_only_unknown() -> Result<(), WorldError> {
     let (malformed, oversized) = (Corruption::Malformed, Corruption::Oversized(2 * LIMIT));
     for (corruption, streamed) in [(malformed, true), (malformed, false), (oversized, true)] {
         let server = server(ApiServer::builder()).await?;
@@ -284,24 +284,28 @@ async fn what_cannot_be_read_within_an_object_makes_that_one_unknown_and_no_othe
         let connection = Connection::new(kube_config(&server).await?)?;
         let (informer, _) = informer::<Secret>(&connection, &(), streamed)?;
         recovers(&informer, 2).await?;
-        let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("it is fresh".into()) };
-        let (Some(key), 1) = (tainted.iter().next(), tainted.len()) else { panic!("one is unknown, not {tainted:?}") };
+        let Freshness::Fresh { tainted, .. } = informer.freshness() else {
+            return Err("the informer is not fresh".into());
+        };
+        let (Some(key), 1) = (tainted.iter().next(), tainted.len()) else {
+            panic!("one object must be unknown, not {tainted:?}")
+        };
         let lister = informer.lister()?;
         let known = ["a", "b"].map(|name| lister.get("default", name).is_ok());
-        assert_eq!(known, ["a", "b"].map(|name| name != key.name()), "{key} and no other");
+        assert_eq!(known, ["a", "b"].map(|name| name != key.name()), "only {key} may be unknown");
         server.faults().answer_truly();
 
         let patch = json!({ "metadata": { "labels": { "app": "web" } } });
         let written: Secret = serde_json::from_value(server.merge_patch("secrets", "default", key.name(), patch)?)?;
         informer.wait_for(&written).await?;
-        assert!(lister.get("default", key.name())?.is_some(), "its next state came whole");
+        assert!(lister.get("default", key.name())?.is_some(), "its next state is complete");
         assert_discreet();
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_that_cannot_be_read_are_named_and_nothing_is_lost() -> Result<(), WorldError> {
+async fn unreadable_watch_is_reported_without_loss() -> Result<(), WorldError> {
     for (corruption, cause) in CORRUPTIONS {
         let server = server(ApiServer::builder()).await?;
         let (informer, notes) = secrets(&server).await?;
@@ -319,9 +323,9 @@ async fn watches_that_cannot_be_read_are_named_and_nothing_is_lost() -> Result<(
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let waited = tokio::time::timeout(SOON, named).await;
+        let waited = tokio::time::timeout(TIMEOUT, named).await;
         let _ = writeln!(Said, "{}", notes.text());
-        waited.map_err(|_| format!("{corruption:?} is not told: {}", notes.text()))?;
+        waited.map_err(|_| format!("{corruption:?} was not reported: {}", notes.text()))?;
         server.faults().answer_truly();
         recorder.fault("corrupt", false);
 
@@ -332,7 +336,7 @@ async fn watches_that_cannot_be_read_are_named_and_nothing_is_lost() -> Result<(
     Ok(())
 }
 
-/// What a user's own type wants of a secret: numbers, where a password is none.
+/// Type of a user that expects numbers in a secret, while a password is none.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = Secret)]
 struct Numbers {
@@ -342,29 +346,29 @@ struct Numbers {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_that_cannot_be_decoded_are_counted_by_name_and_their_content_is_not_told() -> Result<(), WorldError> {
+async fn undecodable_objects_are_named_without_content() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     server.create(&secret("empty", &json!({})))?;
     let connection = Connection::new(kube_config(&server).await?)?;
     let (informer, _) = informer::<Numbers>(&connection, &(), true)?;
     recovers(&informer, 3).await?;
 
-    let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("it is fresh".into()) };
+    let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("the informer is not fresh".into()) };
     let named: Vec<String> = tainted.iter().map(ObjectKey::to_string).collect();
     assert_eq!(named, ["default/a", "default/b"]);
     let lister = informer.lister()?;
     assert_eq!(lister.get("default", "empty")?.map(|empty| empty.data.len()), Some(0));
-    let unknown = lister.get("default", "a").expect_err("it is not known").to_string();
+    let unknown = lister.get("default", "a").expect_err("the object must be unknown").to_string();
     assert!(unknown.contains("default/a") && unknown.contains("could not be decoded"), "{unknown}");
     let _ = writeln!(Said, "{unknown} {}", informer.freshness());
     let logged = said().lines().filter(|line| line.contains("WARN") && line.contains("default/a at version")).count();
-    assert!(logged > 0, "it is logged");
+    assert!(logged > 0, "the unknown object must be logged");
     assert_discreet();
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_spoiled_by_the_server_is_unknown_until_its_next_state_is_not() -> Result<(), WorldError> {
+async fn spoiled_object_is_unknown_until_valid() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().undecodable("default", "a", true);
     let (informer, _) = secrets(&server).await?;
@@ -373,23 +377,23 @@ async fn an_object_spoiled_by_the_server_is_unknown_until_its_next_state_is_not(
     recording.until_synced().await;
     until_fresh(&informer).await?;
     let lister = informer.lister()?;
-    assert!(lister.get("default", "a").is_err(), "it cannot be decoded");
-    assert!(lister.get("default", "b")?.is_some(), "all others go on");
+    assert!(lister.get("default", "a").is_err(), "the object must not decode");
+    assert!(lister.get("default", "b")?.is_some(), "other objects are not affected");
     assert!(informer.freshness().to_string().contains("default/a"), "{}", informer.freshness());
     let lists = server.request_counts().full_transfers();
 
     let patch = |value: &str| json!({ "data": { "password": value } });
     server.merge_patch("secrets", "default", "a", patch("YQ=="))?;
     server.faults().undecodable("default", "a", false);
-    // Streams that are open go on as they began.
+    // Open streams keep the encoding with which they started.
     server.faults().end_watches();
     let written: Secret = serde_json::from_value(server.merge_patch("secrets", "default", "a", patch("Yg=="))?)?;
     informer.wait_for(&written).await?;
-    assert!(lister.get("default", "a")?.is_some(), "its next state can be decoded");
+    assert!(lister.get("default", "a")?.is_some(), "its next state decodes");
 
     recorder.settle(&server).await;
     check(&history(&server, "", "secrets")?, &recorder.trace())?;
-    assert_eq!(server.request_counts().full_transfers(), lists, "no list is made for it");
+    assert_eq!(server.request_counts().full_transfers(), lists, "no list is sent for it");
     let _ = writeln!(Said, "{}", informer.freshness());
     recovers(&informer, 2).await
 }

@@ -1,7 +1,7 @@
-//! The bounds of the contract in virtual time, with default settings, as far as the menu of faults (`tests/faults`) does
-//! not hold them.
+//! The bounds of the contract in virtual time, with default settings, as far as the catalog of faults (`tests/faults`)
+//! does not cover them.
 //!
-//! What is noticed, and when, is what an informer's freshness says: nobody tells it which fault is on.
+//! The informer's freshness is the only source: the informer is not notified of the active fault.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// A server in memory, one client of it over HTTP/2, and an informer that is synced.
+/// A server in memory, one client with HTTP/2, and a synced informer.
 struct World {
     server: ApiServer,
     network: NetworkFaults,
@@ -35,7 +35,7 @@ impl World {
         Self::of(ApiServer::builder()).await
     }
 
-    /// An informer of all config maps, synced.
+    /// Returns a synced informer of all config maps.
     async fn synced(&self) -> Result<Informer<InForm>, WorldError> {
         synced(build_in_form(&self.factory, Scope::all())).await
     }
@@ -49,20 +49,20 @@ impl World {
     }
 }
 
-const SOON: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 async fn synced<K: Kept>(builder: InformerBuilder<'_, K>) -> Result<Informer<K>, WorldError> {
     let informer = builder.start()?;
     informer.wait_for_sync(PERIOD).await?;
-    until(SOON, || informer.freshness().is_fresh()).await?;
+    until(TIMEOUT, || informer.freshness().is_fresh()).await?;
     Ok(informer)
 }
 
-/// The names of the states that follow each other within `time`; never is a state fresh and older than two periods.
+/// Returns the sequence of state names within `time`. Checks that no state is fresh with an age above two periods.
 async fn states<K: Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut states: Vec<&'static str> = Vec::new();
-    while begun.elapsed() < time {
+    while started.elapsed() < time {
         let state = informer.freshness();
         if let Freshness::Fresh { age, .. } = &state {
             assert!(*age <= 2 * PERIOD, "fresh at the age of {age:?}");
@@ -76,7 +76,7 @@ async fn states<K: Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static
 }
 
 #[tokio::test(start_paused = true)]
-async fn r2_bookmarks_of_a_frozen_etcd_are_no_proof() -> Result<(), WorldError> {
+async fn r2_bookmarks_of_frozen_etcd_prove_nothing() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(Duration::from_secs(10))).await?;
     let informer = world.synced().await?;
     world.server.faults().freeze_etcd(true);
@@ -84,12 +84,12 @@ async fn r2_bookmarks_of_a_frozen_etcd_are_no_proof() -> Result<(), WorldError> 
     assert_eq!(seen[..3], ["fresh", "suspect", "stale"], "{seen:?}");
     world.server.faults().freeze_etcd(false);
     until(PERIOD, || informer.freshness().is_fresh()).await?;
-    assert_eq!(world.lists(), 1, "doubt alone is no reason to list");
+    assert_eq!(world.lists(), 1, "doubt alone causes no list");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn r2_a_quiet_and_healthy_hour_is_fresh_and_costs_next_to_nothing() -> Result<(), WorldError> {
+async fn r2_quiet_hour_stays_fresh_cheaply() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let before = world.server.request_counts();
@@ -100,18 +100,18 @@ async fn r2_a_quiet_and_healthy_hour_is_fresh_and_costs_next_to_nothing() -> Res
     assert!((6..=12).contains(&watches), "a watch lasts five to ten minutes: {watches}");
     assert!(probes <= 60, "at most one probe a period: {probes}");
     let open = world.factory.connection().connections().len();
-    assert!(open <= 2, "one for the watch, one for probes: {open}");
+    assert!(open <= 2, "at most one for the watch and one for probes: {open}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn r4_ends_resets_and_drains_are_resumed_without_a_list() -> Result<(), WorldError> {
+async fn r4_interrupted_watch_resumes_without_list() -> Result<(), WorldError> {
     type Fault = fn(&World);
     let faults: [(&str, Fault); 4] = [
         ("clean end", |world| world.server.faults().end_watches()),
         ("reset", |world| world.server.faults().reset()),
         ("drain", |world| world.server.faults().goaway()),
-        ("restart, answered by another replica", |world| {
+        ("restart, and another replica responds", |world| {
             world.network.send_to(1);
             world.server.faults().replica(0).restart();
         }),
@@ -124,17 +124,17 @@ async fn r4_ends_resets_and_drains_are_resumed_without_a_list() -> Result<(), Wo
         let key = format!("c-{number}");
         world.server.create(&config_map(&key, "1"))?;
         let informer = recording.informer();
-        informer.wait_for_version(&world.newest(), SOON).await.map_err(|error| format!("{name}: {error}"))?;
-        until(SOON, || informer.freshness().is_fresh()).await?;
-        until(SOON, || recording.in_words(&format!("default/{key}")) == ["Added"]).await?;
+        informer.wait_for_version(&world.newest(), TIMEOUT).await.map_err(|error| format!("{name}: {error}"))?;
+        until(TIMEOUT, || informer.freshness().is_fresh()).await?;
+        until(TIMEOUT, || recording.in_words(&format!("default/{key}")) == ["Added"]).await?;
         assert_eq!(world.lists(), 1, "{name}");
     }
-    assert_eq!(recording.events().len(), faults.len(), "nothing is repeated");
+    assert_eq!(recording.events().len(), faults.len(), "no event is repeated");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn r5_a_lagging_replica_is_told_as_stale_and_takes_nothing_back() -> Result<(), WorldError> {
+async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().replicas(2)).await?;
     world.server.create(&config_map("a", "1"))?;
     let recorder = Recorder::of(&world.server);
@@ -142,22 +142,22 @@ async fn r5_a_lagging_replica_is_told_as_stale_and_takes_nothing_back() -> Resul
     let informer = recording.informer();
     world.server.faults().replica(1).lag(true);
     world.server.create(&config_map("b", "1"))?;
-    informer.wait_for_version(&world.newest(), SOON).await?;
+    informer.wait_for_version(&world.newest(), TIMEOUT).await?;
 
-    // It takes a watch from a version that it has not reached, but no list.
+    // The replica accepts a watch from a version that it has not reached, but no list.
     world.server.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     world.network.send_to(1);
     world.server.faults().replica(0).stop();
     until(Duration::from_secs(15), || matches!(informer.freshness(), Freshness::Stale(_))).await?;
-    assert_eq!(informer.lister()?.len(), 2, "it reads on from what it has");
+    assert_eq!(informer.lister()?.len(), 2, "the cache stays readable");
     world.server.faults().replica(1).lag(false);
     until(Duration::from_secs(15), || informer.freshness().is_fresh()).await?;
-    assert_eq!(recording.events().len(), 2, "nothing was taken back");
+    assert_eq!(recording.events().len(), 2, "no event was reverted");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn r6_a_server_that_accepts_and_closes_is_tried_rarely_and_found_promptly() -> Result<(), WorldError> {
+async fn r6_closing_server_is_retried_with_backoff() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let connection = world.factory.connection().clone();
@@ -184,19 +184,19 @@ async fn r6_a_server_that_accepts_and_closes_is_tried_rarely_and_found_promptly(
 }
 
 #[tokio::test(start_paused = true)]
-async fn r8_what_cannot_be_decoded_is_unknown_and_nothing_else_is() -> Result<(), WorldError> {
+async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b", "never"] {
         world.server.create(&config_map(name, "1"))?;
     }
     world.server.faults().undecodable("default", "never", true);
     let recorder = Recorder::of(&world.server);
-    // Decoded as they come, from whatever they come in; `Lazy` has other rules here, and tests of its own for them.
+    // Decoded on arrival, in either encoding. `Lazy` has other rules for this case, and its own tests.
     let decoded = world.factory.build::<ConfigMap>(Scope::all()).protobuf(Form::of_this_run().protobuf);
     let recording = recorder.record(&synced(decoded).await?);
     let informer = recording.informer();
     let lister = informer.lister()?;
-    assert_eq!(named(informer), ["default/never"], "named from the first list on");
+    assert_eq!(named(informer), ["default/never"], "named since the first list");
     assert!(lister.get("default", "never").is_err());
 
     spoil(&world, "a", true).await?;
@@ -205,11 +205,11 @@ async fn r8_what_cannot_be_decoded_is_unknown_and_nothing_else_is() -> Result<()
     assert!(lister.get("default", "a").is_err());
     assert_eq!(lister.all().len(), 1);
     write(&world, informer, "b", "2").await?;
-    until(SOON, || recording.in_words("default/b") == ["Added", "Updated"]).await?;
+    until(TIMEOUT, || recording.in_words("default/b") == ["Added", "Updated"]).await?;
 
     spoil(&world, "a", false).await?;
     write(&world, informer, "a", "3").await?;
-    until(SOON, || recording.in_words("default/a") == ["Added", "Updated"]).await?;
+    until(TIMEOUT, || recording.in_words("default/a") == ["Added", "Updated"]).await?;
     assert_eq!(named(informer), ["default/never"]);
 
     spoil(&world, "a", true).await?;
@@ -217,30 +217,30 @@ async fn r8_what_cannot_be_decoded_is_unknown_and_nothing_else_is() -> Result<()
     for name in ["a", "never"] {
         world.server.delete_named("configmaps", "default", name)?;
     }
-    informer.wait_for_version(&world.newest(), SOON).await?;
-    until(SOON, || recording.in_words("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
-    assert_eq!(recording.in_words("default/never"), [""; 0], "what was never delivered does not end");
-    assert_eq!(named(informer), [""; 0], "what is gone is not named");
+    informer.wait_for_version(&world.newest(), TIMEOUT).await?;
+    until(TIMEOUT, || recording.in_words("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
+    assert_eq!(recording.in_words("default/never"), [""; 0], "an object that was never delivered has no deletion");
+    assert_eq!(named(informer), [""; 0], "a deleted object is not named");
     assert_eq!(world.lists(), 1);
     Ok(())
 }
 
-/// Has the server send the object `name` so that it cannot be decoded, or as it is, on streams from here on.
+/// Makes the server send the object `name` in an undecodable form, or in its valid form, on streams from here on.
 async fn spoil(world: &World, name: &str, on: bool) -> Result<(), WorldError> {
     world.server.faults().undecodable("default", name, on);
     let watches = world.server.request_counts().watches;
     world.server.faults().end_watches();
-    until(SOON, || world.server.request_counts().watches > watches).await?;
+    until(TIMEOUT, || world.server.request_counts().watches > watches).await?;
     Ok(())
 }
 
-/// Writes `value` and waits for it.
+/// Writes `value`, and waits until the cache has it.
 async fn write(world: &World, informer: &Informer<ConfigMap>, name: &str, value: &str) -> Result<(), WorldError> {
     world.server.merge_patch("configmaps", "default", name, serde_json::json!({ "data": { "value": value } }))?;
-    Ok(informer.wait_for_version(&world.newest(), SOON).await?)
+    Ok(informer.wait_for_version(&world.newest(), TIMEOUT).await?)
 }
 
-/// The objects that a fresh cache says it cannot read.
+/// Returns the objects that a fresh cache reports as unknown.
 fn named(informer: &Informer<ConfigMap>) -> Vec<String> {
     match informer.freshness() {
         Freshness::Fresh { tainted, .. } => tainted.iter().map(ToString::to_string).collect(),
@@ -249,7 +249,7 @@ fn named(informer: &Informer<ConfigMap>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r10_a_stop_is_prompt_when_cut_off_and_cancels_what_is_under_way() -> Result<(), WorldError> {
+async fn r10_stop_while_cut_cancels_requests() -> Result<(), WorldError> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 4] = [
         ("healthy", |_| {}),
@@ -263,12 +263,12 @@ async fn r10_a_stop_is_prompt_when_cut_off_and_cancels_what_is_under_way() -> Re
         fault(&world.server);
         tokio::time::sleep(Duration::from_secs(20)).await;
         informer.stop();
-        let took = until(SOON, || matches!(informer.freshness(), Freshness::Stopped(_))).await?;
+        let took = until(TIMEOUT, || matches!(informer.freshness(), Freshness::Stopped(_))).await?;
         assert!(took <= Duration::from_millis(20), "{name}: {took:?}");
         if name != "black hole" {
             until(Duration::from_millis(100), || world.server.open_watches(0) == 0)
                 .await
-                .map_err(|error| format!("{name}: the watch goes on: {error}"))?;
+                .map_err(|error| format!("{name}: the watch continues: {error}"))?;
         }
         assert!(informer.wait_for_version(&ResourceVersion::from("999"), PERIOD).await.is_err(), "{name}");
     }
@@ -276,38 +276,38 @@ async fn r10_a_stop_is_prompt_when_cut_off_and_cancels_what_is_under_way() -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn r10_the_drop_of_the_last_handle_ends_the_watch() -> Result<(), WorldError> {
+async fn r10_last_drop_ends_watch() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let registration = informer.on_event(|_| {})?;
     let lister = informer.lister()?;
     let World { server, factory, .. } = world;
     drop((factory, informer));
-    tokio::time::sleep(SOON).await;
-    assert_eq!(server.open_watches(0), 1, "a lister keeps it");
+    tokio::time::sleep(TIMEOUT).await;
+    assert_eq!(server.open_watches(0), 1, "a lister keeps the watch open");
     server.faults().freeze(true);
     drop(lister);
     until(Duration::from_millis(100), || server.open_watches(0) == 0).await?;
-    assert_eq!(registration.remove(), 0, "a registration does not");
+    assert_eq!(registration.remove(), 0, "a registration does not keep the watch open");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn r11_retry_after_is_honoured_with_jitter_and_capped_at_a_minute() -> Result<(), WorldError> {
+async fn r11_retry_after_has_jitter_and_cap() -> Result<(), WorldError> {
     for (code, asked, least) in [(429, 7, 7), (503, 7, 7), (500, 3, 3), (429, 3600, 60), (503, 3600, 60)] {
         let mut delays = Vec::new();
         for _ in 0..2 {
             let world = World::new().await?;
             let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
             world.server.faults().answer_with(rule, Answer::retry_after(code, Duration::from_secs(asked)));
-            let begun = Instant::now();
+            let started = Instant::now();
             let streamed = build_in_form(&world.factory, Scope::all()).start()?;
             streamed.wait_for_sync(2 * PERIOD).await?;
-            delays.push(begun.elapsed());
+            delays.push(started.elapsed());
         }
         for delay in delays {
             let (least, most) = (Duration::from_secs(least), Duration::from_secs(least) * 111 / 100);
-            assert!((least..=most).contains(&delay), "{code}, asked for {asked} s: {delay:?}");
+            assert!((least..=most).contains(&delay), "{code}, Retry-After {asked} s: {delay:?}");
         }
     }
     Ok(())

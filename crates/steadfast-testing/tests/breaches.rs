@@ -1,5 +1,5 @@
-//! Each clause of the contract, broken on purpose in the library, is caught by the checker; unbroken, the same scenario
-//! passes. A check that cannot fail is none.
+//! For each clause of the contract, a fault is injected into the library, and the checker must report it. Without the
+//! fault, the same scenario must pass. This proves that each check can fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,15 +14,15 @@ use steadfast_testing::{Form, InForm, Recorder, WorldError, build_in_form, confi
 
 const NAME: &str = "config maps";
 
-/// How long anything may take that has to come, on a busy machine.
-const COMES: Duration = Duration::from_secs(20);
+/// Timeout for an expected event, on a busy machine.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server that speaks what the form of this run requests.
+/// Returns a server that supports the form of this run.
 fn server() -> ApiServerBuilder {
     ApiServer::builder().protobuf(Form::of_this_run().protobuf)
 }
 
-/// A server with one config map, and an informer on it that commits `breach`.
+/// Server with one config map, and an informer with the injected fault `breach`.
 struct Stage {
     server: ApiServer,
     recorder: Recorder,
@@ -48,7 +48,7 @@ impl Stage {
         Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
     }
 
-    /// Gives `a` the value `value`.
+    /// Sets the value of `a`.
     fn update(&self, value: &str) -> Result<(), WorldError> {
         let patch = serde_json::json!({ "data": { "value": value } });
         self.server.merge_patch("configmaps", "default", "a", patch)?;
@@ -62,7 +62,7 @@ impl Stage {
 
     fn report(&self) -> Report {
         let terms = Terms { period: Duration::from_millis(400), ..Terms::default() };
-        terms.judge(&history(&self.server, "", "configmaps").expect("they are served"), &self.recorder.trace())
+        terms.judge(&history(&self.server, "", "configmaps").expect("config maps are served"), &self.recorder.trace())
     }
 }
 
@@ -70,17 +70,17 @@ async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// Runs `scenario` unbroken and broken, and holds the checker to telling the two apart by `clause`.
+/// Runs `scenario` without and with the fault, and requires that the checker distinguishes both by `clause`.
 macro_rules! caught {
     ($name:ident, $clause:ident, $breach:ident, $scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() -> Result<(), WorldError> {
             let honest = $scenario(None).await?;
-            assert!(honest.keeps_so_far(), "unbroken, the scenario keeps the contract: {:#?}", honest);
+            assert!(honest.keeps_so_far(), "without the fault, the scenario must keep the contract: {:#?}", honest);
             let broken = $scenario(Some(Breach::$breach)).await?;
             assert!(
                 broken.breaches.iter().any(|breach| breach.clause == Clause::$clause),
-                "broken, it must be seen to break {:?}: {:#?}",
+                "with the fault, the checker must report {:?}: {:#?}",
                 Clause::$clause,
                 broken,
             );
@@ -89,18 +89,18 @@ macro_rules! caught {
     };
 }
 
-caught!(c1_a_recreation_told_as_an_update_is_caught, C1, MergedIdentities, recreated_while_cut_off);
-caught!(c2_a_delete_that_is_never_told_is_caught, C2, LostDeletes, deleted_while_cut_off);
-caught!(c3_repeated_records_told_again_are_caught, C3, RepeatedRecords, repeated_after_a_resume);
-caught!(c4_an_older_list_from_a_lagging_replica_is_caught, C4, OlderList, moved_to_a_lagging_replica);
-caught!(c5_an_old_that_the_handler_never_saw_is_caught, C5, StoreAsOld, updated_while_the_handler_is_busy);
-caught!(c6_a_handler_told_before_the_store_shows_it_is_caught, C6, HandlerFirst, updated_while_watched);
-caught!(c7_overlapping_calls_for_one_name_are_caught, C7, OverlappingCalls, updated_while_the_handler_is_busy);
-caught!(c8_a_queue_that_grows_with_the_events_is_caught, C8, UnboundedQueue, updated_while_the_handler_is_stuck);
-caught!(c9_synced_before_the_first_list_is_caught, C9, SyncedTooEarly, synced_from_a_slow_server);
-caught!(c10_fresh_whatever_happens_is_caught, C10, AlwaysFresh, changed_behind_a_black_hole);
-caught!(c11_records_dropped_in_silence_are_caught, C11, DroppedRecords, created_while_watched);
-caught!(c12_a_wait_that_ends_too_early_is_caught, C12, ImpatientWait, waited_for_behind_a_stalled_stream);
+caught!(c1_recreation_as_update_is_detected, C1, MergedIdentities, recreated_while_cut_off);
+caught!(c2_missing_deletion_is_detected, C2, LostDeletes, deleted_while_cut_off);
+caught!(c3_repeated_records_are_detected, C3, RepeatedRecords, repeated_after_a_resume);
+caught!(c4_older_list_is_detected, C4, OlderList, moved_to_a_lagging_replica);
+caught!(c5_unseen_old_object_is_detected, C5, StoreAsOld, updated_while_the_handler_is_busy);
+caught!(c6_delivery_before_store_is_detected, C6, HandlerFirst, updated_while_watched);
+caught!(c7_overlapping_calls_are_detected, C7, OverlappingCalls, updated_while_the_handler_is_busy);
+caught!(c8_unbounded_queue_is_detected, C8, UnboundedQueue, updated_while_the_handler_is_stuck);
+caught!(c9_premature_sync_is_detected, C9, SyncedTooEarly, synced_from_a_slow_server);
+caught!(c10_false_freshness_is_detected, C10, AlwaysFresh, changed_behind_a_black_hole);
+caught!(c11_dropped_records_are_detected, C11, DroppedRecords, created_while_watched);
+caught!(c12_premature_wait_is_detected, C12, ImpatientWait, waited_for_behind_a_stalled_stream);
 
 async fn recreated_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
     let recreated = config_map("a", "2");
@@ -111,7 +111,7 @@ async fn deleted_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldEr
     cut_off(breach, |_| Ok(())).await
 }
 
-/// `a` is deleted while the client is cut off, `then` happens, and the history of it expires.
+/// Deletes `a` while the client is disconnected, runs `then`, and expires the history.
 async fn cut_off(
     breach: Option<Breach>,
     then: impl FnOnce(&ApiServer) -> Result<(), Status>,
@@ -132,17 +132,17 @@ async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, World
     seen.until_synced().await;
     for (before, value) in (1..).zip(["2", "3", "4", "5"]) {
         stage.update(value)?;
-        until(COMES, || seen.in_words("default/a").len() > before).await?;
+        until(EVENT_TIMEOUT, || seen.in_words("default/a").len() > before).await?;
     }
     stage.server.faults().repeat_events(3);
     stage.server.faults().reset();
-    // What comes after those that are repeated says that they were taken in.
+    // An event after the repeated ones shows that those were processed.
     stage.server.create(&config_map("b", "1"))?;
-    until(COMES, || !seen.in_words("default/b").is_empty()).await?;
+    until(EVENT_TIMEOUT, || !seen.in_words("default/b").is_empty()).await?;
     Ok(stage.judge().await)
 }
 
-/// The second replica lags; the client's next connection goes there, and its version is no longer held.
+/// Makes the second replica lag, and directs the client's next connection to it, with an expired version.
 async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, WorldError> {
     let server = server().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
@@ -235,7 +235,7 @@ async fn changed_behind_a_black_hole(breach: Option<Breach>) -> Result<Report, W
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.server.faults().black_hole(true);
     stage.update("2")?;
-    // Beyond two periods, and beyond what the checker grants a backlog.
+    // Longer than two periods and than the tolerance of the checker for a backlog.
     for _ in 0..8 {
         pause(500).await;
         stage.recorder.sample(&stage.informer, NAME);

@@ -1,7 +1,8 @@
-//! What the embedded server says of the built-in types, their fields and how each is merged, is what a real server says.
+//! The embedded server must document the built-in types, their fields and their merge strategies as a real server does.
 //!
-//! Both say it in their `OpenAPI` documents. The embedded server serves, checks and merges by the same table from which it
-//! writes them, which `conformance/types/generate` writes anew. Without the reference this is skipped.
+//! Both servers document them in `OpenAPI`. The embedded server generates its documents from the table with which it
+//! serves, checks and merges objects. `conformance/types/generate` regenerates the table. Without the reference, the
+//! test is skipped.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use steadfast_testing::reference::Reference;
 use steadfast_testing::{WorldError, connection};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_built_in_types_are_those_of_a_real_server() -> Result<(), WorldError> {
+async fn builtin_types_match_real_server() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let theirs = reference.connection().await?.client();
     let embedded = ApiServer::builder().start().await?;
@@ -32,7 +33,7 @@ async fn the_built_in_types_are_those_of_a_real_server() -> Result<(), WorldErro
             compared.insert(name, own);
         }
     }
-    assert!(compared.len() > 300, "only {} types are told", compared.len());
+    assert!(compared.len() > 300, "only {} types are documented", compared.len());
     Ok(())
 }
 
@@ -41,7 +42,7 @@ async fn get(client: &Client, path: &str) -> Result<Value, WorldError> {
     Ok(serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?)
 }
 
-/// The schemas of the document of a group and version.
+/// Returns the schemas of the document of a group and version.
 async fn schemas(client: &Client, path: &str) -> Result<Map<String, Value>, WorldError> {
     let mut document = get(client, &format!("/openapi/v3/{path}")).await?;
     match document.pointer_mut("/components/schemas").map(Value::take) {
@@ -50,8 +51,8 @@ async fn schemas(client: &Client, path: &str) -> Result<Map<String, Value>, Worl
     }
 }
 
-/// A schema without what the embedded server leaves out, which nothing is decided by, and in one of the ways in which a
-/// reference may be written.
+/// Returns a schema without the parts that the embedded server omits and that affect nothing, and with references in
+/// one canonical form.
 fn plain(schema: Value) -> Value {
     match schema {
         Value::Object(fields) => {
@@ -75,7 +76,7 @@ fn plain(schema: Value) -> Value {
     }
 }
 
-/// Where two schemas differ, as short as can be.
+/// Describes the first difference of two schemas, as short as possible.
 fn difference(name: &str, ours: &Value, theirs: &Value) -> String {
     if let (Value::Object(one), Value::Object(other)) = (ours, theirs) {
         let mut keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
@@ -84,5 +85,5 @@ fn difference(name: &str, ours: &Value, theirs: &Value) -> String {
             return difference(&format!("{name} {key}"), &side(one), &side(other));
         }
     }
-    format!("{name}: the embedded server says {ours}, a real one {theirs}")
+    format!("{name}: {ours} on the embedded server, {theirs} on a real one")
 }

@@ -1,29 +1,31 @@
-//! The contract as a property: random histories under random faults of the menu, in virtual time, judged by the checker.
+//! The contract as a property: random histories under random faults of the catalog, in virtual time, checked by the
+//! contract checker.
 //!
-//! A failing seed is printed; `STEADFAST_SEED=n cargo test -p steadfast-testing --test random_histories one_seed` repeats
-//! it alone, `STEADFAST_SEEDS=n` tries so many from `STEADFAST_FIRST_SEED` on, and `STEADFAST_FORM` says in which form all of
-//! them keep and request objects. `steadfast lab --together` plays the like in real time.
-//! With `STEADFAST_HELPED=1` or `0` others help all of them to decode, or none.
+//! A failing seed is printed. `STEADFAST_SEED=n cargo test -p steadfast-testing --test random_histories one_seed`
+//! repeats only that seed. `STEADFAST_SEEDS=n` sets the number of seeds, from `STEADFAST_FIRST_SEED` on.
+//! `STEADFAST_FORM` sets the form in which informers cache and request objects. `steadfast lab --together` runs similar
+//! histories in real time. `STEADFAST_HELPED=1` or `0` sets whether helpers decode for all informers.
 
 use steadfast_testing::Form;
 use steadfast_testing::menu::{Fault, Ground, Together, Trouble, together};
 
-/// Runs `faults` as `seed` says on a thread of its own, in a time of its own; all there are, where none is named.
+/// Runs `faults` with `seed` on its own thread, in its own virtual time. An empty list means all faults.
 fn run(seed: u64, faults: &[Fault]) -> Result<Together, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(together(&ground(seed)?, faults))
 }
 
-/// Where it plays, in which form: in that of `STEADFAST_FORM`, and without it in all four by turns, with each of the menus.
+/// Returns the ground of a seed, in the form of `STEADFAST_FORM`. Without the variable, seeds use the four forms in
+/// turn, with each set of faults.
 fn ground(seed: u64) -> Result<Ground, Trouble> {
     let form = Form::said()?.unwrap_or(Form::ALL[(seed / 3 % 4) as usize]);
     let ground = Ground::in_memory(seed).in_form(form);
-    // With half of the seeds, in each of the forms and with each of the menus, others help to decode, in a random order.
+    // Half of the seeds use decode helpers, in a random order, with each form and each set of faults.
     let helped = std::env::var("STEADFAST_HELPED").map_or((seed / 12).is_multiple_of(2), |helped| helped == "1");
     Ok(if helped { ground.helped() } else { ground })
 }
 
-/// Seeds by turns play the whole menu, or a few of it that meet all the more often.
+/// Returns the faults of a seed: all faults, or a small set that interacts more often.
 fn chosen(seed: u64) -> Vec<Fault> {
     const FEW: [&[Fault]; 3] = [
         &[],
@@ -38,7 +40,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 }
 
 #[test]
-fn random_histories_under_random_faults_keep_the_contract() -> Result<(), Trouble> {
+fn random_histories_keep_the_contract() -> Result<(), Trouble> {
     let (mut broken, mut differing) = (Vec::new(), 0);
     let first = number("STEADFAST_FIRST_SEED", 0);
     let seeds = number("STEADFAST_SEEDS", 150);
@@ -51,9 +53,9 @@ fn random_histories_under_random_faults_keep_the_contract() -> Result<(), Troubl
             broken.push(seed);
         }
     }
-    assert_eq!(broken, [0; 0], "these seeds break the contract");
+    assert_eq!(broken, [0; 0], "these seeds violate the contract");
     println!("{differing} of {seeds} seeds have relists by difference");
-    // One seed may well have none; what happens in none of many is not tested by them.
+    // A single seed may have none. If no seed of many has one, relists by difference are not tested.
     assert!(seeds < 20 || differing > seeds / 10, "only {differing} of {seeds} seeds have relists by difference");
     Ok(())
 }
@@ -61,7 +63,7 @@ fn random_histories_under_random_faults_keep_the_contract() -> Result<(), Troubl
 #[test]
 fn one_seed() -> Result<(), Trouble> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
-        // The seed that was tried first, twice: the same run both times.
+        // Runs the first seed twice: both runs must be equal.
         let (first, second) = (run(1, &[])?, run(1, &[])?);
         assert_eq!(first.log, second.log, "one seed, one history");
         assert_eq!(first.findings.report, second.findings.report, "one seed, one verdict");
@@ -80,7 +82,7 @@ fn one_seed() -> Result<(), Trouble> {
 }
 
 #[test]
-fn what_is_played_alone_is_not_combined() {
-    let refused = run(0, &[Fault::GoAway, Fault::HugeList]).expect_err("a huge list is no switch").to_string();
-    assert!(refused.contains("F25") && refused.contains("alone"), "{refused}");
+fn exclusive_fault_is_not_combined() {
+    let rejected = run(0, &[Fault::GoAway, Fault::HugeList]).expect_err("a huge list is not a switch").to_string();
+    assert!(rejected.contains("F25") && rejected.contains("alone"), "{rejected}");
 }

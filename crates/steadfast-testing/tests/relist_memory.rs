@@ -1,8 +1,8 @@
-//! R9: a relist takes little more memory than what it changes. R8: an object that changes costs nothing for all those that
-//! cannot be decoded.
+//! R9: a relist needs little more memory than the changed objects. R8: the cost of a change does not depend on the
+//! number of undecodable objects.
 //!
-//! All that this program allocates is counted, the server's part too: what the informer has is what came after it
-//! was started, and what a page costs is granted.
+//! All allocations of this program are counted, including those of the server. Memory that is allocated after the start
+//! of the informer counts as the informer's, with an allowance for one page.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -19,23 +19,23 @@ use steadfast_testing::{Form, InMemory, WorldError, build_in_form, config_map};
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
-/// Memory is everybody's: one test at a time.
+/// Memory is measured for the whole process, so the tests run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const OBJECTS: usize = 600;
 
-/// The bytes of each object's only value.
+/// Size of each object's only value in bytes.
 const VALUE: usize = 20_000;
 
-/// The objects of a page.
+/// Number of objects per page.
 const PAGE: usize = 20;
 
-/// What server, network and client together may hold of one page on its way, in a few forms.
+/// Maximum memory of server, network and client for one page in flight, in a few copies.
 const ON_ITS_WAY: usize = 4 * PAGE * (VALUE + 1_000);
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the informer holds, and by how much more the most of its relist was.
+/// Memory of the informer, and the additional peak of its relist.
 struct Taken {
     settled: usize,
     more: usize,
@@ -52,7 +52,7 @@ async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
     let before = ALLOCATED.current_usage();
     let builder = build_in_form(&factory, Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
     let informer = builder.breach(breach).start()?;
-    informer.wait_for_sync(PATIENCE).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let settled = ALLOCATED.current_usage();
     let lists = server.request_counts().full_transfers();
@@ -63,39 +63,39 @@ async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
     server.faults().expire_events();
     ALLOCATED.reset_peak_usage();
     server.faults().heal();
-    informer.wait_for_version(&server.revision().to_string().as_str().into(), PATIENCE).await?;
+    informer.wait_for_version(&server.revision().to_string().as_str().into(), TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(server.request_counts().full_transfers(), lists + 1, "it was listed again, once");
+    assert_eq!(server.request_counts().full_transfers(), lists + 1, "exactly one relist was sent");
     assert_eq!(informer.lister()?.len(), OBJECTS);
     Ok(Taken { settled: settled - before, more: ALLOCATED.peak_usage().saturating_sub(settled) })
 }
 
-/// In a runtime of its own, with which everything ends.
+/// Runs in its own runtime, so that all memory is released at the end.
 fn relisted(breach: Option<Breach>) -> Result<Taken, WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(relist(breach))
 }
 
 #[test]
-fn a_relist_takes_a_fifth_more_at_most_and_one_that_copies_is_caught() -> Result<(), WorldError> {
+fn relist_needs_little_more_memory() -> Result<(), WorldError> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Taken { settled, more } = relisted(None)?;
-    assert!(settled > OBJECTS * VALUE, "{settled} bytes are held");
+    assert!(settled > OBJECTS * VALUE, "{settled} bytes are allocated");
     let allowed = settled / 5 + ON_ITS_WAY;
-    assert!(more <= allowed, "{more} bytes more than the {settled} that are held, of {allowed}");
+    assert!(more <= allowed, "{more} bytes more than the allocated {settled}, with {allowed} allowed");
     let copied = relisted(Some(Breach::CopiedRelist))?;
     assert!(copied.more > allowed, "a second copy took {} bytes", copied.more);
     Ok(())
 }
 
-/// A type that none of the objects fits.
+/// Type that matches none of the objects.
 #[derive(Clone, Debug, Deserialize)]
 struct Strict {
     #[allow(dead_code)]
     replicas: u32,
 }
 
-/// The most that a change takes while it is on its way, above what there is.
+/// Returns the additional peak of memory during a change.
 async fn a_change_beside(undecodable: usize) -> Result<usize, WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for number in 0..undecodable {
@@ -105,26 +105,26 @@ async fn a_change_beside(undecodable: usize) -> Result<usize, WorldError> {
     let connection = InMemory { settings, ..InMemory::default() }.connection(&server).await?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let informer = InformerFactory::new(&connection).informer_with::<Object<Strict, NotUsed>>(&kind, Scope::all())?;
-    informer.wait_for_sync(PATIENCE).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(informer.snapshot().tainted().len(), undecodable);
     let before = ALLOCATED.current_usage();
     ALLOCATED.reset_peak_usage();
     for value in ["2", "3", "4"] {
         server.replace(&config_map("object-1", value))?;
-        informer.wait_for_version(&server.revision().to_string().as_str().into(), PATIENCE).await?;
+        informer.wait_for_version(&server.revision().to_string().as_str().into(), TIMEOUT).await?;
     }
     Ok(ALLOCATED.peak_usage().saturating_sub(before))
 }
 
 #[test]
-fn a_change_costs_the_same_beside_many_objects_that_cannot_be_decoded_as_beside_few() -> Result<(), WorldError> {
+fn change_cost_is_independent_of_undecodable_objects() -> Result<(), WorldError> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let measured = |undecodable| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(a_change_beside(undecodable))
     };
     let (few, many) = (measured(100)?, measured(4_000)?);
-    assert!(many < few + 60_000, "{few} bytes beside 100, {many} beside 4000: a copy of their keys is 128000");
+    assert!(many < few + 60_000, "{few} bytes with 100, {many} with 4000: a copy of their keys needs 128000");
     Ok(())
 }

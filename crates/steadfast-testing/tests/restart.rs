@@ -1,4 +1,4 @@
-//! A server restarts under fifty informers.
+//! A server restart with fifty informers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use steadfast_testing::{
 
 const INFORMERS: usize = 50;
 
-/// Fifty informers over HTTP/2, each on a namespace of its own, all synced.
+/// Fifty synced informers over HTTP/2, each of its own namespace.
 struct Fleet {
     recorder: Recorder,
     recordings: Vec<Recording<InForm>>,
@@ -49,7 +49,7 @@ fn builder() -> ApiServerBuilder {
     ApiServer::builder().tls(true).protobuf(Form::of_this_run().protobuf)
 }
 
-/// Changes the object in each namespace: what a server's window begins with after this, no informer has.
+/// Changes the object in each namespace, so that no informer has the first version in a server's later window.
 fn change_everything(server: &ApiServer, value: &str) -> Result<(), WorldError> {
     for index in 0..INFORMERS {
         let patch = serde_json::json!({ "data": { "value": value } });
@@ -71,7 +71,7 @@ async fn all_fresh_and_right(server: &ApiServer, fleet: &Fleet) -> Result<(), Wo
     Ok(())
 }
 
-/// No request came on a connection after that connection was seen to fail.
+/// Checks that no request was sent on a connection after it had failed.
 fn no_request_on_a_dead_connection(server: &ApiServer) {
     let failed: BTreeMap<u64, Duration> = server
         .connections()
@@ -84,13 +84,13 @@ fn no_request_on_a_dead_connection(server: &ApiServer) {
     assert!(!failed.is_empty(), "the restart broke connections");
     for request in server.requests() {
         if let Some(failed_at) = failed.get(&request.connection) {
-            assert!(request.at <= *failed_at, "{request:?} came on a connection that failed at {failed_at:?}");
+            assert!(request.at <= *failed_at, "{request:?} was sent on a connection that had failed at {failed_at:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_one_replica_each_informer_lists_once_and_four_at_once() -> Result<(), WorldError> {
+async fn restart_of_single_replica_lists_once_each() -> Result<(), WorldError> {
     let server = builder().start().await?;
     let fleet = fleet(&server, kube_config(&server).await?).await?;
     assert!(fleet.connection.connections().iter().all(|c| c.protocol == Some(Protocol::Http2)));
@@ -109,7 +109,7 @@ async fn with_one_replica_each_informer_lists_once_and_four_at_once() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_replica_that_holds_their_versions_nobody_lists() -> Result<(), WorldError> {
+async fn restart_with_second_replica_resumes_without_list() -> Result<(), WorldError> {
     let server = builder().replicas(2).start().await?;
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = kube_config(&server).await?;

@@ -1,5 +1,6 @@
-//! No secret is in anything that is said: logs of all crates at `trace`, errors and what caused them, `Debug`, notes,
-//! metrics; also of `kube` on our connections. The embedded server logs here as well, and is searched with the rest.
+//! No output contains a secret: logs of all crates at `trace`, errors with their causes, `Debug` text, diagnostics and
+//! metrics, also with `kube` on our connections. The embedded server logs in the same process, and its logs are
+//! searched too.
 
 use std::error::Error;
 use std::fmt::{Debug, Display};
@@ -24,19 +25,19 @@ use steadfast_testing::{WorldError, kube_config};
 
 type Outcome = Result<(), WorldError>;
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const TOKEN: &str = "planted-bearer-token";
 const STALE: &str = "planted-stale-token";
 const PLUGIN: &str = "planted-plugin-token";
 const LOGIN: &str = "planted-login-password";
 const PROXY: &str = "planted-proxy-password";
-/// What a secret holds, and as the server has it.
+/// Content of a secret, as plain text and in the server's encoding.
 const PASSWORD: [&str; 2] = ["planted-password", "cGxhbnRlZC1wYXNzd29yZA=="];
 
-/// Everything that is said here: logs, and what the tests add.
+/// All output: logs, and the messages that the tests add.
 static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-/// The tests share what is said.
+/// The tests share the output, so they run one at a time.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 struct Said;
@@ -56,7 +57,7 @@ impl Write for Said {
     }
 }
 
-/// `rustls` logs by `log` and not by `tracing`.
+/// `rustls` uses `log`, not `tracing`.
 impl log::Log for Said {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
         true
@@ -69,7 +70,7 @@ impl log::Log for Said {
     fn flush(&self) {}
 }
 
-/// From here on, everything is heard, of all targets.
+/// Captures the logs of all targets from here on.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -101,7 +102,7 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// Those of `planted` that are in `text`: as they are, in base64, or as a list of bytes shows them.
+/// Returns the entries of `planted` that occur in `text`: as plain text, in base64, or as a formatted list of bytes.
 fn found_of<'a>(planted: &[&'a str], text: &str) -> Vec<&'a str> {
     let bytes = |value: &str| value.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(", ");
     let found = |value: &&&str| text.contains(**value) || text.contains(&base64(value)) || text.contains(&bytes(value));
@@ -118,17 +119,17 @@ fn leaks(text: &str) -> Vec<&'static str> {
     leaks
 }
 
-/// That nothing planted was said, nor any of `more`.
+/// Checks that the output contains none of the planted secrets and none of `more`.
 #[track_caller]
 fn no_leak_of(more: &[&str]) {
     let text = String::from_utf8_lossy(&said()).into_owned();
-    assert!(text.contains("TRACE") && text.contains("DEBUG"), "logs are heard: {text}");
+    assert!(text.contains("TRACE") && text.contains("DEBUG"), "logs must be captured: {text}");
     for line in text.lines() {
         assert_eq!((leaks(line), found_of(more, line)), (vec![], vec![]), "in: {line}");
     }
-    // What a value is broken over lines in, as `{:#?}` breaks lists of bytes.
+    // A value may be split across lines, as `{:#?}` splits lists of bytes.
     let joined = text.replace('\n', " ").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!((leaks(&joined), found_of(more, &joined)), (vec![], vec![]), "over lines");
+    assert_eq!((leaks(&joined), found_of(more, &joined)), (vec![], vec![]), "split across lines");
 }
 
 #[track_caller]
@@ -152,7 +153,7 @@ async fn server() -> Result<(ApiServer, Connection), WorldError> {
     Ok((server, connection))
 }
 
-/// The server's own kubeconfig with another user, and more about the cluster.
+/// Returns the server's own kubeconfig with another user and additional fields of the cluster.
 async fn config(server: &ApiServer, user: Value, cluster: &Value) -> Result<kube::Config, WorldError> {
     let mut file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     file.auth_infos[0].auth_info = serde_json::from_value(user)?;
@@ -164,7 +165,7 @@ async fn config(server: &ApiServer, user: Value, cluster: &Value) -> Result<kube
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
-/// Asks for a secret in vain, by `kube` and by an informer; tells all there is to tell of it.
+/// Requests a secret without success, with `kube` and with an informer, and records all messages.
 async fn in_vain(config: kube::Config) -> Outcome {
     let builder = Connection::builder(config);
     let connection = match builder.build() {
@@ -175,14 +176,14 @@ async fn in_vain(config: kube::Config) -> Outcome {
         }
     };
     let request = Api::<Secret>::namespaced(connection.client(), "default");
-    // A server that cannot be reached is asked again for as long as one waits.
+    // An unreachable server is retried until the timeout.
     match tokio::time::timeout(Duration::from_secs(2), request.get("db")).await {
-        Ok(answer) => tell_error(&answer.expect_err("it cannot be had")),
+        Ok(response) => tell_error(&response.expect_err("the request must fail")),
         Err(error) => tell_error(&error),
     }
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
     informer.on_note(|note| tell_text(&format!("{note} {note:?}")));
-    let error = informer.wait_for_sync(Duration::from_millis(300)).await.expect_err("it cannot be had");
+    let error = informer.wait_for_sync(Duration::from_millis(300)).await.expect_err("the request must fail");
     tell_error(&error);
     tell(&informer.freshness());
     tell_text(&informer.freshness());
@@ -203,16 +204,16 @@ fn tell_connection(connection: &Connection) -> Outcome {
 }
 
 #[tokio::test]
-async fn the_search_finds_what_is_planted_and_the_logs_of_others_are_heard() -> Outcome {
+async fn search_finds_planted_secrets_in_all_logs() -> Outcome {
     let _turn = TURN.lock().await;
     let (_server, connection) = server().await?;
-    // A type of the program's own, which nobody can know: `kube` logs the whole answer.
+    // A custom type that `kube` cannot know: it logs the whole response.
     let request = Request::get("/api/v1/namespaces/default/secrets/db").body(Vec::new())?;
-    connection.client().request::<u32>(request).await.expect_err("no number");
+    connection.client().request::<u32>(request).await.expect_err("the response is not a number");
     let text = String::from_utf8_lossy(&said()).into_owned();
     assert!(leaks(&text).contains(&PASSWORD[1]));
     for target in ["kube_client::client", "h2::", "rustls::", "steadfast::"] {
-        assert!(text.contains(target), "{target} is heard");
+        assert!(text.contains(target), "{target} must be captured");
     }
     assert_eq!(leaks(&format!("{:?}", PASSWORD[0].as_bytes())), [PASSWORD[0]]);
     assert!(leaks(&base64(&format!("user:{PROXY}"))).contains(&PROXY));
@@ -221,7 +222,7 @@ async fn the_search_finds_what_is_planted_and_the_logs_of_others_are_heard() -> 
 }
 
 #[tokio::test]
-async fn secrets_that_are_well_are_read_written_and_watched() -> Outcome {
+async fn valid_secrets_do_not_leak() -> Outcome {
     let _turn = TURN.lock().await;
     let (_server, connection) = server().await?;
     let api: Api<Secret> = Api::namespaced(connection.client(), "default");
@@ -238,7 +239,7 @@ async fn secrets_that_are_well_are_read_written_and_watched() -> Outcome {
     assert!(matches!(&events[..], [WatchEvent::Added(one), WatchEvent::Deleted(_)] if one.data == secret("").data));
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
     informer.on_note(|note| tell_text(&format!("{note} {note:?}")));
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     tell(&informer.freshness());
     tell_connection(&connection)?;
     no_leak();
@@ -246,7 +247,7 @@ async fn secrets_that_are_well_are_read_written_and_watched() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_secret_that_cannot_be_decoded_is_withheld_from_kube() -> Outcome {
+async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
     let _turn = TURN.lock().await;
     let (server, connection) = server().await?;
     let api: Api<Secret> = Api::namespaced(connection.client(), "default");
@@ -274,7 +275,7 @@ async fn a_secret_that_cannot_be_decoded_is_withheld_from_kube() -> Outcome {
     tell(&informer.freshness());
     tell_text(&informer.freshness());
 
-    // A watch by `kube` tells it as an error, and goes on.
+    // A watch of `kube` reports this as an error, and continues.
     let mut changed = secret("db");
     changed.type_ = Some("Opaque".to_owned());
     changed.metadata.labels = Some([("changed".to_owned(), "yes".to_owned())].into());
@@ -294,7 +295,7 @@ async fn a_secret_that_cannot_be_decoded_is_withheld_from_kube() -> Outcome {
 }
 
 #[tokio::test]
-async fn refused_credentials_are_not_told() -> Outcome {
+async fn rejected_credentials_do_not_leak() -> Outcome {
     let _turn = TURN.lock().await;
     let (server, _) = server().await?;
     in_vain(config(&server, json!({"token": STALE}), &json!({})).await?).await?;
@@ -307,13 +308,13 @@ async fn refused_credentials_are_not_told() -> Outcome {
 }
 
 #[tokio::test]
-async fn accepted_passwords_and_keys_are_not_told() -> Outcome {
+async fn accepted_passwords_and_keys_do_not_leak() -> Outcome {
     let _turn = TURN.lock().await;
     let (server, _) = server().await?;
-    let identity = server.issue_client_certificate("someone")?.ok_or("there is TLS")?;
+    let identity = server.issue_client_certificate("someone")?.ok_or("the server uses TLS")?;
     let key = identity.key_pem;
     let lines: Vec<&str> = key.lines().filter(|line| !line.starts_with("--")).collect();
-    assert!(lines.iter().all(|line| line.len() >= 16), "long enough to be looked for: {lines:?}");
+    assert!(lines.iter().all(|line| line.len() >= 16), "the lines must be long enough for a search: {lines:?}");
     let certificate = base64(&identity.certificate_pem);
     let keyed = |key: &str| json!({"client-certificate-data": certificate, "client-key-data": base64(key)});
     for user in [json!({"username": "admin", "password": LOGIN}), keyed(&key)] {
@@ -322,7 +323,7 @@ async fn accepted_passwords_and_keys_are_not_told() -> Outcome {
         assert_eq!(api.get("db").await?.data, secret("db").data);
         tell_connection(&connection)?;
     }
-    // A key that is none.
+    // A malformed key.
     let broken = key.replace("BEGIN", "START");
     in_vain(config(&server, keyed(&broken), &json!({})).await?).await?;
     let whole = base64(&key);
@@ -331,7 +332,7 @@ async fn accepted_passwords_and_keys_are_not_told() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_trusted_and_a_proxy_that_is_not_there_are_told_no_secret() -> Outcome {
+async fn untrusted_server_receives_no_secret() -> Outcome {
     let _turn = TURN.lock().await;
     let (server, _) = server().await?;
     let proxied = json!({"proxy-url": format!("http://user:{PROXY}@127.0.0.1:1")});
@@ -346,7 +347,7 @@ async fn a_server_that_is_not_trusted_and_a_proxy_that_is_not_there_are_told_no_
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_after_printing_a_token_is_not_quoted() -> Outcome {
+async fn failed_plugin_output_does_not_leak() -> Outcome {
     let _turn = TURN.lock().await;
     let (server, _) = server().await?;
     for script in [
@@ -357,14 +358,14 @@ async fn a_plugin_that_fails_after_printing_a_token_is_not_quoted() -> Outcome {
             "echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\
              \"status\":{{\"token\":\"{PLUGIN}\\u000a\"}}}}'"
         ),
-        // Its first token is rejected by the server, and then it fails.
+        // The server rejects its first token, and then the plugin fails.
         format!(
             "echo >> \"$0.ran\"; [ $(wc -l < \"$0.ran\") -gt 1 ] && echo {PLUGIN} && echo {PLUGIN} >&2 && exit 1\n\
              echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\
              \"kind\":\"ExecCredential\",\"status\":{{\"token\":\"{STALE}\"}}}}'"
         ),
     ] {
-        // The arguments are the user's to see, so the script is no argument.
+        // The arguments may be logged, so the script is not an argument.
         let folder = std::env::temp_dir().join(format!("steadfast-secrets-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let plugin = folder.join("plugin.sh");

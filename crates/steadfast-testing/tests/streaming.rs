@@ -1,4 +1,4 @@
-//! `exec`, `attach` and `port-forward` of `kube` go through our connections as through its own, beside watches.
+//! `exec`, `attach` and `port-forward` of `kube` work on our connections as on its own, next to watches.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use steadfast_testing::{config_map, connection, pod};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct World {
     server: ApiServer,
@@ -37,16 +37,16 @@ fn plain() -> ApiServerBuilder {
     ApiServer::builder()
 }
 
-/// Reads as many bytes as `expected` has, which they have to be.
+/// Reads as many bytes as `expected` has, and compares them.
 async fn expect(from: &mut (impl AsyncRead + Unpin), expected: &str) {
     let mut bytes = vec![0; expected.len()];
-    timeout(SOON, from.read_exact(&mut bytes)).await.expect("in time").expect("bytes");
+    timeout(TIMEOUT, from.read_exact(&mut bytes)).await.expect("in time").expect("bytes");
     assert_eq!(String::from_utf8_lossy(&bytes), expected);
 }
 
 async fn end(from: &mut (impl AsyncRead + Unpin)) {
     let mut rest = Vec::new();
-    timeout(SOON, from.read_to_end(&mut rest)).await.expect("in time").expect("an end");
+    timeout(TIMEOUT, from.read_to_end(&mut rest)).await.expect("in time").expect("an end");
     assert_eq!(String::from_utf8_lossy(&rest), "");
 }
 
@@ -57,10 +57,10 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("in vain waited until {what}");
+    panic!("timeout while waiting until {what}");
 }
 
-/// Says something to a command, hears it, and ends it.
+/// Sends a line to a command, reads its output, and ends it.
 async fn talk(mut process: AttachedProcess, arguments: &str) {
     let mut stdin = process.stdin().expect("stdin");
     let mut stdout = process.stdout().expect("stdout");
@@ -71,10 +71,10 @@ async fn talk(mut process: AttachedProcess, arguments: &str) {
         expect(&mut stdout, line).await;
     }
     stdin.shutdown().await.expect("to end the input");
-    let status = timeout(SOON, status).await.expect("in time").expect("a status");
+    let status = timeout(TIMEOUT, status).await.expect("in time").expect("a status");
     assert_eq!(status.status.as_deref(), Some("Success"));
     end(&mut stdout).await;
-    timeout(SOON, process.join()).await.expect("in time").expect("a clean end");
+    timeout(TIMEOUT, process.join()).await.expect("in time").expect("a clean end");
 }
 
 fn speaking(connection: &Connection, protocol: Protocol) -> Vec<ConnectionReport> {
@@ -82,7 +82,7 @@ fn speaking(connection: &Connection, protocol: Protocol) -> Vec<ConnectionReport
 }
 
 #[tokio::test]
-async fn exec_has_a_connection_of_its_own_while_watches_share_http2() {
+async fn exec_uses_separate_http1_connection() {
     let World { server, connection, pods } = world(tls()).await;
     let maps: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
     let mut watch = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await.expect("a watch").boxed();
@@ -91,13 +91,13 @@ async fn exec_has_a_connection_of_its_own_while_watches_share_http2() {
     assert_eq!((own.streams, own.watches), (1, false));
     assert_eq!(speaking(&connection, Protocol::Http2).len(), 1);
     talk(process, "cat a b\n").await;
-    until("it is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+    until("the connection is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
 
     server.create(&config_map("after", "1")).expect("a config map");
-    let event = timeout(SOON, watch.try_next()).await.expect("in time").expect("no error").expect("an event");
+    let event = timeout(TIMEOUT, watch.try_next()).await.expect("in time").expect("no error").expect("an event");
     assert!(matches!(&event, WatchEvent::Added(map) if map.metadata.name.as_deref() == Some("after")), "{event:?}");
     assert_eq!(pods.list_metadata(&ListParams::default()).await.expect("a list").items.len(), 1);
-    assert!(speaking(&connection, Protocol::Http1).is_empty(), "no request went where a command had been");
+    assert!(speaking(&connection, Protocol::Http1).is_empty(), "no request may use the connection of a command");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn exec_and_attach_work_without_tls() {
 }
 
 #[tokio::test]
-async fn a_terminal_is_attached_and_may_change_its_size() {
+async fn attached_terminal_can_be_resized() {
     let World { pods, server: _server, .. } = world(tls()).await;
     let mut process = pods.attach("web", &AttachParams::interactive_tty()).await.expect("to attach");
     let mut sizes = process.terminal_size().expect("a terminal");
@@ -118,13 +118,13 @@ async fn a_terminal_is_attached_and_may_change_its_size() {
 }
 
 #[tokio::test]
-async fn a_command_without_input_ends_by_itself() {
+async fn command_without_input_ends() {
     let World { pods, server: _server, .. } = world(tls()).await;
     let mut process = pods.exec("web", ["date", "-u"], &AttachParams::default()).await.expect("to run");
     let mut stdout = process.stdout().expect("stdout");
     expect(&mut stdout, "date -u\n").await;
     end(&mut stdout).await;
-    timeout(SOON, process.join()).await.expect("in time").expect("a clean end");
+    timeout(TIMEOUT, process.join()).await.expect("in time").expect("a clean end");
 }
 
 async fn forwards(builder: ApiServerBuilder) {
@@ -145,27 +145,27 @@ async fn forwards(builder: ApiServerBuilder) {
     });
     expect(&mut read, &large).await;
     drop((writing.await.expect("no panic"), read, admin));
-    timeout(SOON, forwarder.join()).await.expect("in time").expect("a clean end");
-    until("it is closed", || connection.connections().iter().all(|report| report.streams == 0)).await;
+    timeout(TIMEOUT, forwarder.join()).await.expect("in time").expect("a clean end");
+    until("the connection is closed", || connection.connections().iter().all(|report| report.streams == 0)).await;
 }
 
 #[tokio::test]
-async fn ports_are_forwarded_both_ways_over_tls() {
+async fn ports_are_forwarded_over_tls() {
     forwards(tls()).await;
 }
 
 #[tokio::test]
-async fn ports_are_forwarded_both_ways_without_tls() {
+async fn ports_are_forwarded_without_tls() {
     forwards(plain()).await;
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_an_ordinary_error() {
+async fn rejected_exec_returns_api_error() {
     let World { pods, connection, server: _server } = world(tls()).await;
     let refused = async |name: &str, params: AttachParams| match pods.exec(name, ["cat"], &params).await {
         Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
         Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it was run"),
+        Ok(_) => panic!("the command was run"),
     };
     let missing = refused("nobody", AttachParams::default()).await;
     assert_eq!(missing, (404, "pods \"nobody\" not found".to_owned()));
@@ -175,7 +175,7 @@ async fn what_the_server_refuses_is_an_ordinary_error() {
 }
 
 #[tokio::test]
-async fn a_subprotocol_that_nobody_speaks_is_refused_with_a_body() {
+async fn unsupported_subprotocol_is_rejected_with_body() {
     let World { connection, server: _server, .. } = world(tls()).await;
     let request = Request::get("/api/v1/namespaces/default/pods/web/exec?command=cat&stdout=true")
         .header("connection", "Upgrade")
@@ -190,21 +190,21 @@ async fn a_subprotocol_that_nobody_speaks_is_refused_with_a_body() {
 }
 
 #[tokio::test]
-async fn a_cut_ends_a_command_with_an_error() {
+async fn cut_ends_command_with_error() {
     let World { server, connection, pods } = world(tls()).await;
     let mut process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
     let mut stdout = process.stdout().expect("stdout");
     expect(&mut stdout, "cat\n").await;
     server.faults().reset();
-    let error = timeout(SOON, process.join()).await.expect("in time").expect_err("a cut");
-    // `join` ends the input first, so that it may be the sending that meets the cut.
+    let error = timeout(TIMEOUT, process.join()).await.expect("in time").expect_err("a cut");
+    // `join` closes the input first, so the send may fail because of the cut.
     let text = error.to_string();
     assert!(text.contains("failed to receive") || text.contains("failed to send"), "{text}");
-    until("it is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+    until("the connection is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
 }
 
 #[tokio::test]
-async fn a_command_outlives_the_client_it_came_from_and_nothing_else() {
+async fn command_outlives_its_client() {
     let World { server, connection, pods } = world(tls()).await;
     let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
     drop((connection, pods));
@@ -213,15 +213,15 @@ async fn a_command_outlives_the_client_it_came_from_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_costs_a_deadline_and_is_asked_once() {
+async fn silent_server_is_tried_once_until_deadline() {
     let server = ApiServer::builder().in_memory().start().await.expect("a server");
     server.create(&pod("web", "node-1")).expect("a pod");
     let connection = steadfast_testing::InMemory::default().connection(&server).await.expect("a connection");
     let pods: Api<Pod> = Api::namespaced(connection.client(), "default");
     server.faults().freeze(true);
-    let begun = tokio::time::Instant::now();
-    let Err(error) = pods.exec("web", ["cat"], &AttachParams::default()).await else { panic!("it was run") };
-    assert_eq!(begun.elapsed().as_secs(), 30);
+    let started = tokio::time::Instant::now();
+    let Err(error) = pods.exec("web", ["cat"], &AttachParams::default()).await else { panic!("the command was run") };
+    assert_eq!(started.elapsed().as_secs(), 30);
     let kube::Error::Service(error) = error else { panic!("{error}") };
     let error = error.downcast::<steadfast::connection::SendError>().expect("our error");
     assert!(error.maybe_sent(), "{error}");
@@ -230,11 +230,11 @@ async fn a_server_that_does_not_answer_costs_a_deadline_and_is_asked_once() {
 }
 
 #[tokio::test]
-async fn a_command_goes_on_where_the_ordinary_connections_are_drained() {
+async fn command_survives_drain_of_connections() {
     let World { server, connection, pods } = world(tls()).await;
     let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
     server.faults().goaway();
     assert_eq!(pods.list_metadata(&ListParams::default()).await.expect("a list").items.len(), 1);
     talk(process, "cat\n").await;
-    until("it is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+    until("the connection is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
 }

@@ -13,8 +13,8 @@ use kube::{Api, Client};
 use steadfast_bench_controllers::{Contestant, Trouble, Work, run};
 use tokio::task::JoinHandle;
 
-/// What has failed is called for again after so long.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Requeue delay after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 struct Theirs {
     all: mpsc::UnboundedSender<()>,
@@ -30,7 +30,7 @@ impl Contestant for Theirs {
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {
             work.call(&map).await.map(|()| Action::await_change())
         };
-        let policy = |_: Arc<ConfigMap>, _: &kube::Error, _: Arc<Work>| Action::requeue(AGAIN);
+        let policy = |_: Arc<ConfigMap>, _: &kube::Error, _: Arc<Work>| Action::requeue(RETRY_DELAY);
         let concurrency = u16::try_from(concurrency)?;
         let controller = Controller::new(maps, watcher::Config::default())
             .with_config(Config::default().concurrency(concurrency))

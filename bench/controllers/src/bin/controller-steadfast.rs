@@ -11,7 +11,7 @@ use steadfast_controller::{Action, Controller, RunningController, back_off};
 struct Ours {
     controller: RunningController,
     keys: Vec<ObjectKey>,
-    // After the controller.
+    // Dropped after the controller.
     _factory: InformerFactory,
 }
 

@@ -1,4 +1,4 @@
-//! What a client says: of events, of doubts, of its cache.
+//! The output of a client: its events, its doubts, its cache.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use super::truth::Objects;
 use crate::Trouble;
 
-/// How long a client may take to say what it holds.
-const PROMPT: Duration = Duration::from_secs(5);
+/// Timeout of a request for the contents of a cache.
+const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client as a process, and what it has said.
+/// Client as a process, with its output so far.
 pub(super) struct Observer {
     _child: Child,
     input: ChildStdin,
@@ -25,30 +25,30 @@ pub(super) struct Observer {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// What its handler was told, and what follows of it.
+/// Events of a handler, and the state that follows from them.
 #[derive(Default)]
 pub(super) struct Heard {
-    /// What is there, by what the handler was told.
+    /// Existing objects, according to the events.
     pub(super) world: Objects,
-    /// When it was in doubt, or not any more, and what it said.
+    /// Starts and ends of doubts, with the reported reasons.
     doubts: Vec<(Instant, Option<String>)>,
-    /// The newest version told of each object, of those that are gone too.
+    /// Newest version in the events of each object, including deleted ones.
     newest: BTreeMap<String, u64>,
-    /// Objects with another identity than before, with no word of the end of the one before.
+    /// Number of objects with a new UID without a deletion of the previous one.
     pub(super) merged: usize,
-    /// Told although it was told before.
+    /// Number of repeated events.
     pub(super) again: usize,
-    /// Older than what was told before.
+    /// Number of events that are older than an earlier event.
     pub(super) back: usize,
 }
 
 impl Observer {
-    /// Starts `command`; what it logs is thrown away.
+    /// Starts `command`, and discards its log.
     pub(super) fn start(mut command: Command) -> Result<Self, Trouble> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("a process without pipes".into());
+            return Err("the process has no pipes".into());
         };
         let heard = Arc::new(Mutex::new(Heard::default()));
         let (sender, caches) = mpsc::unbounded_channel();
@@ -56,26 +56,26 @@ impl Observer {
         Ok(Self { _child: child, input, caches, heard })
     }
 
-    /// What its cache holds.
+    /// Requests the contents of its cache.
     pub(super) async fn cache(&mut self) -> Result<Objects, Trouble> {
         self.input.write_all(b"cache\n").await?;
-        timeout(PROMPT, self.caches.recv()).await?.ok_or_else(|| "the client has ended".into())
+        timeout(CACHE_TIMEOUT, self.caches.recv()).await?.ok_or_else(|| "the client has ended".into())
     }
 
-    /// What was heard so far.
+    /// Returns the events so far.
     pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Heard {
-    /// How long after `fault` it was first in doubt, and what it said.
+    /// Returns the delay from `fault` to the first doubt, with the reported reason.
     pub(super) fn doubt(&self, fault: Instant) -> Option<(Duration, String)> {
         let mut doubts = self.doubts.iter().filter(|(at, _)| *at >= fault);
         doubts.find_map(|(at, why)| Some((*at - fault, why.clone()?)))
     }
 
-    /// What was told so far, before a fault, does not count.
+    /// Resets the counters before a fault.
     pub(super) fn begin(&mut self) {
         (self.merged, self.again, self.back) = (0, 0, 0);
     }
@@ -115,7 +115,7 @@ async fn listen(output: ChildStdout, heard: Arc<Mutex<Heard>>, caches: mpsc::Unb
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
         if let Some(cache) = line["cache"].as_array() {
-            // Nobody may be waiting any more.
+            // The receiver may have been dropped.
             let _ = caches.send(cache.iter().filter_map(object).collect());
         } else {
             heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&line);
@@ -123,7 +123,7 @@ async fn listen(output: ChildStdout, heard: Arc<Mutex<Heard>>, caches: mpsc::Unb
     }
 }
 
-/// Name, UID and version of an object in the namespace that is written to.
+/// Returns name, UID and version of an object in the namespace of the writes.
 fn object(line: &Value) -> Option<(String, (String, u64))> {
     if line["namespace"] != "default" {
         return None;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_handler_should_be_told_is_counted() {
+    fn invalid_events_are_counted() {
         let mut heard = Heard::default();
         for line in [told("applied", "1", "5"), told("applied", "1", "7"), told("deleted", "1", "8")] {
             heard.hear(&line);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_is_dated_from_the_fault() {
+    fn doubt_delay_counts_from_fault() {
         let mut heard = Heard::default();
         heard.hear(&json!({ "doubt": "starting" }));
         heard.hear(&json!({ "fresh": true }));

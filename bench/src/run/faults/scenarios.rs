@@ -1,7 +1,10 @@
-//! What happens in each scenario; the numbers are those of `docs/faults.md`.
+//! The scenarios. The numbers are those of `docs/faults.md`.
 //!
-//! Not played: what is no matter between a client and its server (F18, F26 to F29, F33, F34), what is a size and measured
-//! elsewhere (F25), and what cannot be made (F31).
+//! Omitted faults:
+//!
+//! - those that do not concern the connection between client and server (F18, F26 to F29, F33, F34);
+//! - the size of a list, which is measured elsewhere (F25);
+//! - faults that cannot be injected (F31).
 
 use std::future::ready;
 use std::pin::Pin;
@@ -14,28 +17,28 @@ use tokio::time::sleep;
 use super::stage::{Kind, Stage, TOKEN};
 use crate::Trouble;
 
-/// What happens between the client's start and the end of the fault.
+/// Function that runs between the client's start and the end of the fault.
 type Play = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send + 'a>>;
 
-/// One story.
+/// One scenario.
 pub(super) struct Scenario {
     pub(super) fault: &'static str,
     pub(super) title: &'static str,
     pub(super) server: Kind,
-    /// How long a client may take to recover.
+    /// Timeout of the recovery.
     pub(super) patience: Duration,
-    /// Whether it mostly waits, for minutes.
+    /// The scenario mostly waits, for minutes.
     pub(super) is_long: bool,
     pub(super) play: Play,
 }
 
-/// Longer than kube-runtime takes to give up a silent connection: 295 s.
+/// Longer than kube-runtime needs to abandon a silent connection: 295 s.
 const SILENCE: Duration = Duration::from_secs(320);
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long a fault lasts that lasts for a while.
-const WHILE: Duration = Duration::from_secs(10);
+/// Duration of a temporary fault.
+const FAULT_DURATION: Duration = Duration::from_secs(10);
 
-const fn story(fault: &'static str, title: &'static str, play: Play) -> Scenario {
+const fn scenario(fault: &'static str, title: &'static str, play: Play) -> Scenario {
     Scenario { fault, title, server: Kind::Plain, patience: PATIENCE, is_long: false, play }
 }
 
@@ -51,47 +54,47 @@ impl Scenario {
     }
 }
 
-/// All of them, in the menu's order.
+/// All scenarios, in the order of the catalog.
 pub(super) const SCENARIOS: &[Scenario] = &[
-    story("F1", "no server for 10 s at the start", |stage| Box::pin(absent(stage))),
-    story("F2", "server restarts, 2 s down; its window begins anew", |stage| Box::pin(restarts(stage))),
-    story("F3", "RST in mid-stream, five times in 5 s", |stage| Box::pin(resets(stage))),
-    story("F4", "black hole of the open connection, new ones work", |stage| Box::pin(black_hole(stage))).long(),
-    story("F4", "the whole network dark for 60 s", |stage| Box::pin(dark(stage))).long(),
-    story("F5", "flows idle for 45 s are dropped in silence", |stage| Box::pin(idle(stage))).long(),
-    story("F6", "pings answered, server frozen for 90 s", |stage| Box::pin(frozen(stage))).long(),
-    story("F7", "one stream stalled on a healthy connection", |stage| Box::pin(stalled(stage))).long(),
-    story("F8", "GOAWAY, once a second for 5 s", |stage| Box::pin(each_second(stage, Faults::goaway))),
-    story("F9", "watches ended in good order, once a second for 5 s", |stage| {
+    scenario("F1", "no server for 10 s at the start", |stage| Box::pin(absent(stage))),
+    scenario("F2", "server restarts, 2 s down, with an empty window", |stage| Box::pin(restarts(stage))),
+    scenario("F3", "RST in mid-stream, five times in 5 s", |stage| Box::pin(resets(stage))),
+    scenario("F4", "black hole of the open connection, new ones work", |stage| Box::pin(black_hole(stage))).long(),
+    scenario("F4", "all packets dropped for 60 s", |stage| Box::pin(dark(stage))).long(),
+    scenario("F5", "flows idle for 45 s are dropped silently", |stage| Box::pin(idle(stage))).long(),
+    scenario("F6", "pings acknowledged, server frozen for 90 s", |stage| Box::pin(frozen(stage))).long(),
+    scenario("F7", "one stream stalled on a healthy connection", |stage| Box::pin(stalled(stage))).long(),
+    scenario("F8", "GOAWAY, once a second for 5 s", |stage| Box::pin(each_second(stage, Faults::goaway))),
+    scenario("F9", "watches ended cleanly, once a second for 5 s", |stage| {
         Box::pin(each_second(stage, Faults::end_watches))
     }),
-    story("F10", "connections accepted and closed for 10 s", |stage| Box::pin(turned_away(stage))),
-    story("F11", "changes during a cut of 2 s, history gone", |stage| Box::pin(compacted(stage))),
-    story("F11", "410 in the stream", |stage| Box::pin(gone_in_stream(stage))),
-    story("F12", "10 recreated during a cut of 2 s, history gone", |stage| Box::pin(recreated(stage))),
-    story("F13", "10 deleted during a cut of 2 s, history gone", |stage| Box::pin(deleted(stage))),
-    story("F14", "continue tokens expire in the first list of 1,200", |stage| Box::pin(ready(continues(stage)))),
-    story("F15", "resource version too large, twice", |stage| Box::pin(too_large(stage))),
-    story("F16", "moved to a replica that lags for 10 s", |stage| Box::pin(lagging(stage))).on(Kind::Two),
-    story("F16", "410, then a list on a replica that lags for 10 s", |stage| Box::pin(lagging_list(stage)))
+    scenario("F10", "connections accepted and closed for 10 s", |stage| Box::pin(turned_away(stage))),
+    scenario("F11", "changes during a cut of 2 s, history compacted", |stage| Box::pin(compacted(stage))),
+    scenario("F11", "410 in the stream", |stage| Box::pin(gone_in_stream(stage))),
+    scenario("F12", "10 recreated during a cut of 2 s, history compacted", |stage| Box::pin(recreated(stage))),
+    scenario("F13", "10 deleted during a cut of 2 s, history compacted", |stage| Box::pin(deleted(stage))),
+    scenario("F14", "continue tokens expire in the first list of 1,200", |stage| Box::pin(ready(continues(stage)))),
+    scenario("F15", "resource version too large, twice", |stage| Box::pin(too_large(stage))),
+    scenario("F16", "moved to a replica that lags for 10 s", |stage| Box::pin(lagging(stage))).on(Kind::Two),
+    scenario("F16", "410, then a list on a replica that lags for 10 s", |stage| Box::pin(lagging_list(stage)))
         .on(Kind::Two),
-    story("F17", "streamed lists never end", |stage| Box::pin(ready(endless(stage)))),
-    story("F19", "a change, a deletion and a creation sent to nobody", |stage| Box::pin(events_lost(stage))),
-    story("F20", "three old events again after a resume", |stage| Box::pin(repeated(stage))),
-    story("F21", "429 with Retry-After of 5 s, twice", |stage| Box::pin(too_many(stage))),
-    story("F21", "503 for 10 s", |stage| Box::pin(unavailable(stage))),
-    story("F22", "401 for 10 s", |stage| Box::pin(unauthorized(stage))).on(Kind::Closed),
-    story("F23", "403 for 10 s", |stage| Box::pin(forbidden(stage))),
-    story("F24", "one object cannot be decoded for 10 s", |stage| Box::pin(undecodable(stage))),
-    story("F30", "restored from a backup 40 writes old", |stage| Box::pin(restored(stage))).long(),
-    story("F32", "etcd frozen for 90 s behind a live server", |stage| Box::pin(frozen_etcd(stage))).long(),
+    scenario("F17", "streamed lists never end", |stage| Box::pin(ready(endless(stage)))),
+    scenario("F19", "a change, a deletion and a creation not sent", |stage| Box::pin(events_lost(stage))),
+    scenario("F20", "three old events repeated after a resume", |stage| Box::pin(repeated(stage))),
+    scenario("F21", "429 with Retry-After of 5 s, twice", |stage| Box::pin(too_many(stage))),
+    scenario("F21", "503 for 10 s", |stage| Box::pin(unavailable(stage))),
+    scenario("F22", "401 for 10 s", |stage| Box::pin(unauthorized(stage))).on(Kind::Closed),
+    scenario("F23", "403 for 10 s", |stage| Box::pin(forbidden(stage))),
+    scenario("F24", "one object cannot be decoded for 10 s", |stage| Box::pin(undecodable(stage))),
+    scenario("F30", "restored from a backup 40 writes old", |stage| Box::pin(restored(stage))).long(),
+    scenario("F32", "etcd frozen for 90 s behind a live server", |stage| Box::pin(frozen_etcd(stage))).long(),
 ];
 
 async fn absent(stage: &mut Stage) -> Result<(), Trouble> {
     stage.network().refuse(true);
     stage.start_client()?;
     stage.fault();
-    stage.write_for(WHILE).await?;
+    stage.write_for(FAULT_DURATION).await?;
     stage.network().refuse(false);
     stage.healed();
     Ok(())
@@ -113,7 +116,7 @@ async fn resets(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
     for reset in 0..5 {
-        // In the middle of an object, wherever that is.
+        // At any position in an object.
         stage.network().reset_after(100 + 97 * reset, Direction::ToClient);
         stage.write_for(Duration::from_secs(1)).await?;
     }
@@ -121,7 +124,7 @@ async fn resets(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// It never ends for the connection that has it, so all that passes after it comes by another.
+/// The fault is permanent for the open connection, so later events arrive on another one.
 async fn black_hole(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.darken_open_connections();
@@ -157,7 +160,7 @@ async fn frozen(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The stream that is stalled never goes on, so all that passes after it comes by another.
+/// The stream stays stalled, so later events arrive on another one.
 async fn stalled(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.faults().stall_streams(true);
@@ -165,7 +168,7 @@ async fn stalled(stage: &mut Stage) -> Result<(), Trouble> {
     stage.write(20)
 }
 
-/// Once a second, five times.
+/// Triggers the fault once a second, five times.
 async fn each_second(stage: &mut Stage, happens: fn(&Faults)) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
@@ -182,13 +185,13 @@ async fn turned_away(stage: &mut Stage) -> Result<(), Trouble> {
     stage.fault();
     stage.network().accept_and_close(true);
     stage.network().reset();
-    stage.write_for(WHILE).await?;
+    stage.write_for(FAULT_DURATION).await?;
     stage.network().accept_and_close(false);
     stage.healed();
     Ok(())
 }
 
-/// A cut of two seconds, after which no version from before it is held.
+/// Cuts the network for two seconds, and then expires all earlier versions.
 async fn cut(stage: &mut Stage, change: fn(&mut Stage) -> Result<(), Trouble>) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
@@ -249,17 +252,17 @@ async fn too_large(stage: &mut Stage) -> Result<(), Trouble> {
     stage.write(20)
 }
 
-/// Whatever is connected moves to the second replica, which stands still for a while.
+/// Moves all connections to the second replica, which is frozen for a while.
 async fn move_to_lagging(stage: &mut Stage) -> Result<(), Trouble> {
     stage.faults().replica(1).lag(true);
     stage.write_for(Duration::from_secs(3)).await?;
-    // What was told by the first replica is what the second does not know of.
+    // The second replica does not have the changes that the first replica sends from here on.
     sleep(Duration::from_millis(500)).await;
     stage.fault();
     stage.network().send_to(1);
     stage.faults().replica(0).stop();
     stage.network().reset();
-    stage.write_for(WHILE).await?;
+    stage.write_for(FAULT_DURATION).await?;
     stage.faults().replica(1).lag(false);
     stage.healed();
     Ok(())
@@ -312,13 +315,13 @@ async fn too_many(stage: &mut Stage) -> Result<(), Trouble> {
     stage.write(20)
 }
 
-/// Every read is answered so for a while.
+/// Responds to every read in this way for a while.
 async fn refused(stage: &mut Stage, answer: Answer) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
     stage.faults().answer_with(RequestRule::any().resource("configmaps"), answer);
     stage.faults().end_watches();
-    stage.write_for(WHILE).await?;
+    stage.write_for(FAULT_DURATION).await?;
     stage.faults().answer_truly();
     stage.healed();
     Ok(())
@@ -337,7 +340,7 @@ async fn unauthorized(stage: &mut Stage) -> Result<(), Trouble> {
     stage.fault();
     stage.faults().replace_tokens(&["the-token-of-others"]);
     stage.faults().end_watches();
-    stage.write_for(WHILE).await?;
+    stage.write_for(FAULT_DURATION).await?;
     stage.faults().replace_tokens(&[TOKEN]);
     stage.healed();
     Ok(())
@@ -349,7 +352,7 @@ async fn undecodable(stage: &mut Stage) -> Result<(), Trouble> {
     let name = some(stage)[0].clone();
     stage.faults().undecodable("default", &name, true);
     stage.truth.change(&stage.server, &name)?;
-    sleep(WHILE).await;
+    sleep(FAULT_DURATION).await;
     stage.faults().undecodable("default", &name, false);
     stage.truth.change(&stage.server, &name)?;
     stage.healed();
@@ -379,7 +382,7 @@ async fn frozen_etcd(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Ten names of objects that are there.
+/// Returns ten names of existing objects.
 fn some(stage: &Stage) -> Vec<String> {
     stage.truth.objects().keys().skip(20).take(10).cloned().collect()
 }

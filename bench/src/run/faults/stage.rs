@@ -1,4 +1,4 @@
-//! Where a fault is played: a server, a proxy before it, one client behind that, and someone who writes.
+//! The setup of a fault: a server, a proxy in front of it, one client behind that, and a writer.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,29 +14,29 @@ use crate::Trouble;
 use crate::run::contestant::Team;
 use crate::run::results::Verdict;
 
-/// How many objects there are.
+/// Number of objects.
 const OBJECTS: usize = 75;
-/// How many writes a second there are while there are any.
+/// Writes per second during writing phases.
 const RATE: u32 = 20;
-/// How long a client may take for its first list.
+/// Timeout of a client's first list.
 const READY: Duration = Duration::from_secs(30);
-/// How often a cache is compared with what is there.
+/// Interval of the comparisons of the cache with the server.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long events may be under way to a handler whose cache has them.
+/// Maximum time for events to reach a handler after they reached its cache.
 const SETTLE: Duration = Duration::from_millis(700);
 
-/// What a server is to be.
+/// Kind of a server.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    /// One replica, open to all.
+    /// One replica without authentication.
     Plain,
     /// Two replicas; clients reach the first one.
     Two,
-    /// One that wants the token [`TOKEN`].
+    /// One replica that requires the token [`TOKEN`].
     Closed,
 }
 
-/// The token of a client.
+/// Token of the client.
 pub(super) const TOKEN: &str = "the-token-of-this-run";
 
 /// Server, network, client and writer.
@@ -53,7 +53,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Sets it up; the client is not there yet.
+    /// Creates the setup without a client.
     pub(super) async fn set(kind: Kind, team: Team, program: &Path, kubeconfig: &Path) -> Result<Self, Trouble> {
         let builder: ApiServerBuilder = match kind {
             Kind::Plain => ApiServer::builder(),
@@ -70,7 +70,7 @@ impl Stage {
         Ok(Self { server, truth, proxy, client: None, team, program, kubeconfig, fault: None, healed: None })
     }
 
-    /// The client begins.
+    /// Starts the client.
     pub(super) fn start_client(&mut self) -> Result<(), Trouble> {
         let mut command = if self.team == Team::ClientGo {
             let mut command = Command::new(&self.program);
@@ -86,7 +86,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The client begins, has everything, and follows for a while.
+    /// Starts the client, waits until it has synced, and lets it follow for a while.
     pub(super) async fn ready(&mut self) -> Result<(), Trouble> {
         self.start_client()?;
         if self.until_equal(Instant::now(), READY).await?.is_none() {
@@ -99,17 +99,17 @@ impl Stage {
         Ok(())
     }
 
-    /// The switches of the server's faults.
+    /// Returns the switches of the server's faults.
     pub(super) fn faults(&self) -> &Faults {
         self.server.faults()
     }
 
-    /// The switches of the network's faults.
+    /// Returns the switches of the network's faults.
     pub(super) fn network(&self) -> &NetworkFaults {
         self.proxy.faults()
     }
 
-    /// The fault comes now: times, requests and bytes count from here.
+    /// Marks the start of the fault. Times, requests and bytes count from here.
     pub(super) fn fault(&mut self) {
         self.fault = Some((Instant::now(), self.server.request_counts(), self.bytes()));
         if let Some(client) = &self.client {
@@ -117,29 +117,29 @@ impl Stage {
         }
     }
 
-    /// The fault is over now.
+    /// Marks the end of the fault.
     pub(super) fn healed(&mut self) {
         self.healed = Some(Instant::now());
     }
 
-    /// Writes for a while, at an even rate.
+    /// Writes at a constant rate for this time.
     pub(super) async fn write_for(&mut self, time: Duration) -> Result<(), Trouble> {
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let mut written = 0;
-        while begun.elapsed() < time {
+        while started.elapsed() < time {
             self.truth.write(&self.server)?;
             written += 1;
-            sleep_until(begun + Duration::from_secs(1) * written / RATE).await;
+            sleep_until(started + Duration::from_secs(1) * written / RATE).await;
         }
         Ok(())
     }
 
-    /// Writes so many times at once.
+    /// Writes this number of times at once.
     pub(super) fn write(&mut self, times: usize) -> Result<(), Trouble> {
         (0..times).try_for_each(|_| self.truth.write(&self.server))
     }
 
-    /// What passes on the connections that are open now vanishes in silence; new ones are not concerned.
+    /// Drops all packets on the open connections silently. New connections are not affected.
     pub(super) fn darken_open_connections(&self) {
         for connection in self.network().connections().iter().filter(|connection| connection.ended.is_none()) {
             self.network().connection(connection.connection).black_hole(Direction::Both, true);
@@ -150,9 +150,9 @@ impl Stage {
         self.network().connections().iter().map(|connection| connection.to_server + connection.to_client).sum()
     }
 
-    /// Waits until the client's cache is what is there; tells how long after `from` that was.
+    /// Waits until the client's cache equals the server, and returns the time since `from`.
     async fn until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, Trouble> {
-        let client = self.client.as_mut().ok_or("there is no client")?;
+        let client = self.client.as_mut().ok_or("the client was not started")?;
         loop {
             if client.cache().await? == *self.truth.objects() {
                 return Ok(Some(from.elapsed()));
@@ -164,9 +164,9 @@ impl Stage {
         }
     }
 
-    /// Waits until all is well or patience is at its end, and writes down what became of the client.
+    /// Waits until the client has recovered or the timeout has passed, and records the results.
     pub(super) async fn judge(mut self, verdict: &mut Verdict, patience: Duration) -> Result<(), Trouble> {
-        let (fault, requests, bytes) = self.fault.ok_or("no fault was played")?;
+        let (fault, requests, bytes) = self.fault.ok_or("no fault was injected")?;
         verdict.patience = patience.as_secs();
         let recovered = self.until_equal(self.healed.unwrap_or(fault), patience).await?;
         verdict.recovered = recovered.map(|time| time.as_secs_f64());
@@ -175,7 +175,7 @@ impl Stage {
         verdict.lists = now.full_transfers() - requests.full_transfers();
         verdict.watches = now.watches - requests.watches;
         verdict.bytes = self.bytes() - bytes;
-        let client = self.client.as_ref().ok_or("there is no client")?;
+        let client = self.client.as_ref().ok_or("the client was not started")?;
         let heard = client.heard();
         if let Some((after, said)) = heard.doubt(fault) {
             (verdict.noticed, verdict.said) = (Some(after.as_secs_f64()), Some(said));
@@ -191,7 +191,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // It is of no use without the server.
+        // The kubeconfig is useless without the server.
         let _ = std::fs::remove_file(&self.kubeconfig);
     }
 }

@@ -1,4 +1,4 @@
-//! What is really there, as who writes it knows.
+//! The expected objects, as the writer knows them.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use steadfast_apiserver::ApiServer;
 
 use crate::Trouble;
 
-/// Where all objects live.
+/// Namespace of all objects.
 const NAMESPACE: &str = "default";
 
 /// UIDs and versions by name.
 pub(super) type Objects = BTreeMap<String, (String, u64)>;
 
-/// The objects, and who writes them: the same way each time.
+/// Objects with their writer, which writes the same sequence in each run.
 pub(super) struct Truth {
     objects: Objects,
     next: usize,
@@ -21,7 +21,7 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    /// `count` objects that are there from the beginning.
+    /// Creates the `count` initial objects.
     pub(super) fn begin(server: &ApiServer, count: usize) -> Result<Self, Trouble> {
         let mut truth = Self { objects: Objects::new(), next: 0, written: 0 };
         for _ in 0..count {
@@ -30,12 +30,12 @@ impl Truth {
         Ok(truth)
     }
 
-    /// What is there.
+    /// Returns the expected objects.
     pub(super) fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// The history went back to when `objects` were there.
+    /// Resets the expected objects to `objects` after a restore.
     pub(super) fn restore(&mut self, objects: Objects) {
         self.objects = objects;
     }
@@ -65,13 +65,14 @@ impl Truth {
         self.know(&object)
     }
 
-    /// Creates one that was never there.
+    /// Creates an object with a new name.
     pub(super) fn create_another(&mut self, server: &ApiServer) -> Result<(), Trouble> {
         self.next += 1;
         self.create(server, &format!("c-{:04}", self.next))
     }
 
-    /// One write, of all sorts in turn: of ten, seven are changes, one creates, one deletes, one deletes and creates.
+    /// Writes once, with all kinds in turn: of ten writes, seven change, one creates, one deletes, and one recreates an
+    /// object.
     pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), Trouble> {
         let names: Vec<&String> = self.objects.keys().collect();
         let name = names.get(self.written * 31 % names.len().max(1)).map(|name| (*name).clone());
@@ -91,7 +92,7 @@ impl Truth {
     }
 
     fn know(&mut self, object: &Value) -> Result<(), Trouble> {
-        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned).ok_or("an object without metadata");
+        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned).ok_or("the object has no metadata");
         let version = text("resourceVersion")?.parse()?;
         self.objects.insert(text("name")?, (text("uid")?, version));
         Ok(())

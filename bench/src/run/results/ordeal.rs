@@ -1,4 +1,4 @@
-//! What became of the libraries under faults.
+//! Results of the libraries under faults.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::run::contestant::Team;
 use crate::run::machine::Setting;
 use crate::run::number::time;
 
-/// What became of the clients under faults.
+/// Results of all faults.
 #[derive(Serialize, Deserialize)]
 pub(in crate::run) struct Ordeal {
     pub(in crate::run) setting: Setting,
@@ -16,39 +16,39 @@ pub(in crate::run) struct Ordeal {
     pub(in crate::run) verdicts: Vec<Verdict>,
 }
 
-/// What became of one library under one fault. Times are in seconds.
+/// Result of one library under one fault. Times are in seconds.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Verdict {
     pub(in crate::run) fault: String,
     pub(in crate::run) title: String,
     pub(in crate::run) team: Team,
-    /// From the fault until the library told its user that something is wrong; none where it never did.
+    /// Time from the fault until the library reported an error to its user. `None` if it never did.
     pub(in crate::run) noticed: Option<f64>,
-    /// What it said.
+    /// The reported error.
     pub(in crate::run) said: Option<String>,
-    /// From the end of the fault until the cache was what the server has; none where that took longer than `patience`.
+    /// Time from the end of the fault until the cache equalled the server. `None` if that took longer than `patience`.
     pub(in crate::run) recovered: Option<f64>,
     pub(in crate::run) patience: u64,
     /// Full transfers from the fault on, listed or streamed.
     pub(in crate::run) lists: usize,
     /// Watches from a version, from the fault on.
     pub(in crate::run) watches: usize,
-    /// Both ways over the wire, TLS included, from the fault on.
+    /// Bytes in both directions, including TLS, from the fault on.
     pub(in crate::run) bytes: u64,
-    /// Objects whose last state or whose end the handler was never told.
+    /// Number of objects without a delivery of their last state or of their deletion.
     pub(in crate::run) lost: usize,
-    /// Objects that were deleted and created anew, and told as one that changed.
+    /// Number of recreated objects that were delivered as one changed object.
     pub(in crate::run) merged: usize,
-    /// Events that told nothing new.
+    /// Number of events without a change.
     pub(in crate::run) again: usize,
-    /// Events older than one before.
+    /// Number of events older than an earlier one.
     pub(in crate::run) back: usize,
-    /// Why it could not be played to its end.
+    /// Reason why the scenario could not be completed.
     pub(in crate::run) trouble: Option<String>,
 }
 
 impl Verdict {
-    /// Nothing is known yet.
+    /// Creates an empty result.
     pub(in crate::run) fn of(fault: &str, title: &str, team: Team) -> Self {
         Self {
             fault: fault.to_owned(),
@@ -69,7 +69,7 @@ impl Verdict {
         }
     }
 
-    /// How soon it was back, as it is told.
+    /// Formats the recovery time.
     pub(in crate::run) fn recovery(&self) -> String {
         match self.recovered {
             Some(seconds) => time(seconds),
@@ -82,7 +82,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}, {}: ", self.fault, self.title, self.team)?;
         match &self.trouble {
-            Some(trouble) => write!(f, "not played: {trouble}"),
+            Some(trouble) => write!(f, "not run: {trouble}"),
             None => write!(
                 f,
                 "reported after {}, back after {}, {} LISTs, {} WATCHes, lost {}",

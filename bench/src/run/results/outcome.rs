@@ -18,7 +18,7 @@ pub(in crate::run) struct Outcomes {
     begun: Option<Instant>,
 }
 
-/// One measurement of one contestant, in all rounds.
+/// One measurement of one client, in all rounds.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Figure {
     pub(in crate::run) contestant: String,
@@ -30,7 +30,7 @@ pub(in crate::run) struct Figure {
     pub(in crate::run) rounds: Vec<f64>,
 }
 
-/// One that could not be measured.
+/// Measurement that failed.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Failure {
     pub(in crate::run) contestant: String,
@@ -39,12 +39,12 @@ pub(in crate::run) struct Failure {
 }
 
 impl Outcomes {
-    /// None yet.
+    /// Creates an empty set.
     pub(in crate::run) fn new(setting: Setting) -> Self {
         Self { setting, seconds: 0, figures: Vec::new(), failures: Vec::new(), begun: Some(Instant::now()) }
     }
 
-    /// One more round.
+    /// Adds the value of one round.
     pub(in crate::run) fn add(&mut self, of: &Contestant, size: usize, what: &str, unit: &str, value: f64) {
         self.seconds = self.begun.map_or(self.seconds, |begun| begun.elapsed().as_secs());
         let same = |figure: &&mut Figure| figure.contestant == of.name && figure.size == size && figure.what == what;
@@ -63,7 +63,7 @@ impl Outcomes {
         });
     }
 
-    /// One could not be measured; the same is said once.
+    /// Adds a failure. An equal failure is recorded only once.
     pub(in crate::run) fn failed(&mut self, contestant: &str, size: usize, why: &str) {
         let told = |failure: &Failure| failure.contestant == contestant && failure.size == size && failure.why == why;
         if !self.failures.iter().any(told) {
@@ -71,17 +71,17 @@ impl Outcomes {
         }
     }
 
-    /// All figures, in the order in which they were first measured.
+    /// Returns all figures, in the order of their first measurement.
     pub(in crate::run) fn figures(&self) -> &[Figure] {
         &self.figures
     }
 
-    /// All that could not be measured.
+    /// Returns all failures.
     pub(in crate::run) fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
-    /// The median of one figure at the largest size that is smaller than `size`, with that size.
+    /// Returns the median of a figure at the largest size below `size`, with that size.
     pub(in crate::run) fn before(&self, contestant: &str, what: &str, size: usize) -> Option<(usize, f64)> {
         let of = |figure: &&Figure| figure.contestant == contestant && figure.what == what && figure.size < size;
         self.figures.iter().filter(of).map(|figure| (figure.size, figure.median())).max_by_key(|(size, _)| *size)
@@ -89,14 +89,14 @@ impl Outcomes {
 }
 
 impl Figure {
-    /// The value in the middle.
+    /// Returns the median.
     pub(in crate::run) fn median(&self) -> f64 {
         let sorted = self.sorted();
         let middle = sorted.len() / 2;
         if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
     }
 
-    /// The least and the most, where there was more than one round.
+    /// Returns the minimum and the maximum, or `None` for a single round.
     pub(in crate::run) fn spread(&self) -> Option<(f64, f64)> {
         let sorted = self.sorted();
         if sorted.len() > 1 { Some((sorted[0], sorted[sorted.len() - 1])) } else { None }
@@ -108,7 +108,7 @@ impl Figure {
         sorted
     }
 
-    /// Whether more of it is better.
+    /// Returns `true` if higher values are better.
     pub(in crate::run) fn is_rate(&self) -> bool {
         self.unit == "a second"
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_is_the_middle_and_a_spread_needs_two_rounds() {
+    fn spread_needs_two_rounds() {
         assert!((figure(&[3.0, 1.0, 2.0]).median() - 2.0).abs() < f64::EPSILON);
         assert!((figure(&[4.0, 1.0, 2.0, 3.0]).median() - 2.5).abs() < f64::EPSILON);
         assert_eq!(figure(&[3.0, 1.0, 2.0]).spread(), Some((1.0, 3.0)));

@@ -1,4 +1,4 @@
-//! What became of the libraries under faults, as tables.
+//! Tables of the results under faults.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::run::contestant::Team;
 use crate::run::number::{number, time};
 use crate::run::results::{Ordeal, Verdict};
 
-/// All of it: a row for each fault and library.
+/// Returns the complete table, with a row for each fault and library.
 pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
     let mut text = String::from(
         "| fault | | reported after | back after | LISTs | WATCHes | KB | lost | merged | again | backwards |\n\
@@ -18,7 +18,7 @@ pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
             if before == verdict.title { String::new() } else { format!("{} {}", verdict.fault, verdict.title) };
         before = &verdict.title;
         if let Some(trouble) = &verdict.trouble {
-            let _ = writeln!(text, "| {title} | {} | not played: {trouble} | | | | | | | | |", verdict.team);
+            let _ = writeln!(text, "| {title} | {} | not run: {trouble} | | | | | | | | |", verdict.team);
             continue;
         }
         let _ = writeln!(
@@ -39,8 +39,8 @@ pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
     text
 }
 
-/// A row for each fault, a column for each library: how soon it was back, by how many lists, and what was lost. Of all
-/// faults, or only of those of `chosen`, by number and the beginning of their titles.
+/// Returns a table with a row for each fault and a column for each library: the recovery time, the number of lists, and
+/// the defects. `chosen` restricts it to faults by number and prefix of their titles.
 pub(in crate::run) fn summary(ordeal: &Ordeal, chosen: Option<&[(&str, &str)]>) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     let mut titles: Vec<(&str, &str)> = Vec::new();
@@ -62,7 +62,7 @@ pub(in crate::run) fn summary(ordeal: &Ordeal, chosen: Option<&[(&str, &str)]>) 
 
 fn brief(verdict: &Verdict) -> String {
     if verdict.trouble.is_some() {
-        return "not played".to_owned();
+        return "not run".to_owned();
     }
     let lists = match verdict.lists {
         1 => "1 list".to_owned(),

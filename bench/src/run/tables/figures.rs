@@ -1,4 +1,4 @@
-//! Figures as tables: a row for each contestant, a column for each measurement.
+//! Tables of figures: a row for each client, a column for each measurement.
 
 use std::fmt::Write;
 
@@ -6,18 +6,18 @@ use crate::run::contestant::{Resource, Team};
 use crate::run::number::number;
 use crate::run::results::{Figure, Outcomes};
 
-/// Where a measurement is shown, beside all places before it.
+/// Most prominent table with a measurement. It is also in all tables before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
-    /// In the tables of all.
+    /// In the complete tables.
     Tables,
-    /// In the summary: what a reader looks for first.
+    /// In the summary.
     Summary,
-    /// On a first page, which has room for a few.
+    /// On the first page, which has space for a few.
     FirstPage,
 }
 
-/// The columns that stand together, and what they are called; of each column where it is shown.
+/// Groups of columns with their titles, and the most prominent table of each column.
 const GROUPS: &[(&str, &[(&str, Shown)])] = &[
     (
         "sync and memory",
@@ -42,9 +42,9 @@ const GROUPS: &[(&str, &[(&str, Shown)])] = &[
         ],
     ),
     (
-        "reads beside writes, and a relist",
+        "reads during writes, and a relist",
         &[
-            ("reads beside writes", Shown::Summary),
+            ("reads during writes", Shown::Summary),
             ("get by names, p50", Shown::Summary),
             ("get by names, p99", Shown::Tables),
             ("get by key, p50", Shown::FirstPage),
@@ -57,7 +57,7 @@ const GROUPS: &[(&str, &[(&str, Shown)])] = &[
     ),
 ];
 
-/// All tables of a part, each with a heading of the third level.
+/// Returns all tables of a part, each with a heading of the third level.
 pub(in crate::run) fn tables(outcomes: &Outcomes) -> String {
     let mut text = String::new();
     let mut done: Vec<(usize, Resource)> = Vec::new();
@@ -105,7 +105,7 @@ fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
     text.push('\n');
 }
 
-/// The median, the least and the most of the rounds, and how many times ours it is worse: below 1 it is better.
+/// Formats the median, the minimum and the maximum of the rounds, and the ratio to ours: below 1 is better.
 fn cell(figure: &Figure, ours: Option<f64>) -> String {
     let mut cell = number(figure.median());
     if let Some((least, most)) = figure.spread() {
@@ -118,12 +118,12 @@ fn cell(figure: &Figure, ours: Option<f64>) -> String {
     cell
 }
 
-/// What a reader looks for first: each library at its best setting, for each measurement at its largest size.
+/// Returns the summary: the best setting of each library, for each measurement at its largest size.
 pub(in crate::run) fn summary(outcomes: &Outcomes) -> String {
     bests(outcomes, &[Resource::Pods, Resource::Widgets], Shown::Summary)
 }
 
-/// The same of a few measurements, of pods alone.
+/// Returns the summary of a few measurements, for pods only.
 pub(in crate::run) fn first_page(outcomes: &Outcomes) -> String {
     bests(outcomes, &[Resource::Pods], Shown::FirstPage)
 }
@@ -157,7 +157,7 @@ fn best<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<&'a Figure> {
     })
 }
 
-/// The figure, in bold where none is better, and the setting that it is from.
+/// Formats the figure with its setting, in bold if none is better.
 fn summary_cell(figure: &Figure, winner: Option<&Figure>) -> String {
     let median = number(figure.median());
     let won = winner.is_some_and(|winner| number(winner.median()) == median);

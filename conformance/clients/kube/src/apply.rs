@@ -1,4 +1,4 @@
-//! Server-side apply, and a Controller that does nothing else: its children and its status are applied.
+//! Server-side apply, and a Controller that only applies: its children and its status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{FINALIZER, NAMESPACE, Outcome, Widget, WidgetSpec, check, refused, within};
 
-/// Who manages an object, and how.
+/// Returns the managers of an object, with their operations.
 pub fn managers(object: &impl ResourceExt) -> Vec<String> {
     let mut all: Vec<String> = object
         .managed_fields()
@@ -46,15 +46,19 @@ pub async fn applies(client: &Client) -> Outcome {
     check("the same again changes nothing", same.resource_version() == made.resource_version(), &same)?;
     let second = PatchParams::apply("second");
     let taken = map(&json!({"a": "2"}));
-    refused("what another applied is a conflict", 409, maps.patch("applied", &second, &Patch::Apply(&taken)).await)?;
+    refused(
+        "a field of another manager is a conflict",
+        409,
+        maps.patch("applied", &second, &Patch::Apply(&taken)).await,
+    )?;
     let forced = maps.patch("applied", &second.force(), &Patch::Apply(&taken)).await?;
     check("force takes it over", data(&forced) == json!({"a": "2", "b": "1"}), &forced)?;
     check("both manage it", managers(&forced) == ["first Apply", "second Apply"], &forced.metadata.managed_fields)?;
     let less = maps.patch("applied", &first, &Patch::Apply(map(&json!({"c": "3"})))).await?;
-    check("what is no longer applied goes away", data(&less) == json!({"a": "2", "c": "3"}), &less)?;
+    check("a field that is no longer applied is removed", data(&less) == json!({"a": "2", "c": "3"}), &less)?;
     let strict = PatchParams::apply("first").validation_strict();
     let misspelt = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "dat": {}});
-    refused("an unknown field is refused", 500, maps.patch("applied", &strict, &Patch::Apply(misspelt)).await)?;
+    refused("an unknown field is rejected", 500, maps.patch("applied", &strict, &Patch::Apply(misspelt)).await)?;
     let metadata = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": {"app": "half"}}});
     let half = maps.patch_metadata("applied", &PatchParams::apply("third"), &Patch::Apply(metadata)).await?;
     check("metadata is applied alone", half.labels().get("app").is_some_and(|app| app == "half"), &half)?;
@@ -114,18 +118,18 @@ pub async fn controller_applies(client: &Client) -> Outcome {
     };
     let wait = |wanted: Value| await_condition(maps.clone(), "applying", has(wanted));
     let made = within("a Controller applies its object", async { Ok(wait(json!({"value": "1"})).await?) }).await?;
-    let made = made.ok_or("it is gone again")?;
+    let made = made.ok_or("the object was deleted again")?;
     check("it manages it by apply", managers(&made) == ["applier Apply"], &made.metadata.managed_fields)?;
     let is_ready = |widget: Option<&Widget>| widget.is_some_and(|w| w.status.as_ref().is_some_and(|s| s.ready));
     let widget =
         within("it applies the status", async { Ok(await_condition(widgets.clone(), "applying", is_ready).await?) })
             .await?
-            .ok_or("it is gone again")?;
+            .ok_or("the object was deleted again")?;
     check("the status has its manager", managers(&widget).contains(&"applier Apply status".to_owned()), &widget)?;
     check("the finalizer is set", widget.finalizers() == [FINALIZER], &widget)?;
     let other = json!({"data": {"value": "99", "extra": "mine"}});
     maps.patch("applying", &PatchParams::default(), &Patch::Merge(other)).await?;
-    within("it takes its field back, and leaves another's", async {
+    within("it restores its field, and keeps that of another manager", async {
         Ok(wait(json!({"value": "1", "extra": "mine"})).await?)
     })
     .await?;

@@ -1,7 +1,7 @@
-//! kube's own client, watcher, reflector and Controller against any server.
+//! Runs kube's own client, watcher, reflector and Controller against any server.
 //!
-//! `kube-conformance KUBECONFIG` ends with 1 and one line at the first difference from what a real API server does.
-//! None of Steadfast is in here: the transport is kube's too.
+//! `kube-conformance KUBECONFIG` exits with 1 and prints one line at the first difference from a real API server. The
+//! program contains no code of Steadfast: its transport is kube's too.
 
 mod apply;
 mod tools;
@@ -34,8 +34,8 @@ type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const NAMESPACE: &str = "kube-conformance";
 const FINALIZER: &str = "kube.conformance.example.com/cleanup";
-/// How long what happens by itself may take; a real server needs milliseconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout for asynchronous effects. A real server needs milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "kube.conformance.example.com", version = "v1", kind = "Widget", namespaced, status = "WidgetStatus")]
@@ -50,13 +50,13 @@ struct WidgetStatus {
 
 fn check(name: &str, holds: bool, seen: &dyn std::fmt::Debug) -> Outcome {
     if !holds {
-        return Err(format!("{name}: not so: {seen:?}").into());
+        return Err(format!("{name}: failed with {seen:?}").into());
     }
     println!("ok      {name}");
     Ok(())
 }
 
-/// The server has to refuse it with this code.
+/// Checks that the server rejects the request with this code.
 fn refused<T: std::fmt::Debug>(name: &str, code: u16, outcome: kube::Result<T>) -> Outcome {
     match outcome {
         Err(kube::Error::Api(status)) => check(name, status.code == code, &status),
@@ -64,9 +64,10 @@ fn refused<T: std::fmt::Debug>(name: &str, code: u16, outcome: kube::Result<T>) 
     }
 }
 
-/// Waits for a condition, and says which one was not met.
+/// Waits for a condition, and returns an error with the name of an unmet one.
 async fn within<T>(name: &str, event: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    let value = tokio::time::timeout(PATIENCE, event).await.map_err(|_| format!("{name}: not within {PATIENCE:?}"))?;
+    let value =
+        tokio::time::timeout(TIMEOUT, event).await.map_err(|_| format!("{name}: not met within {TIMEOUT:?}"))?;
     let value = value.map_err(|error| format!("{name}: {error}"))?;
     println!("ok      {name}");
     Ok(value)
@@ -94,7 +95,7 @@ where
     })
 }
 
-/// The watcher's events, with its list in pages or streamed by the watch.
+/// Checks the events of a watcher, with a paged list or with a streamed one.
 async fn watcher_tells(client: &Client, config: watcher::Config, how: &str) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     for name in ["a", "b"] {
@@ -108,7 +109,7 @@ async fn watcher_tells(client: &Client, config: watcher::Config, how: &str) -> O
         }
         maps.patch("b", &PatchParams::default(), &Patch::Merge(json!({"data": {"value": "2"}}))).await?;
         maps.create(&PostParams::default(), &config_map("c", "1")).await?;
-        // It leaves the selector: to this watcher it is deleted.
+        // The object leaves the selector, which this watcher reports as a deletion.
         maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"labels": null}}))).await?;
         maps.delete("c", &DeleteParams::default()).await?;
         for _ in 0..4 {
@@ -116,7 +117,7 @@ async fn watcher_tells(client: &Client, config: watcher::Config, how: &str) -> O
         }
         Ok(told)
     };
-    let told = within(&format!("a watcher hears of all, {how}"), told).await?;
+    let told = within(&format!("a watcher receives all events, {how}"), told).await?;
     let wanted = ["init", "listed a", "listed b", "listed all", "applied b", "applied c", "deleted a", "deleted c"];
     check(&format!("in that order, {how}"), told == wanted, &told)?;
     maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
@@ -131,7 +132,7 @@ async fn reflector_has(client: &Client) -> Outcome {
     let stream = reflector::reflector(writer, stream).default_backoff().applied_objects();
     let task = tokio::spawn(stream.for_each(|_| ready(())));
     within("a reflector's store is ready", async { Ok(reader.wait_until_ready().await?) }).await?;
-    check("it has what was there", reader.len() == 1, &reader.state())?;
+    check("it contains the existing object", reader.len() == 1, &reader.state())?;
     maps.create(&PostParams::default(), &config_map("late", "2")).await?;
     maps.delete("early", &DeleteParams::default()).await?;
     within("it follows", async {
@@ -147,7 +148,7 @@ async fn reflector_has(client: &Client) -> Outcome {
     Ok(())
 }
 
-/// A `ConfigMap` for each `Widget`, with a finalizer, an owner and a status.
+/// Creates a `ConfigMap` for each `Widget`, with a finalizer, an owner and a status.
 async fn reconcile(widget: Arc<Widget>, client: Arc<Client>) -> Result<Action, finalizer::Error<kube::Error>> {
     let widgets: Api<Widget> = Api::namespaced((*client).clone(), NAMESPACE);
     finalizer(&widgets, FINALIZER, widget, async |event| {
@@ -187,7 +188,7 @@ async fn controller_works(client: &Client) -> Outcome {
         }
     };
     let found = within("a Controller makes its object", async {
-        Ok(await_condition(maps.clone(), "w", has("1")).await?.ok_or("it is gone again")?)
+        Ok(await_condition(maps.clone(), "w", has("1")).await?.ok_or("the object was deleted again")?)
     })
     .await?;
     check("it is owned", found.owner_references().iter().any(|owner| Some(&owner.uid) == made.uid().as_ref()), &found)?;
@@ -197,14 +198,14 @@ async fn controller_works(client: &Client) -> Outcome {
     within("it follows the spec", async { Ok(await_condition(maps.clone(), "w", has("2")).await?) }).await?;
     let uid = found.uid().unwrap_or_default();
     maps.delete("w", &DeleteParams::default()).await?;
-    within("it makes anew what it owns", async {
+    within("it recreates an owned object", async {
         let anew = |map: Option<&ConfigMap>| map.is_some_and(|map| map.uid().is_some_and(|new| new != uid));
         Ok(await_condition(maps.clone(), "w", anew).await?)
     })
     .await?;
     let uid = made.uid().unwrap_or_default();
     widgets.delete("w", &DeleteParams::default()).await?;
-    within("it lets go of what is deleted", async {
+    within("it releases a deleted object", async {
         Ok(await_condition(widgets.clone(), "w", conditions::is_deleted(&uid)).await?)
     })
     .await?;
@@ -218,7 +219,7 @@ async fn undefine(client: &Client) -> Outcome {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = Widget::crd_name();
     let Some(left) = definitions.get_opt(name).await? else { return Ok(()) };
-    // What a run that was killed left behind is held by its finalizer.
+    // Objects of an earlier, killed run still have their finalizer.
     let widgets: Api<Widget> = Api::namespaced(client.clone(), NAMESPACE);
     for widget in widgets.list(&ListParams::default()).await? {
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -229,7 +230,7 @@ async fn undefine(client: &Client) -> Outcome {
         other => drop(other?),
     }
     let uid = left.uid().unwrap_or_default();
-    within("the definition goes away", async {
+    within("the definition is deleted", async {
         Ok(await_condition(definitions.clone(), name, conditions::is_deleted(&uid)).await?)
     })
     .await?;

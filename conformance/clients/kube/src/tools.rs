@@ -1,4 +1,4 @@
-//! What kube offers beside objects and watches: entries, metadata, discovery, scale, events, schedules, subresources.
+//! Other features of kube: entries, metadata, discovery, scale, events, schedules, subresources.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::{NAMESPACE, Outcome, Widget, WidgetSpec, check, config_map, refused, within};
 
-/// An object that may be there: made, changed, left alone, and refused where somebody else was first.
+/// Checks an entry for an object: created, changed, unchanged, and rejected after a concurrent change.
 pub async fn entries(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let insert = |map: &mut ConfigMap, value: &str| {
@@ -34,9 +34,9 @@ pub async fn entries(client: &Client) -> Outcome {
     let mut soon = maps.entry("entered").await?.and_modify(|map| insert(map, "3")).or_insert(ConfigMap::default);
     soon.commit(&PostParams::default()).await?;
     let error = late.commit(&PostParams::default()).await.err().map(|error| format!("{error:?}"));
-    check("an entry somebody else changed is refused", error.as_ref().is_some_and(|e| e.contains("409")), &error)?;
+    check("an entry is rejected after a concurrent change", error.as_ref().is_some_and(|e| e.contains("409")), &error)?;
     let left = maps.entry("entered").await?.or_insert(ConfigMap::default).into_object();
-    check("the first change stands", left.data.is_some_and(|data| data["value"] == "3"), &"other data")?;
+    check("the first change is kept", left.data.is_some_and(|data| data["value"] == "3"), &"other data")?;
     maps.delete("entered", &DeleteParams::default()).await?;
     Ok(())
 }
@@ -65,7 +65,7 @@ pub async fn metadata_alone(client: &Client) -> Outcome {
         Ok(())
     })
     .await?;
-    check("it has both", reader.len() == 2, &reader.state())?;
+    check("it contains both", reader.len() == 2, &reader.state())?;
     task.abort();
     maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels("app=seen")).await?;
     Ok(())
@@ -88,10 +88,10 @@ pub async fn discovers(client: &Client) -> Outcome {
     let dynamic: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &pinned);
     let object = DynamicObject::new("found", &ApiResource::erase::<Widget>(&())).data(json!({"spec": {"size": 7}}));
     let made = dynamic.create(&PostParams::default(), &object).await?;
-    check("what is discovered can be written", made.data["spec"]["size"] == 7, &made)?;
+    check("a discovered resource is writable", made.data["spec"]["size"] == 7, &made)?;
     let widgets: Api<Widget> = Api::namespaced(client.clone(), NAMESPACE);
     let read = widgets.get("found").await?;
-    check("and is what a typed client reads", read.spec.size == WidgetSpec { size: 7 }.size, &read)?;
+    check("and readable by a typed client", read.spec.size == WidgetSpec { size: 7 }.size, &read)?;
     widgets.delete("found", &DeleteParams::default()).await?;
     Ok(())
 }
@@ -118,12 +118,12 @@ pub async fn scales(client: &Client) -> Outcome {
     check("patch_scale", replicas(&patched) == Some(3), &patched)?;
     refused("replace_scale of an old version", 409, all.replace_scale("scaled", &PostParams::default(), &read).await)?;
     let deployment = all.get("scaled").await?;
-    check("it is scaled", deployment.spec.replicas == Some(3), &deployment)?;
+    check("the deployment is scaled", deployment.spec.replicas == Some(3), &deployment)?;
     all.delete("scaled", &DeleteParams::default()).await?;
     Ok(())
 }
 
-/// Two equal events are one with a count.
+/// Checks that two equal events become one with a count.
 pub async fn records(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let about = maps.create(&PostParams::default(), &config_map("told-of", "1")).await?;
@@ -147,7 +147,8 @@ pub async fn records(client: &Client) -> Outcome {
     Ok(())
 }
 
-/// A watcher's objects through a scheduler: each key once, however often it came before its time.
+/// Sends a watcher's objects through a scheduler: each key is returned once, however many times it was scheduled before
+/// its time.
 pub async fn schedules(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     for name in ["early", "late"] {
@@ -165,7 +166,7 @@ pub async fn schedules(client: &Client) -> Outcome {
     });
     let requests: Vec<ScheduleRequest<String>> = requests.collect();
     let scheduled = scheduler(stream::iter(requests).chain(stream::pending())).take(2).collect::<Vec<String>>();
-    let told = within("a scheduler tells in the order of times", async { Ok(scheduled.await) }).await?;
+    let told = within("a scheduler returns keys in the order of their times", async { Ok(scheduled.await) }).await?;
     check("each once", told == ["early", "late"], &told)?;
     maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels("app=seen")).await?;
     Ok(())

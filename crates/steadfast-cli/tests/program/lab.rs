@@ -70,7 +70,7 @@ fn faults_by_number_are_explained_with_their_bounds_and_played() {
 #[test]
 fn what_cannot_be_played_is_said_with_its_reason() {
     let output = steadfast(&["lab", "F8", "F25", "--together"]);
-    assert!(!output.status.success() && said(&output).contains("F25, huge list, is played alone"), "{}", said(&output));
+    assert!(!output.status.success() && said(&output).contains("F25 (huge list) runs alone"), "{}", said(&output));
     for (name, why) in [("F31", "cannot be made"), ("F35", "no scenario and no fault"), ("nope", "--list")] {
         let output = steadfast(&["lab", name]);
         assert!(!output.status.success(), "{name}");

@@ -1,4 +1,4 @@
-//! The history of one resource in one namespace, from a watch of its own: for a cluster of which only the API is ours.
+//! The history of one resource in one namespace, from a separate watch: for a cluster that offers only its API.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,26 +13,26 @@ use tokio::task::JoinHandle;
 
 use crate::Error;
 
-/// How long the watch may take to tell what a list shows.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum time for the watch to report the state of a list.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A list, and a watch from its version on, straight at the server. It knows nothing of reflectors, and never resumes:
-/// where it breaks, there is no history, and the scenario that wanted it has failed.
+/// A list, and a watch from its version, directly at the server. The watch is independent of the reflectors, and never
+/// resumes. If it breaks, no history is available, and the scenario that needs it fails.
 pub(super) struct Chronicle {
     pub(super) resource: ApiResource,
     objects: Api<DynamicObject>,
-    told: Arc<Mutex<Told>>,
+    state: Arc<Mutex<WatchState>>,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Told {
+struct WatchState {
     changes: Vec<Change>,
     broken: Option<String>,
 }
 
 impl Chronicle {
-    /// Begins with what there is; times are those since `begun`.
+    /// Starts with the existing objects. Times count from `begun`.
     pub(super) async fn begin(
         client: kube::Client,
         namespace: &str,
@@ -45,14 +45,14 @@ impl Chronicle {
         let mut there = list.items.into_iter().map(|object| change(&object, false)).collect::<Result<Vec<_>, _>>()?;
         there.sort_by_key(|change| change.version);
         let changes = there.into_iter().map(|change| change.at(begun.elapsed())).collect();
-        let told = Arc::new(Mutex::new(Told { changes, broken: None }));
+        let state = Arc::new(Mutex::new(WatchState { changes, broken: None }));
         let mut events = objects.watch(&WatchParams::default(), &from).await?.boxed();
-        let written = told.clone();
+        let written = state.clone();
         let task = tokio::spawn(async move {
             let broken = loop {
                 let event = match events.try_next().await {
                     Ok(Some(event)) => event,
-                    Ok(None) => break "it ended".to_owned(),
+                    Ok(None) => break "the watch ended".to_owned(),
                     Err(error) => break error.to_string(),
                 };
                 let change = match event {
@@ -68,14 +68,14 @@ impl Chronicle {
             };
             lock(&written).broken = Some(broken);
         });
-        Ok(Self { resource: resource.clone(), objects, told, task })
+        Ok(Self { resource: resource.clone(), objects, state, task })
     }
 
-    /// All that has happened by now.
+    /// Returns all changes up to now.
     ///
     /// # Errors
     ///
-    /// Where the watch broke, or does not come to what a list shows.
+    /// Returns an error if the watch broke, or does not reach the state of a list.
     pub(super) async fn history(&self) -> Result<History, Error> {
         let wanted: BTreeMap<String, String> = self
             .objects
@@ -88,18 +88,18 @@ impl Chronicle {
         let begun = Instant::now();
         loop {
             {
-                let told = lock(&self.told);
-                if let Some(broken) = &told.broken {
-                    return Err(format!("the watch that the history is from broke: {broken}").into());
+                let state = lock(&self.state);
+                if let Some(broken) = &state.broken {
+                    return Err(format!("the watch of the history broke: {broken}").into());
                 }
-                if evidence(&told.changes) == wanted {
+                if evidence(&state.changes) == wanted {
                     let mut history = History::new();
-                    told.changes.iter().cloned().for_each(|change| history.push(change));
+                    state.changes.iter().cloned().for_each(|change| history.push(change));
                     return Ok(history);
                 }
             }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("the watch that the history is from lacks changes after {PATIENCE:?}").into());
+            if begun.elapsed() > CATCH_UP_TIMEOUT {
+                return Err(format!("the watch of the history still lacks changes after {CATCH_UP_TIMEOUT:?}").into());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -112,7 +112,7 @@ impl Drop for Chronicle {
     }
 }
 
-/// The UIDs and versions of what is there after `changes`.
+/// Returns the UIDs and versions of the objects that exist after `changes`.
 fn evidence(changes: &[Change]) -> BTreeMap<String, String> {
     let mut evidence = BTreeMap::new();
     for change in changes {
@@ -136,6 +136,6 @@ fn change(object: &DynamicObject, gone: bool) -> Result<Change, Error> {
     })
 }
 
-fn lock(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<WatchState>) -> std::sync::MutexGuard<'_, WatchState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! One reference for all scenarios of a program: it takes seconds to start, and its scenarios live in namespaces.
+//! Leases on one reference that all scenarios of a process share. A reference takes seconds to start, so scenarios use
+//! separate namespaces.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +10,12 @@ use tokio::sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use crate::Error;
 use crate::reference::Reference;
 
-/// The one that runs, for as long as somebody has it.
+/// The running reference, while a lease on it exists.
 static SHARED: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
 
 struct Shared {
     reference: Arc<RwLock<Reference>>,
-    /// Whether a scenario left it in a state that nobody knows.
+    /// A scenario left the reference in an unknown state.
     spoiled: AtomicBool,
 }
 
@@ -26,9 +27,9 @@ impl Shared {
     }
 }
 
-/// A place at the shared reference: beside others, or alone with it.
+/// Lease on the shared reference, shared or exclusive.
 pub(super) struct Lease {
-    // Before what it is of: the last lease ends the reference.
+    // Declared before the state it protects: dropping the last lease ends the reference.
     held: Held,
     shared: Arc<Shared>,
     returned: bool,
@@ -40,7 +41,8 @@ enum Held {
 }
 
 impl Lease {
-    /// A place at the reference, which is started where none runs; `alone` for whoever breaks it.
+    /// Takes a lease on the reference, and starts one if none runs. A scenario that injects faults needs an `alone`
+    /// lease.
     pub(super) async fn take(alone: bool) -> Result<Self, Error> {
         loop {
             let shared = running().await?;
@@ -56,14 +58,14 @@ impl Lease {
         }
     }
 
-    /// A reference that nobody else has or will have.
+    /// Starts a reference that is not shared, now or later.
     pub(super) async fn own() -> Result<Self, Error> {
         let shared = Arc::new(Shared::start().await?);
         let held = Held::Alone(shared.reference.clone().write_owned().await);
         Ok(Self { held, shared, returned: false })
     }
 
-    /// The reference, for who is alone with it.
+    /// Returns the reference of an exclusive lease.
     pub(super) fn alone(&mut self) -> Result<&mut Reference, Error> {
         match &mut self.held {
             Held::Alone(reference) => Ok(reference),
@@ -71,7 +73,7 @@ impl Lease {
         }
     }
 
-    /// It is whole, and others may have it.
+    /// Marks the reference as intact, so that other scenarios may use it.
     pub(super) fn give_back(mut self) {
         self.returned = true;
     }

@@ -1,4 +1,4 @@
-//! The three kinds of server, and how each is made to fail from outside.
+//! The three kinds of server, and the injection of faults into each.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,27 +14,27 @@ use super::need::{Kind, Need};
 use crate::proxy::{Direction, FaultProxy};
 use crate::{Error, Form, Recorder, history, kube_config};
 
-/// What the embedded server asks of its clients, as the reference does; it guards nothing.
+/// Token that the embedded server requires, as the reference does. It protects nothing.
 const TOKEN: &str = "of-the-suite";
 
-/// A server that scenarios are played on.
+/// Server for scenarios.
 pub(super) enum Server {
     Embedded(ApiServer),
     Reference(OnReference),
     Other { config: Box<kube::Config>, address: SocketAddr, begun: Instant },
 }
 
-/// A place at the reference, and what this scenario added to it.
+/// Lease on the reference, and the additions of this scenario.
 pub(super) struct OnReference {
     lease: Lease,
-    /// The number of the second API server.
+    /// Number of the second API server.
     second: Option<usize>,
-    /// The second one's way to the etcd, where it is to lag.
+    /// Proxy between the second API server and the etcd, if that server must lag.
     to_etcd: Option<FaultProxy>,
 }
 
 impl Server {
-    /// One of this kind, to which `needs` can be done.
+    /// Starts a server of this kind that supports `needs`.
     pub(super) async fn start(kind: &Kind, needs: &[Need]) -> Result<Self, Error> {
         let of_a_second = [Need::Second, Need::Lag, Need::Shutdown, Need::NoStreamedLists, Need::PagesOfTheStore];
         let two = of_a_second.iter().any(|need| needs.contains(need));
@@ -50,7 +50,8 @@ impl Server {
                 Self::Embedded(server)
             }
             Kind::Reference => {
-                // Another history is no place for others, and of an etcd that somebody compacted it cannot be told anew.
+                // A restore starts another history, so this reference cannot be shared. After a compaction by another
+                // scenario, the history could not be read again from its start.
                 let mut lease = if needs.contains(&Need::Restore) {
                     Lease::own().await?
                 } else {
@@ -75,7 +76,7 @@ impl Server {
         })
     }
 
-    /// The configuration of a client that comes straight to the first API server.
+    /// Returns the configuration of a client that connects directly to the first API server.
     pub(super) async fn config(&self) -> Result<kube::Config, Error> {
         match self {
             Self::Embedded(server) => kube_config(server).await,
@@ -84,7 +85,7 @@ impl Server {
         }
     }
 
-    /// Where the API servers listen.
+    /// Returns the listen addresses of the API servers.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         match self {
             Self::Embedded(server) => (0..server.replicas()).filter_map(|replica| server.address(replica)).collect(),
@@ -95,7 +96,7 @@ impl Server {
         }
     }
 
-    /// A recorder by the clock of the history.
+    /// Returns a recorder that uses the clock of the history.
     pub(super) fn recorder(&self) -> Recorder {
         match self {
             Self::Embedded(server) => Recorder::of(server),
@@ -107,8 +108,8 @@ impl Server {
         }
     }
 
-    /// What happened to the resource `plural` of `group` until `revision`, by the server's own word; none where it has
-    /// no word but its API.
+    /// Returns the server's own history of the resource `plural` of `group` up to `revision`. `None` for a server that
+    /// offers only its API.
     pub(super) async fn history(&self, revision: u64, group: &str, plural: &str) -> Result<Option<History>, Error> {
         Ok(match self {
             Self::Embedded(server) => Some(history(server, group, plural)?),
@@ -117,7 +118,7 @@ impl Server {
         })
     }
 
-    /// Kills an API server: every connection dies at once.
+    /// Kills an API server: all its connections are reset at once.
     pub(super) fn kill(&mut self, server: usize) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).stop(),
@@ -130,7 +131,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends an API server in good order.
+    /// Shuts an API server down gracefully.
     pub(super) async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => {
@@ -161,7 +162,7 @@ impl Server {
         Ok(())
     }
 
-    /// The first API server is frozen, or goes on.
+    /// Freezes the first API server, or resumes it.
     pub(super) fn freeze(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(0).freeze(on),
@@ -171,7 +172,7 @@ impl Server {
         Ok(())
     }
 
-    /// The store is frozen, or goes on.
+    /// Freezes the store, or resumes it.
     pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().freeze_etcd(on),
@@ -181,7 +182,7 @@ impl Server {
         Ok(())
     }
 
-    /// The store forgets every state but the present one.
+    /// Compacts the store to its current state.
     pub(super) async fn compact(&mut self) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.compact(),
@@ -191,7 +192,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a backup of the store, and tells of which revision it is.
+    /// Creates a backup of the store, and returns its revision.
     pub(super) async fn back_up(&mut self) -> Result<u64, Error> {
         match self {
             Self::Embedded(embedded) => Ok(embedded.revision()),
@@ -200,7 +201,7 @@ impl Server {
         }
     }
 
-    /// The store is put back to its backup, which is of `revision`; the first API server starts again on it.
+    /// Restores the store from its backup at `revision`, and starts the first API server again.
     pub(super) async fn restore(&mut self, revision: u64) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().restore(revision),
@@ -214,12 +215,12 @@ impl Server {
         Ok(())
     }
 
-    /// The second API server stops following the store, or catches up.
+    /// Makes the second API server stop following the store, or catch up.
     pub(super) fn lag(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(1).lag(on),
             Self::Reference(reference) => {
-                let way = reference.to_etcd.as_ref().ok_or("the second server was not started to lag")?;
+                let way = reference.to_etcd.as_ref().ok_or("the second server was started without the need Lag")?;
                 way.faults().black_hole(Direction::ToClient, on);
             }
             Self::Other { .. } => return Err(not_ours()),
@@ -227,7 +228,8 @@ impl Server {
         Ok(())
     }
 
-    /// How many lists it has streamed so far, in its own count; none where that is not ours to ask.
+    /// Returns the number of streamed lists, from the server's own metrics. `None` for a server whose metrics are not
+    /// available.
     pub(super) async fn streamed_lists(&self, client: &kube::Client) -> Result<Option<u64>, Error> {
         match self {
             Self::Embedded(server) => Ok(Some(server.request_counts().streamed_lists as u64)),
@@ -245,7 +247,7 @@ impl Server {
         }
     }
 
-    /// Makes whole what is shared with others.
+    /// Repairs the shared state.
     pub(super) async fn give_back(self) -> Result<(), Error> {
         if let Self::Reference(OnReference { mut lease, second, .. }) = self {
             if let Ok(reference) = lease.alone() {
@@ -263,17 +265,17 @@ impl Server {
 }
 
 impl OnReference {
-    /// The reference's number of an API server: others may have had a second one before.
+    /// Returns the reference's number of an API server: earlier scenarios may have started a second server too.
     fn number(&self, server: usize) -> Result<usize, Error> {
-        let second = || self.second.ok_or("there is no second server");
+        let second = || self.second.ok_or("the scenario has no second server");
         Ok(if server == 0 { 0 } else { second()? })
     }
 }
 
-/// The flag by which the second API server of the reference is made so.
+/// Returns the flag that configures the second API server of the reference for this need.
 fn flag(need: Need) -> Option<&'static str> {
     match need {
-        // Without it a server that is told to end waits for its watches until it is ended by force.
+        // Without this flag, a server waits for its watches during shutdown until it is killed.
         Need::Shutdown => Some("--shutdown-watch-termination-grace-period=5s"),
         Need::NoStreamedLists => Some("--feature-gates=WatchList=false"),
         Need::PagesOfTheStore => Some("--feature-gates=ListFromCacheSnapshot=false"),
@@ -282,7 +284,7 @@ fn flag(need: Need) -> Option<&'static str> {
 }
 
 fn not_ours() -> Error {
-    "a cluster that is not ours is not broken".into()
+    "faults are injected only into servers of our own".into()
 }
 
 async fn configuration(kubeconfig: &Path) -> Result<kube::Config, Error> {
@@ -290,13 +292,13 @@ async fn configuration(kubeconfig: &Path) -> Result<kube::Config, Error> {
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
-/// Where the server of `config` listens.
+/// Resolves the address of the server in `config`.
 async fn address(config: &kube::Config) -> Result<SocketAddr, Error> {
     if config.proxy_url.is_some() {
-        return Err("the kubeconfig names a proxy; the faults of the network need a direct way".into());
+        return Err("the kubeconfig specifies a proxy; network faults need a direct connection".into());
     }
     let url = &config.cluster_url;
-    let host = url.host().ok_or("the kubeconfig names no host")?.trim_matches(['[', ']']);
+    let host = url.host().ok_or("the URL in the kubeconfig has no host")?.trim_matches(['[', ']']);
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
     let mut found = tokio::net::lookup_host((host, port)).await?;
     Ok(found.next().ok_or_else(|| format!("{host} has no address"))?)

@@ -1,4 +1,4 @@
-//! A cluster does what a scenario said, and no more; its history is whole, and nothing of it is left.
+//! The test cluster: it injects only declared faults, returns a complete history, and removes its objects.
 
 use super::*;
 use crate::WorldError;
@@ -6,7 +6,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_contract::Change;
 
 #[tokio::test]
-async fn what_a_scenario_did_not_say_is_not_done() -> Result<(), WorldError> {
+async fn undeclared_fault_is_rejected() -> Result<(), WorldError> {
     let mut cluster = Cluster::start(&Kind::Embedded, &[Need::Kill]).await??;
     assert!(cluster.freeze(true).is_err_and(|error| error.to_string().contains("Freeze")));
     assert!(cluster.compact().await.is_err_and(|error| error.to_string().contains("Compact")));
@@ -16,16 +16,16 @@ async fn what_a_scenario_did_not_say_is_not_done() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_said_before_anything_starts() -> Result<(), WorldError> {
+async fn unsupported_need_is_returned_before_start() -> Result<(), WorldError> {
     let other = Kind::Other("/nowhere".into());
     let Ok(Err(not_here)) = Cluster::start(&other, &[Need::Kill]).await else { return Err("it started".into()) };
-    assert_eq!(not_here.to_string(), "Kill cannot be had: a cluster that is not ours is not broken");
-    assert!(Cluster::start(&other, &[]).await.is_err(), "there is no such kubeconfig");
+    assert_eq!(not_here.to_string(), "Kill is not supported: faults are injected only into servers of our own");
+    assert!(Cluster::start(&other, &[]).await.is_err(), "the kubeconfig does not exist");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_cluster_that_is_not_ours_the_history_is_a_watch_and_nothing_is_left() -> Result<(), WorldError> {
+async fn foreign_cluster_uses_history_of_watch() -> Result<(), WorldError> {
     let server = ApiServer::builder().tls(true).start().await?;
     let there = |plural: &str| {
         let history = server.history();
@@ -56,18 +56,18 @@ async fn of_a_cluster_that_is_not_ours_the_history_is_a_watch_and_nothing_is_lef
     assert_eq!(history.changes().len(), 3);
     cluster.end().await?;
 
-    // It is `Terminating` for a while.
-    let is_gone = || there("namespaces").last().is_some_and(|(_, is_there)| !is_there);
-    drop(crate::until(std::time::Duration::from_secs(20), is_gone).await);
+    // The namespace is `Terminating` for a while.
+    let is_deleted = || there("namespaces").last().is_some_and(|(_, is_there)| !is_there);
+    drop(crate::until(std::time::Duration::from_secs(20), is_deleted).await);
     let made = there("namespaces").split_off(namespaces);
     assert_eq!(made.first().map(|(_, is_there)| *is_there), Some(true));
-    assert_eq!(made.last().map(|(_, is_there)| *is_there), Some(false), "the namespace is gone: {made:?}");
+    assert_eq!(made.last().map(|(_, is_there)| *is_there), Some(false), "the namespace was deleted: {made:?}");
     assert!(server.get("customresourcedefinitions", "", &format!("widgets.{group}")).is_err());
     Ok(())
 }
 
 #[test]
-fn histories_that_differ_are_told_apart() -> Result<(), WorldError> {
+fn different_histories_are_detected() -> Result<(), WorldError> {
     let of = |changes: &[Change]| {
         let mut history = History::new();
         changes.iter().cloned().for_each(|change| history.push(change));

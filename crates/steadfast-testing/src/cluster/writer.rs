@@ -1,4 +1,4 @@
-//! Whoever changes things while informers look on: straight at the server, never cut off.
+//! The writer of a scenario: it connects directly to the server, so that network faults do not affect it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,17 +18,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes in `namespace` by `client`.
+    /// Creates a writer in `namespace` that uses `client`.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { client: Arc::new(Mutex::new(client)), namespace: namespace.into() }
     }
 
-    /// The client it writes by.
+    /// Returns the client of this writer.
     pub fn client(&self) -> Client {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes by `client` from here on.
+    /// Uses `client` from here on.
     pub(super) fn renew(&self, client: Client) {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
@@ -37,20 +37,20 @@ impl Writer {
         Api::namespaced(self.client(), &self.namespace)
     }
 
-    /// The config map `name`.
+    /// Reads the config map `name`.
     ///
     /// # Errors
     ///
-    /// Where the server does not give it; the same holds for all that follow.
+    /// Returns an error if the request fails. The same holds for the methods below.
     pub async fn get(&self, name: &str) -> Result<ConfigMap, Error> {
         Ok(self.config_maps().get(name).await?)
     }
 
-    /// Creates the config map `name` that holds `value`.
+    /// Creates the config map `name` with `value`.
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn create(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
         self.post(&config_map_in(&self.namespace, name, value)).await
     }
@@ -59,7 +59,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn create_labelled(&self, name: &str, app: &str) -> Result<ConfigMap, Error> {
         let mut config_map = config_map_in(&self.namespace, name, "1");
         config_map.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
@@ -70,34 +70,34 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn post(&self, config_map: &ConfigMap) -> Result<ConfigMap, Error> {
         Ok(self.config_maps().create(&PostParams::default(), config_map).await?)
     }
 
-    /// Gives the config map `name` another value.
+    /// Changes the value of the config map `name`.
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn set(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
         self.patch(name, json!({ "data": { "value": value } })).await
     }
 
-    /// Gives the config map `name` another label `app`.
+    /// Changes the label `app` of the config map `name`.
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn label(&self, name: &str, app: &str) -> Result<ConfigMap, Error> {
         self.patch(name, json!({ "metadata": { "labels": { "app": app } } })).await
     }
 
-    /// Changes the config map `name` by a merge patch.
+    /// Changes the config map `name` with a merge patch.
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn patch(&self, name: &str, patch: Value) -> Result<ConfigMap, Error> {
         Ok(self.config_maps().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
@@ -106,38 +106,39 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         self.config_maps().delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
 
-    /// Deletes the config map `name` and creates another of that name.
+    /// Deletes the config map `name` and creates another with this name.
     ///
     /// # Errors
     ///
-    /// Where the server refuses one of these.
+    /// Returns an error if the server rejects one of the requests.
     pub async fn recreate(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
         self.delete(name).await?;
         self.create(name, value).await
     }
 
-    /// Deletes all config maps with this label `app` by one request.
+    /// Deletes all config maps with this label `app` in one request.
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn delete_labelled(&self, app: &str) -> Result<(), Error> {
         let labelled = ListParams::default().labels(&format!("app={app}"));
         self.config_maps().delete_collection(&DeleteParams::default(), &labelled).await?;
         Ok(())
     }
 
-    /// A write of another resource: the store is past all that an informer of config maps has seen. Tells its version.
+    /// Writes an object of another resource, so that the store has a newer version than any informer of config maps has
+    /// seen. Returns that version.
     ///
     /// # Errors
     ///
-    /// Where the server refuses it.
+    /// Returns an error if the server rejects the request.
     pub async fn write_something_else(&self) -> Result<u64, Error> {
         let metadata = ObjectMeta { generate_name: Some("beside-".to_owned()), ..ObjectMeta::default() };
         let secrets: Api<Secret> = Api::namespaced(self.client(), &self.namespace);
@@ -145,11 +146,11 @@ impl Writer {
         Ok(written.metadata.resource_version.unwrap_or_default().parse()?)
     }
 
-    /// The newest version there is, by a consistent read.
+    /// Returns the newest version, by a consistent read.
     ///
     /// # Errors
     ///
-    /// Where the server does not answer.
+    /// Returns an error if the server does not respond.
     pub async fn newest_version(&self) -> Result<String, Error> {
         let list = self.config_maps().list_metadata(&ListParams::default().limit(1)).await?;
         Ok(list.metadata.resource_version.ok_or("the list has no version")?)

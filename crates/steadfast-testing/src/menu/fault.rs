@@ -1,9 +1,9 @@
-//! The faults of the menu, by number.
+//! The faults of the catalog, by number.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A fault of the menu. [`number`](Self::number) is its place there, `F4` its name on the command line.
+/// A fault of the catalog. [`number`](Self::number) is its number, `F4` its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
     /// F1: no server at the start; it appears later.
@@ -12,57 +12,57 @@ pub enum Fault {
     ServerRestarts,
     /// F3: a connection is reset in the middle of a stream, also within an object.
     ConnectionReset,
-    /// F4: packets vanish, and nobody is notified.
+    /// F4: packets are lost, and neither side is notified.
     BlackHole,
-    /// F5: something between drops flows that are idle, without a word.
+    /// F5: a middlebox drops idle flows silently.
     IdleFlowDropped,
-    /// F6: a proxy is alive and answers pings, and the server behind it stalls.
+    /// F6: a proxy is alive and responds to pings, while the server behind it is stalled.
     FrozenServer,
     /// F7: one stream stalls on a healthy connection.
     StalledStream,
-    /// F8: connections are sent a GOAWAY, and the server has a limit of streams.
+    /// F8: connections receive a GOAWAY, and the server limits its streams.
     GoAway,
-    /// F9: the server ends watches in good order, when it likes.
+    /// F9: the server ends watches gracefully, at any time.
     WatchEnded,
     /// F10: connections are accepted and closed at once.
     AcceptAndClose,
-    /// F11: the version requested is no longer held.
+    /// F11: the requested version is no longer available.
     HistoryCompacted,
-    /// F12: an object is deleted and created anew under its name during a cut.
+    /// F12: an object is deleted and recreated under its name during a cut.
     RecreatedWhileCut,
     /// F13: an object is deleted during a cut.
     DeletedWhileCut,
-    /// F14: the token by which a list goes on expires.
+    /// F14: the continue token of a list expires.
     ContinueTokenExpired,
-    /// F15: the version requested is not reached yet, said in three spellings.
+    /// F15: the requested version is not reached yet, reported in three spellings.
     VersionTooLarge,
-    /// F16: the replica that answers lags behind what was seen.
+    /// F16: the responding replica lags behind the last seen state.
     LaggingReplica,
-    /// F17: streamed lists never end, are refused or are not known.
+    /// F17: streamed lists never end, are rejected or are unsupported.
     StreamedListBroken,
     /// F18: no bookmarks at all.
     NoBookmarks,
     /// F19: the server loses events.
     EventsLost,
-    /// F20: old events come again after a resume.
+    /// F20: old events are repeated after a resume.
     EventsRepeated,
-    /// F21: the server asks for patience, or fails.
+    /// F21: the server asks clients to retry later, or fails.
     ServerBusy,
-    /// F22: credentials are refused after a while, or replaced.
+    /// F22: credentials are rejected after a while, or replaced.
     CredentialsRotated,
-    /// F23: one resource is forbidden, or not there, or taken away.
+    /// F23: one resource is forbidden, missing or removed.
     ResourceRefused,
-    /// F24: an object cannot be decoded; frames are split anywhere; an object is huge.
+    /// F24: an object cannot be decoded; frames are split at any byte; an object is huge.
     UndecodableObject,
     /// F25: the list is huge.
     HugeList,
-    /// F26: the server gives up clients that do not read.
+    /// F26: the server closes the watches of clients that do not read.
     SlowReader,
-    /// F27: handlers panic, block or crawl.
+    /// F27: handlers panic, block or are slow.
     BadHandler,
-    /// F28: the end comes while cut off; the client is used on after it.
+    /// F28: the program shuts down during a cut; the client is used afterwards.
     ShutdownWhileCut,
-    /// F29: something is written while cut off.
+    /// F29: an object is written during a cut.
     WriteWhileCut,
     /// F30: the server's history starts again lower.
     HistoryRestored,
@@ -70,14 +70,14 @@ pub enum Fault {
     ClockJumps,
     /// F32: the store behind a live server is frozen.
     FrozenEtcd,
-    /// F33: permission or the served version goes before the objects do.
+    /// F33: permission or the served version is removed before the objects.
     PermissionRemoved,
-    /// F34: objects enter and leave a selector, again and again.
+    /// F34: objects repeatedly enter and leave a selector.
     SelectorChurn,
 }
 
 impl Fault {
-    /// The whole menu, in its order.
+    /// All faults of the catalog, in order.
     pub const ALL: [Self; 34] = [
         Self::ServerAbsent,
         Self::ServerRestarts,
@@ -115,12 +115,12 @@ impl Fault {
         Self::SelectorChurn,
     ];
 
-    /// Its number on the menu, from 1.
+    /// Returns the number of the fault, from 1.
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// What goes wrong, in a line.
+    /// Returns a one-line description of the fault.
     pub const fn title(self) -> &'static str {
         match self {
             Self::ServerAbsent => "server unreachable at the start, then available",
@@ -160,7 +160,7 @@ impl Fault {
         }
     }
 
-    /// Why the fault cannot be made here; none where it can.
+    /// Returns the reason why the fault cannot be injected in tests, or `None` if it can.
     pub const fn cannot_be_made(self) -> Option<&'static str> {
         match self {
             Self::ClockJumps => Some(
@@ -181,7 +181,7 @@ impl fmt::Display for Fault {
 impl FromStr for Fault {
     type Err = ();
 
-    /// `F4`, in either case.
+    /// Parses `F4`, in either case.
     fn from_str(name: &str) -> Result<Self, ()> {
         let number = name.strip_prefix(['F', 'f']).and_then(|number| number.parse::<u8>().ok()).ok_or(())?;
         Self::ALL.into_iter().find(|fault| fault.number() == number).ok_or(())
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_menu_is_numbered_from_1_to_34_and_read_by_name() {
+    fn faults_are_numbered_and_parsed_by_name() {
         for (index, fault) in Fault::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(fault.number()), index + 1);
             assert_eq!(fault.to_string().parse(), Ok(fault));

@@ -1,44 +1,45 @@
-//! What playing a scenario finds out.
+//! The result of a scenario.
 
 use std::time::Duration;
 
 use steadfast_apiserver::RequestCounts;
 use steadfast_contract::Report;
 
-/// What playing a scenario found out.
+/// Result of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
-    /// What the checker of the contract says.
+    /// Report of the contract checker.
     pub report: Report,
-    /// What the scenario itself expected and did not find, its bounds included.
+    /// Unmet expectations of the scenario itself, including its bounds.
     pub unmet: Vec<String>,
-    /// From the fault to the first doubt; none where nothing had to be noticed, or it was over too soon to be seen.
+    /// Time from the fault to the first doubt. `None` if no doubt was expected, or if the fault ended too soon to be
+    /// seen.
     pub notice: Option<Duration>,
-    /// From the end of the fault until everything was there and fresh; none where there was nothing to recover.
+    /// Time from the end of the fault until every object was present and fresh. `None` if nothing had to recover.
     pub recover: Option<Duration>,
-    /// What was requested of the server in all.
+    /// Number of all requests to the server.
     pub requests: RequestCounts,
-    /// What was requested of it from the first fault on.
+    /// Cost for the server from the first fault on.
     pub cost: Cost,
-    /// How long it all took.
+    /// Duration of the run.
     pub took: Duration,
 }
 
-/// What was requested of the server because of a fault.
+/// Cost of a fault for the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Full transfers, streamed or in pages.
+    /// Full transfers, streamed or paged.
     pub lists: usize,
     /// Watches from a version.
     pub watches: usize,
     /// Lists with `limit=1`.
     pub probes: usize,
-    /// Bytes of the bodies of all answers.
+    /// Bytes in the bodies of all responses.
     pub bytes: u64,
 }
 
 impl Cost {
-    /// What was requested between two counts.
+    /// Counts the requests between two snapshots.
     pub(super) fn between(before: &RequestCounts, after: &RequestCounts) -> Self {
         Self {
             lists: after.full_transfers() - before.full_transfers(),
@@ -50,7 +51,8 @@ impl Cost {
 }
 
 impl Findings {
-    /// Everything that is wrong: what was not met, and what the checker says. Empty where the scenario was passed.
+    /// Returns all problems: the unmet expectations, and the violations that the checker found. Empty if the scenario
+    /// passed.
     pub fn problems(&self) -> Vec<String> {
         let malformed = self.report.malformed.iter().map(ToString::to_string);
         let broken = malformed.chain(self.report.breaches.iter().map(ToString::to_string));
@@ -58,7 +60,7 @@ impl Findings {
         self.unmet.iter().cloned().chain(broken).chain(missing).collect()
     }
 
-    /// These and those of another run of the same scenario, as one.
+    /// Combines these findings with those of another run of the same scenario.
     #[must_use]
     pub(super) fn and(mut self, other: Self) -> Self {
         self.report.breaches.extend(other.report.breaches);
@@ -70,7 +72,7 @@ impl Findings {
             *sum = *sum + tally;
         }
         self.unmet.extend(other.unmet);
-        // What did not happen in one of them did not happen.
+        // An event counts as seen only if it was seen in both runs.
         let both = |one: Option<Duration>, two: Option<Duration>| one.zip(two).map(|(one, two)| one.max(two));
         self.notice = both(self.notice, other.notice);
         self.recover = both(self.recover, other.recover);

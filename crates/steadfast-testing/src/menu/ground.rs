@@ -1,4 +1,4 @@
-//! Where scenarios play: in memory in virtual time, or over TCP and TLS in real time.
+//! The environment of a scenario: in memory in virtual time, or over TCP and TLS in real time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::Form;
 type Adjust = dyn Fn(&mut Plan) + Send + Sync;
 type Sabotage = dyn Fn(&ApiServer) + Send + Sync;
 
-/// Where scenarios play, and what of library and server is broken there on purpose: nothing, unless it is said.
+/// Environment of a scenario, and the faults that are injected into library and server. Defaults to no injected faults.
 #[derive(Clone)]
 pub struct Ground {
-    /// What decides UIDs, jitter, times and places.
+    /// Seed of UIDs, jitter, times and positions.
     pub(super) seed: u64,
     pub(super) in_memory: bool,
     pub(super) form: Form,
@@ -29,12 +29,13 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Pipes in memory, everything on the current runtime and in its time, which may be paused: the same each time.
+    /// Uses pipes in memory. Everything runs on the current runtime and in its time. If that time is paused, each run
+    /// is the same.
     pub fn in_memory(seed: u64) -> Self {
         Self::of(seed, true)
     }
 
-    /// TCP and TLS on the loopback interface, in real time, on threads of the library's own.
+    /// Uses TCP and TLS on the loopback interface, in real time, on the library's own threads.
     pub fn over_tcp(seed: u64) -> Self {
         Self::of(seed, false)
     }
@@ -52,21 +53,21 @@ impl Ground {
         }
     }
 
-    /// Informers keep and request objects in this form.
+    /// Sets the form in which informers cache and request objects.
     #[must_use]
     pub fn in_form(mut self, form: Form) -> Self {
         self.form = form;
         self
     }
 
-    /// In memory, others help to decode whatever comes, in turns that the seed decides.
+    /// Adds helper tasks in memory that decode received data, in an order that the seed selects.
     #[must_use]
     pub fn helped(mut self) -> Self {
         self.helpers = Helpers { threads: 3, worth: 1 };
         self
     }
 
-    /// Informers commit this breach: a library that is broken on purpose.
+    /// Injects this fault into the informers, so that a test can show that the scenario fails.
     #[cfg(feature = "breach")]
     #[must_use]
     pub fn breaching(mut self, breach: Breach) -> Self {
@@ -74,21 +75,21 @@ impl Ground {
         self
     }
 
-    /// Every plan is changed in this way: times and limits that are not those of the contract.
+    /// Adjusts each plan, for times and limits that differ from those of the contract.
     #[must_use]
     pub fn adjusting(mut self, adjust: impl Fn(&mut Plan) + Send + Sync + 'static) -> Self {
         self.adjust = Arc::new(adjust);
         self
     }
 
-    /// Every server is treated in this way as soon as it is there: a server that is broken on purpose.
+    /// Runs `sabotage` on each server after its start, so that a test can show that the scenario fails.
     #[must_use]
     pub fn sabotaging(mut self, sabotage: impl Fn(&ApiServer) + Send + Sync + 'static) -> Self {
         self.sabotage = Arc::new(sabotage);
         self
     }
 
-    /// Whether time is real, so that a busy machine has a say in it.
+    /// Returns `true` if the time is real, so that the load of the machine affects durations.
     pub fn is_real(&self) -> bool {
         !self.in_memory
     }

@@ -1,4 +1,4 @@
-//! Sees nothing but an informer's freshness, and dates its changes.
+//! Observer of an informer's freshness that records the times of its changes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,31 +7,31 @@ use steadfast::{Freshness, Informer, Kept, ResourceVersion};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Freshness passes with time too, without anything to wake an onlooker.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Interval between two checks. Freshness can expire with time, and then no event wakes the observer.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// One look at an informer that showed something new.
+/// Observation of an informer that differs from the previous one.
 #[derive(Clone, Debug)]
 struct Look {
     at: Instant,
-    /// The version proven, where it is fresh.
+    /// The proven version, if the informer is fresh.
     fresh: Option<ResourceVersion>,
 }
 
-/// Looks at one informer until it is dropped.
+/// Observes one informer until it is dropped.
 pub(super) struct Onlooker {
     looks: Arc<Mutex<Vec<Look>>>,
     task: JoinHandle<()>,
 }
 
 impl Onlooker {
-    /// Begins to look at `informer`.
+    /// Starts to observe `informer`.
     pub(super) fn of<K: Kept>(informer: &Informer<K>) -> Self {
         let looks = Arc::new(Mutex::new(vec![look(informer)]));
         let (written, informer) = (looks.clone(), informer.clone());
         let task = tokio::spawn(async move {
             let mut changed = informer.changed();
-            while !matches!(timeout(LOOK_EVERY, changed.changed()).await, Ok(Err(_))) {
+            while !matches!(timeout(POLL_INTERVAL, changed.changed()).await, Ok(Err(_))) {
                 let now = look(&informer);
                 let mut looks = lock(&written);
                 if looks.last().is_none_or(|last| last.fresh != now.fresh) {
@@ -42,18 +42,18 @@ impl Onlooker {
         Self { looks, task }
     }
 
-    /// Waits until `limit` after `fault` for the first doubt, and tells how long after `fault` it was seen.
+    /// Waits until `limit` after `fault` for the first doubt, and returns the time from `fault` to that doubt.
     pub(super) async fn doubt(&self, fault: Instant, limit: Duration) -> Option<Duration> {
         loop {
             let seen = self.doubt_after(fault);
             if seen.is_some() || fault.elapsed() > limit {
                 return seen;
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// How long after `fault` the first doubt was seen; at once, where there was doubt already.
+    /// Returns the time from `fault` to the first doubt. Zero if the informer was in doubt already.
     fn doubt_after(&self, fault: Instant) -> Option<Duration> {
         let looks = lock(&self.looks);
         let before = looks.iter().rev().find(|look| look.at <= fault);
@@ -63,7 +63,7 @@ impl Onlooker {
         looks.iter().find(|look| look.at > fault && look.fresh.is_none()).map(|look| look.at - fault)
     }
 
-    /// The longest doubt since `from`, one that lasts yet included.
+    /// Returns the longest doubt since `from`, including one that still lasts.
     pub(super) fn longest_doubt(&self, from: Instant) -> Duration {
         let looks = lock(&self.looks);
         let ends = looks.iter().skip(1).map(|look| look.at).chain([Instant::now()]);
@@ -71,7 +71,7 @@ impl Onlooker {
         doubts.map(|(look, end)| end - look.at.max(from)).max().unwrap_or_default()
     }
 
-    /// Waits until it is fresh at `version` or later, and tells how long after `healed` that was.
+    /// Waits until the informer is fresh at `version` or later, and returns the time since `healed`.
     pub(super) async fn recovery(
         &self,
         healed: Instant,
@@ -85,11 +85,11 @@ impl Onlooker {
             if healed.elapsed() > limit {
                 return None;
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Since when, not before `healed`, it has been fresh at `version` or later.
+    /// Returns the instant, at or after `healed`, from which the informer has been fresh at `version` or later.
     fn fresh_since(&self, healed: Instant, version: &ResourceVersion) -> Option<Instant> {
         let looks = lock(&self.looks);
         let there = |look: &Look| look.fresh.as_ref().is_some_and(|fresh| !fresh.is_older_than(version));
@@ -121,9 +121,9 @@ fn lock(looks: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
 mod tests {
     use super::*;
 
-    fn onlooker(begun: Instant, looks: &[(u64, Option<&str>)]) -> Onlooker {
+    fn onlooker(started: Instant, looks: &[(u64, Option<&str>)]) -> Onlooker {
         let look = |&(ms, fresh): &(u64, Option<&str>)| Look {
-            at: begun + Duration::from_millis(ms),
+            at: started + Duration::from_millis(ms),
             fresh: fresh.map(ResourceVersion::from),
         };
         let looks = Arc::new(Mutex::new(looks.iter().map(look).collect()));
@@ -131,10 +131,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn doubt_and_recovery_are_dated_from_what_caused_them() {
-        let begun = Instant::now();
-        let seen = onlooker(begun, &[(0, Some("5")), (300, None), (900, Some("5")), (1000, Some("9"))]);
-        let at = |ms| begun + Duration::from_millis(ms);
+    async fn doubt_and_recovery_are_measured_from_cause() {
+        let started = Instant::now();
+        let seen = onlooker(started, &[(0, Some("5")), (300, None), (900, Some("5")), (1000, Some("9"))]);
+        let at = |ms| started + Duration::from_millis(ms);
         assert_eq!(seen.doubt_after(at(100)), Some(Duration::from_millis(200)));
         assert_eq!(seen.doubt_after(at(400)), Some(Duration::ZERO));
         assert_eq!(seen.doubt_after(at(950)), None);
@@ -142,6 +142,6 @@ mod tests {
         assert_eq!(seen.recovery(healed, &"5".into(), limit).await, Some(Duration::from_millis(200)));
         assert_eq!(seen.recovery(healed, &"8".into(), limit).await, Some(Duration::from_millis(300)));
         assert_eq!(seen.recovery(healed, &"10".into(), limit).await, None);
-        assert_eq!(seen.longest_doubt(begun), Duration::from_millis(600));
+        assert_eq!(seen.longest_doubt(started), Duration::from_millis(600));
     }
 }

@@ -1,4 +1,4 @@
-//! What a scenario is played with.
+//! The settings of a scenario.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_contract::Terms;
 
-/// What a scenario is played with; the defaults are those of a program that chooses nothing.
+/// Settings of a scenario. The defaults are those of a program that sets nothing.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
     pub server: ApiServerBuilder,
-    /// The times and limits of the client's connections.
+    /// Timeouts and limits of the client's connections.
     pub transport: Settings,
-    /// The times and sizes of its informers.
+    /// Times and sizes of its informers.
     pub reflector: ReflectorSettings,
-    /// Whether clients reach the replicas through the faulty network over TCP too; in memory they always do.
+    /// Clients reach the replicas through the faulty network over TCP too. In memory they always do.
     pub proxied: bool,
-    /// How far behind the newest change a stream may run while it is called fresh: longer than two seconds only where
-    /// the server holds something back that nobody can know of yet.
+    /// Maximum lag of a fresh stream behind the newest change. More than two seconds only if the server withholds a
+    /// change that no client can know about.
     pub lag: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What a scenario is: a name, a summary, its bounds, a function.
+//! The parts of a scenario: a name, a summary, its bounds, a function.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,52 +9,52 @@ use super::fault::Fault;
 use super::findings::Findings;
 use super::ground::Ground;
 
-/// Why a scenario could not be played to its end; it has failed.
+/// Error of a scenario that could not run to its end, and therefore failed.
 pub type Trouble = crate::Error;
 
-/// What playing a scenario gives.
+/// Result of a scenario's function.
 pub(super) type Play = BoxFuture<'static, Result<Findings, Trouble>>;
 
-/// Something that goes wrong, and what must come of it.
+/// A failure and the expected behaviour.
 pub struct Scenario {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The faults of the menu that it is the scenario of; none where its times are not the defaults.
+    /// Faults that the scenario covers. Empty if its times are not the defaults.
     pub faults: &'static [Fault],
-    /// Where it was seen.
+    /// Source of the scenario.
     pub source: Source,
-    /// What happens, and what must come of it: two sentences.
+    /// Two sentences: the events, and the expected result.
     pub summary: &'static str,
-    /// The clauses and bounds of the contract that it is about.
+    /// Clauses and bounds of the contract that it covers.
     pub clauses: &'static str,
-    /// What it is held to beside the contract's clauses.
+    /// Bounds beyond the contract's clauses.
     pub bounds: Bounds,
-    /// How long it takes in real time, in about so many seconds.
+    /// Approximate duration in real time, in seconds.
     pub seconds: u64,
     pub(super) play: fn(Ground) -> Play,
 }
 
-/// What a scenario is held to.
+/// Bounds of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The time from the fault to the first doubt, at most; none where no doubt has to arise.
+    /// Maximum time from the fault to the first doubt. `None` if no doubt is required.
     pub notice: Option<Duration>,
-    /// The time from the end of the fault until everything is there and fresh, at most.
+    /// Maximum time from the end of the fault until every object is present and fresh.
     pub recover: Option<Duration>,
-    /// Full transfers from the first fault on, at most; none where other checks of the scenario count them.
+    /// Maximum number of full transfers from the first fault on. `None` if other checks of the scenario count them.
     pub lists: Option<usize>,
 }
 
-/// Where a scenario was seen.
+/// Source of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Five scenarios run against client-go, by number.
     FailureScenarios(u8),
-    /// A watch whose channel closed for good.
+    /// A watch with a channel that closed permanently.
     WatchPitfalls,
-    /// Informers that failed for ever after a server's restart.
+    /// Informers that failed permanently after a server restart.
     InformerCacheLoss,
-    /// The menu of faults, gathered from public issues.
+    /// The catalog of faults, collected from public issues.
     Menu,
 }
 
@@ -70,28 +70,28 @@ impl fmt::Display for Source {
 }
 
 impl Bounds {
-    /// Nothing beside the contract's clauses and what the scenario itself checks.
+    /// No bounds beyond the contract's clauses and the scenario's own checks.
     pub(super) const NONE: Self = Self { notice: None, recover: None, lists: None };
 
-    /// A doubt must arise within so many seconds.
+    /// Requires a doubt within this number of seconds.
     pub(super) const fn notice(mut self, seconds: u64) -> Self {
         self.notice = Some(Duration::from_secs(seconds));
         self
     }
 
-    /// Everything must be there and fresh within so many seconds.
+    /// Requires that every object is present and fresh within this number of seconds.
     pub(super) const fn recover(mut self, seconds: u64) -> Self {
         self.recover = Some(Duration::from_secs(seconds));
         self
     }
 
-    /// At most so many full transfers.
+    /// Allows at most this number of full transfers.
     pub(super) const fn lists(mut self, lists: usize) -> Self {
         self.lists = Some(lists);
         self
     }
 
-    /// What of `findings` is beyond them.
+    /// Returns the bounds that `findings` exceeds.
     fn unmet(&self, findings: &Findings) -> Vec<String> {
         let mut checks = super::checks::Checks::default();
         if let Some(limit) = self.notice {
@@ -108,11 +108,11 @@ impl Bounds {
 }
 
 impl Scenario {
-    /// Plays it on `ground`, to its end.
+    /// Runs the scenario on `ground`, to its end.
     ///
     /// # Errors
     ///
-    /// Where it could not go on. What it found to be wrong is among the findings.
+    /// Returns an error if the scenario could not continue. Violations are part of the findings.
     pub async fn play(&self, ground: Ground) -> Result<Findings, Trouble> {
         let mut findings = (self.play)(ground).await?;
         findings.unmet.extend(self.bounds.unmet(&findings));
@@ -120,7 +120,7 @@ impl Scenario {
     }
 }
 
-/// The function that plays a scenario, with what the ground says that informers keep.
+/// Selects the function of a scenario for the form that the ground sets.
 macro_rules! in_form {
     ($play:ident $(, $argument:expr)*) => {
         |ground| {

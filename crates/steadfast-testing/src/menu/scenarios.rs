@@ -1,4 +1,4 @@
-//! All scenarios: those of the documents that the project comes from, and those of the menu.
+//! All scenarios: those of the documents at the origin of the project, and those of the catalog of faults.
 
 mod cache_loss;
 mod clients;
@@ -15,7 +15,7 @@ mod versions;
 use super::fault::Fault;
 use super::scenario::Scenario;
 
-/// The families of scenarios, in the order in which they are given.
+/// Families of scenarios, in the order of the documentation.
 const FAMILIES: &[&[Scenario]] = &[
     failures::SCENARIOS,
     pitfalls::SCENARIOS,
@@ -30,17 +30,17 @@ const FAMILIES: &[&[Scenario]] = &[
     objects::SCENARIOS,
 ];
 
-/// All scenarios, in the order in which they are given.
+/// Returns all scenarios, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// The scenarios that tell of `fault`.
+/// Returns the scenarios that cover `fault`.
 pub fn of(fault: Fault) -> impl Iterator<Item = &'static Scenario> {
     all().filter(move |scenario| scenario.faults.contains(&fault))
 }
 
-/// The scenario of this name.
+/// Returns the scenario with this name.
 pub fn named(name: &str) -> Option<&'static Scenario> {
     all().find(|scenario| scenario.name == name)
 }
@@ -52,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_short_and_unique_and_scenarios_have_two_sentences() {
+    fn scenario_names_and_summaries_follow_rules() {
         let names: BTreeSet<&str> = all().map(|scenario| scenario.name).collect();
         assert_eq!(names.len(), all().count());
         for scenario in all() {
             let kebab = |letter: char| letter.is_ascii_lowercase() || letter == '-';
             assert!(scenario.name.len() <= 24 && scenario.name.chars().all(kebab), "{}", scenario.name);
-            assert!(scenario.name != "all", "that name means all of them");
+            assert!(scenario.name != "all", "the name all is reserved");
             let summary = format!("{} ", scenario.summary);
             assert_eq!(summary.matches(". ").count(), 2, "{}: {summary}", scenario.name);
         }

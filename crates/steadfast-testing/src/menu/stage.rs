@@ -1,4 +1,4 @@
-//! Where a scenario plays: a server, a connection, informers, a recorder, and someone who writes.
+//! The setup of a scenario: a server, a connection, informers, a recorder, and a writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use super::scenario::Trouble;
 use crate::proxy::{FaultProxy, NetworkFaults};
 use crate::{Held, InMemory, Recorder, Recording, config_map_in, history, kube_config};
 
-/// How long anything may take that is to happen at once, on a busy machine.
+/// Maximum time for an immediate reaction, on a busy machine.
 pub(super) const PROMPT: Duration = Duration::from_secs(2);
-/// How long getting ready may take.
+/// Maximum time until the setup is ready.
 const READY: Duration = Duration::from_secs(10);
-/// How long the recorder waits for everything.
+/// Maximum time for which the recorder waits for all events.
 const SETTLE: Duration = Duration::from_secs(20);
-/// Where objects live unless a scenario says otherwise.
+/// Default namespace of a scenario's objects.
 pub(super) const NAMESPACE: &str = "default";
 
-/// A server, a connection to it, informers on that, and a recorder of what they do.
+/// A server, a connection to it, informers on that connection, and a recorder.
 pub(super) struct Stage {
     pub(super) server: ApiServer,
     pub(super) connection: Connection,
@@ -40,21 +40,21 @@ pub(super) struct Stage {
     way: Way,
     terms: Terms,
     begun: Instant,
-    /// What had been requested of the server when the first fault came.
+    /// Request counts of the server when the first fault was injected.
     before: Option<RequestCounts>,
 }
 
-/// How clients come to a replica.
+/// Path of clients to a replica.
 pub(super) enum Way {
-    /// By pipes through the faulty network.
+    /// Pipes through the faulty network.
     InMemory(NetworkFaults, Helpers),
-    /// To the first one, over TCP.
+    /// TCP to the first replica.
     Direct,
-    /// Through the faulty network over TCP.
+    /// TCP through the faulty network.
     Proxied(FaultProxy),
 }
 
-/// An informer that is recorded and looked at.
+/// Informer with a recorder and an observer.
 pub(super) struct Watched<K: Held> {
     pub(super) informer: Informer<K>,
     pub(super) recording: Arc<Recording<K>>,
@@ -62,7 +62,7 @@ pub(super) struct Watched<K: Held> {
 }
 
 impl Stage {
-    /// Sets it up; no informer runs yet.
+    /// Creates the setup without an informer.
     pub(super) async fn set(ground: &Ground, plan: Plan) -> Result<Self, Trouble> {
         let begun = Instant::now();
         let plan = ground.adjusted(plan);
@@ -81,43 +81,43 @@ impl Stage {
         Ok(Self { server, connection, factory, recorder, checks, ground, way, terms, begun, before: None })
     }
 
-    /// With everything as it is by default.
+    /// Creates the setup with the default settings.
     pub(super) async fn plain(ground: &Ground) -> Result<Self, Trouble> {
         Self::set(ground, Plan::default()).await
     }
 
-    /// A fault comes now; what is requested from the first on is its cost.
+    /// Marks the start of a fault. Requests from the first fault on are its cost.
     pub(super) fn fault(&mut self) -> Instant {
         self.before.get_or_insert_with(|| self.server.request_counts());
         Instant::now()
     }
 
-    /// Where the server is, as errors name it.
+    /// Returns the address of the server, as errors name it.
     pub(super) fn address(&self) -> String {
         self.server.address(0).map_or_else(|| "localhost:6443".to_owned(), |address| address.to_string())
     }
 
-    /// The switches of the server's faults.
+    /// Returns the switches of the server's faults.
     pub(super) fn faults(&self) -> &Faults {
         self.server.faults()
     }
 
-    /// The switches of the network between; over TCP only where the plan was to have a proxy.
+    /// Returns the switches of the network. Over TCP, only if the plan has a proxy.
     pub(super) fn network(&self) -> Option<&NetworkFaults> {
         self.way.network()
     }
 
-    /// New connections go to this replica; over TCP only where the plan was to have a proxy.
+    /// Directs new connections to this replica. Over TCP, only if the plan has a proxy.
     pub(super) fn balance_to(&self, replica: usize) {
         self.way.lead_to(replica);
     }
 
-    /// Starts an informer, recorded under its own name.
+    /// Starts an informer that is recorded under its own name.
     pub(super) fn watch<K: Held>(&self, scope: Scope) -> Result<Watched<K>, Trouble> {
         Ok(self.record(self.build(&self.factory, scope).start()?))
     }
 
-    /// An informer of `factory` to be started, in the form and with the breach that the ground says.
+    /// Returns a builder for an informer of `factory`, in the form and with the injected fault of the ground.
     pub(super) fn build<'a, K: Held>(&self, factory: &'a InformerFactory, scope: Scope) -> InformerBuilder<'a, K> {
         let builder = factory.build(scope).protobuf(self.ground.form.protobuf);
         #[cfg(feature = "breach")]
@@ -125,40 +125,40 @@ impl Stage {
         builder
     }
 
-    /// Records and looks at an informer that runs.
+    /// Records and observes a running informer.
     pub(super) fn record<K: Held>(&self, informer: Informer<K>) -> Watched<K> {
         let recording = Arc::new(self.recorder.record(&informer));
         let onlooker = Onlooker::of(&informer);
         Watched { informer, recording, onlooker }
     }
 
-    /// Waits until `watched` are synced and fresh, and their handlers have seen what there was.
+    /// Waits until `watched` are synced and fresh, and their handlers have seen the existing objects.
     pub(super) async fn ready<K: Held>(&self, watched: &[&Watched<K>]) -> Result<(), Trouble> {
         for watched in watched {
             watched.informer.wait_for_sync(READY).await?;
             tokio::time::timeout(READY, watched.recording.until_synced()).await?;
             until(READY, || watched.informer.freshness().is_fresh()).await;
         }
-        // In virtual time all this may take none, and what follows is not to seem to be part of it.
+        // In virtual time, the wait above may take no time. The pause separates it from the events that follow.
         tokio::time::sleep(Duration::from_millis(10)).await;
         Ok(())
     }
 
-    /// Waits until as many watches are open on the first server. A cache is ready, and fresh, by its list alone; what is done
-    /// to a watch, or counted of watches, is to begin when there is one.
+    /// Waits until this number of watches is open on the first server. A cache is ready and fresh after its list. A
+    /// fault of a watch, or a count of watches, must wait for the watch itself.
     pub(super) async fn watching(&mut self, watches: usize) {
         let open = until(READY, || self.server.open_watches(0) >= watches).await;
         self.checks.expect(open.is_some(), format_args!("{watches} watches were not opened"));
     }
 
-    /// Expects that `watched` was not seen to doubt since `begun`.
+    /// Expects that `watched` had no doubt since `begun`.
     pub(super) fn expect_no_doubt<K: Held>(&mut self, watched: &Watched<K>, begun: Instant) {
-        // In real time the onlooker itself may be late to see what has ended.
+        // In real time, the observer may run late and see the end of a doubt late.
         let late = if self.ground.is_real() { Duration::from_millis(100) } else { Duration::ZERO };
         self.checks.within("the longest doubt", Some(watched.onlooker.longest_doubt(begun)), late);
     }
 
-    // Writing, past the API: the writer is never cut off.
+    // Writes bypass the API, so that network faults do not affect them.
 
     /// Creates the object `name`.
     pub(super) fn create(&self, name: &str, value: &str) -> Result<(), Status> {
@@ -185,13 +185,13 @@ impl Stage {
         self.server.delete_named("configmaps", NAMESPACE, name).map(drop)
     }
 
-    /// Deletes the object `name` and creates another of that name.
+    /// Deletes the object `name` and creates another with this name.
     pub(super) fn recreate(&self, name: &str, value: &str) -> Result<(), Status> {
         self.delete(name)?;
         self.create(name, value)
     }
 
-    /// The version of the newest change in `scope`, as far as its namespace says.
+    /// Returns the newest version in `scope`, limited to its namespace.
     fn newest(&self, scope: &Scope) -> ResourceVersion {
         let history = self.server.history();
         let within = |namespace: Option<&str>| scope.in_namespace().is_none_or(|wanted| namespace == Some(wanted));
@@ -200,14 +200,14 @@ impl Stage {
         ResourceVersion::from(newest.to_string().as_str())
     }
 
-    /// Full transfers so far, streamed or in pages.
+    /// Returns the number of full transfers, streamed or paged.
     pub(super) fn lists(&self) -> usize {
         self.server.request_counts().full_transfers()
     }
 
-    // The end.
+    // End of the scenario.
 
-    /// How long after `healed` the last of `watched` was fresh with everything there is; none after `limit`.
+    /// Returns the time from `healed` until the last of `watched` was fresh with every object. `None` after `limit`.
     pub(super) async fn recovery<K: Held>(
         &self,
         watched: &[&Watched<K>],
@@ -221,26 +221,26 @@ impl Stage {
         join_all(recoveries).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// The server is reachable and quiet from here on: waits until `watched`, which are all that are recorded, have reported
-    /// everything, and writes down how they are.
+    /// Waits until `watched`, which must be all recorded informers, have reported everything, and records their final
+    /// state. From here on, the server must be reachable and quiet.
     pub(super) async fn settle<K: Held>(&self, watched: &[&Watched<K>]) {
-        // What does not recover is what the checker is to see.
+        // The checker reports an informer that does not recover, so the result is ignored here.
         let _ = self.recovery(watched, Instant::now(), SETTLE).await;
-        // The oldest of their newest versions: each has reached its own by now, or never will.
+        // The oldest of their newest versions: by now each informer has reached its own version, or never will.
         let newest = watched.iter().map(|watched| self.newest(watched.informer.scope()));
         let oldest = newest.reduce(|one, other| if other.is_older_than(&one) { other } else { one });
         self.recorder.settle_at(oldest.as_ref().map_or("0", ResourceVersion::as_str), SETTLE).await;
     }
 
-    /// Judges what was recorded of informers that had settled and were then stopped, long ago: that nothing runs any more by
-    /// which a loss would show is as it should be.
+    /// Checks the records of informers that settled and were then stopped. A stopped informer runs no check that would
+    /// show a loss, which is not a violation.
     pub(super) fn judge_stopped(self) -> Findings {
         let mut findings = self.judge(None, None);
         findings.report.inconclusive.clear();
         findings
     }
 
-    /// Judges what was recorded.
+    /// Checks the records.
     pub(super) fn judge(self, notice: Option<Duration>, recover: Option<Duration>) -> Findings {
         let requests = self.server.request_counts();
         let Ok(history) = history(&self.server, "", "configmaps") else { unreachable!("config maps are built in") };
@@ -251,22 +251,22 @@ impl Stage {
     }
 }
 
-/// The latest of the first doubts of `watched` after `fault`, each waited for until `limit` after it; none where one of
-/// them was not seen to doubt.
+/// Returns the latest of the first doubts of `watched` after `fault`, within `limit`. `None` if one of them had no
+/// doubt.
 pub(super) async fn doubt<K: Held>(watched: &[&Watched<K>], fault: Instant, limit: Duration) -> Option<Duration> {
     let doubts = watched.iter().map(|watched| watched.onlooker.doubt(fault, limit));
     join_all(doubts).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
 impl<K: Held> Watched<K> {
-    /// Whether an object of the default namespace is unknown to whoever reads it.
+    /// Returns `true` if a read of this object in the default namespace finds nothing.
     pub(super) fn knows_nothing_of(&self, name: &str) -> bool {
         let Ok(lister) = self.informer.lister() else { return false };
         lister.get(NAMESPACE, name).map_or(true, |found| found.is_some_and(|object| object.config_map().is_none()))
     }
 }
 
-/// Waits for `held`; tells how long it took, or none after `limit`.
+/// Waits until `held` is true, and returns the elapsed time, or `None` after `limit`.
 pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Option<Duration> {
     let begun = Instant::now();
     while !held() {
@@ -279,7 +279,7 @@ pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Op
 }
 
 impl Way {
-    /// The way to `server`.
+    /// Returns the path to `server`.
     pub(super) fn to(server: &ApiServer, ground: &Ground, proxied: bool) -> Result<Self, Trouble> {
         Ok(if ground.in_memory {
             Self::InMemory(NetworkFaults::default(), ground.helpers)
@@ -290,7 +290,7 @@ impl Way {
         })
     }
 
-    /// A client that comes this way.
+    /// Connects a client on this path.
     pub(super) async fn connect(
         &self,
         server: &ApiServer,
@@ -310,7 +310,7 @@ impl Way {
         Ok(Connection::builder(config).settings(settings).build()?)
     }
 
-    /// The switches of the network between, where there is one that can fail.
+    /// Returns the switches of the network, if this path has a faulty network.
     fn network(&self) -> Option<&NetworkFaults> {
         match self {
             Self::InMemory(network, _) => Some(network),
@@ -319,7 +319,7 @@ impl Way {
         }
     }
 
-    /// New connections lead to this replica.
+    /// Directs new connections to this replica.
     pub(super) fn lead_to(&self, replica: usize) {
         if let Some(network) = self.network() {
             network.send_to(replica);

@@ -1,4 +1,4 @@
-//! Faults as switches: each begins, ends or happens on one replica, in any combination with others.
+//! Faults as switches: each starts, ends or happens on one replica, in any combination with others.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use steadfast_core::random::Random;
 
 use super::fault::Fault;
 
-/// The objects that are written, by number, and the namespace they live in.
+/// Number of objects that are written.
 pub(super) const NAMES: u64 = 6;
 
-/// The longest object that informers read here, in bytes: a huge one is to be no burden to the machine.
+/// Maximum size of an object that informers read here, in bytes. It is low, so that a huge object costs little.
 pub(super) const OBJECT_LIMIT: usize = 32 * 1024;
 
-/// The name of the object `number`.
+/// Returns the name of the object `number`.
 pub(super) fn name(number: u64) -> String {
     format!("c-{number}")
 }
 
-/// Whether `fault` can be switched on a server that runs. The others are what clients and writers do themselves, a matter
-/// of how a client is set up, or played alone.
+/// Returns `true` if `fault` can be switched on a running server. The others are actions of clients and writers, depend
+/// on the setup of a client, or run alone.
 pub(super) fn is_switch(fault: Fault) -> bool {
     !matches!(
         fault,
@@ -39,9 +39,9 @@ pub(super) fn is_switch(fault: Fault) -> bool {
     )
 }
 
-/// Switches `fault` on or off on one replica of `server`, or has it happen; what of it is left to chance, `random` says.
+/// Switches `fault` on or off on one replica of `server`, or triggers it. `random` makes the random choices.
 ///
-/// Tells what was done: nothing, where it [`is_switch`] no switch.
+/// Returns a description of the action: `nothing` if `fault` is not a switch (see [`is_switch`]).
 pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool, random: &mut Random) -> &'static str {
     let faults = server.faults().replica(replica);
     let rule = || RequestRule::any().times(2);
@@ -85,7 +85,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         Fault::WatchEnded if on => end_with_errors(&faults, random),
         Fault::WatchEnded => {
             faults.end_watches();
-            "end of watches"
+            "ended watches"
         }
         Fault::AcceptAndClose => {
             faults.accept_and_close(on);
@@ -106,8 +106,8 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         }
         Fault::VersionTooLarge => {
             let spellings = [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message];
-            let answer = Answer::too_large(spellings[random.draw() as usize % spellings.len()]);
-            answer_too(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), answer);
+            let response = Answer::too_large(spellings[random.draw() as usize % spellings.len()]);
+            answer_too(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), response);
             "too large a version"
         }
         Fault::LaggingReplica => {
@@ -116,15 +116,15 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         }
         Fault::StreamedListBroken => {
             faults.refuse_streamed_lists(on);
-            "refused streamed lists"
+            "rejected streamed lists"
         }
         Fault::EventsRepeated => {
             faults.repeat_events(3);
             "repeated events"
         }
         Fault::ServerBusy => {
-            let answer = Answer::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
-            answer_too(&faults, on, rule().verb(any_read(random)), answer);
+            let response = Answer::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
+            answer_too(&faults, on, rule().verb(any_read(random)), response);
             "a busy server"
         }
         Fault::ResourceRefused if on && random.share() < 0.5 => hang_lists(&faults, random),
@@ -145,12 +145,13 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
     }
 }
 
-/// Has `rule` answered so, and where it is `on` an object too that is requested between metadata and a relist's end.
-fn answer_too(faults: &Faults, on: bool, rule: RequestRule, answer: Answer) {
+/// Applies `response` to requests that match `rule`. If `on`, it also applies to an object that is requested between the
+/// metadata and the end of a relist.
+fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: Answer) {
     if on {
-        faults.answer_with(RequestRule::any().verb(Verb::State).times(1), answer.clone());
+        faults.answer_with(RequestRule::any().verb(Verb::State).times(1), response.clone());
     }
-    faults.answer_with(rule, answer);
+    faults.answer_with(rule, response);
 }
 
 /// Ends watches with errors that have no status, but an object with a version that the history has not reached.
@@ -163,16 +164,16 @@ fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
     "errors without a status"
 }
 
-/// What a dead conversion webhook does to lists.
+/// Simulates the effect of a dead conversion webhook on lists.
 fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
     let verb = [Verb::List, Verb::StreamedList, Verb::Page][random.draw() as usize % 3];
     let wait = Duration::from_secs(random.draw() % 29);
     faults.hang(RequestRule::any().times(1).verb(Verb::State), wait, Answer::code(500));
     faults.hang(RequestRule::any().times(2).verb(verb), wait, Answer::code(500));
-    "lists that hang"
+    "hanging lists"
 }
 
-/// Watches, and perhaps streamed lists, are refused or fail for long enough that lists take their place.
+/// Rejects or fails watches, and possibly streamed lists, for long enough that lists replace them.
 fn refuse_watches(faults: &Faults, random: &mut Random) -> &'static str {
     let code = [403, 404, 405, 500, 501][random.draw() as usize % 5];
     let rule = RequestRule::any().verb(Verb::Watch).times(8);
@@ -180,14 +181,14 @@ fn refuse_watches(faults: &Faults, random: &mut Random) -> &'static str {
     let rule = if streams { rule.verb(Verb::StreamedList) } else { rule };
     let in_stream = Answer::InStream(Status::of_code(500).with_reason("StoreReadError"));
     faults.answer_with(rule, if random.share() < 0.3 { in_stream } else { Answer::code(code) });
-    "refused watches"
+    "rejected watches"
 }
 
 fn any_read(random: &mut Random) -> Verb {
     [Verb::Watch, Verb::List, Verb::StreamedList, Verb::Probe][random.draw() as usize % 4]
 }
 
-/// Spoils an object in one of the ways there are, as `drawn` has it.
+/// Corrupts an object in the way that `drawn` selects.
 fn spoil(faults: &Faults, on: bool, drawn: u64) {
     let ways = [Spoiling::WrongTypes, Spoiling::Deep(200), Spoiling::Huge(2 * OBJECT_LIMIT)];
     let way = ways[(drawn / NAMES) as usize % ways.len()];

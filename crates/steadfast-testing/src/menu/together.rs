@@ -1,5 +1,5 @@
-//! Several faults at once: a seed decides what is written, which of them begin and end when, on which replica, and
-//! which replica answers.
+//! Several faults at once. A seed selects the writes, the start and end of each fault, its replica, and the replica
+//! that responds.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -26,61 +26,61 @@ use super::unread::{self, Unread};
 use crate::{Held, Recorder, Recording, history, labelled_config_map};
 
 const REPLICAS: usize = 2;
-/// What is done one after the other: writes, faults, pauses.
+/// Number of steps: writes, faults, pauses.
 const STEPS: usize = 60;
-/// Two periods and more: what lagged or was frozen is noticed and repaired.
+/// More than two periods, so that a lag or a freeze is detected and repaired.
 const REPAIR: Duration = Duration::from_secs(200);
 
-/// How long what a client does not read may take to be sent.
+/// Maximum time until data that a client does not read has been sent.
 const SENT: Duration = Duration::from_secs(5);
-/// The object that is written last.
+/// Name of the object that is written last.
 const LAST: &str = "last";
 
-/// Faults that are in every run, or seeded into it, without being switches.
+/// Faults that occur in each run, or depend on the seed, but are not switches.
 const SEEDED: [Fault; 3] = [Fault::HistoryRestored, Fault::SelectorChurn, Fault::SlowReader];
 
-/// What came of several faults at once.
+/// Result of several faults at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Together {
-    /// What it found out. What is noticed when depends on what else goes on, and has no bounds here; that what nobody
-    /// reads delays nobody is seen once all is over.
+    /// Findings of the run. The time until a fault is noticed depends on the other faults, and has no bounds here. The
+    /// end of the run checks that unread responses delay no other stream.
     pub findings: Findings,
-    /// What was done when, a line each.
+    /// Log of the injected faults and writes with their times, one per line.
     pub log: String,
-    /// What was recorded, a line each; to be read when a seed fails.
+    /// Recorded trace, one record per line, for the analysis of a failed seed.
     pub trace: String,
-    /// How many relists were made by difference, with objects that differed.
+    /// Number of relists that were made as a difference and found differing objects.
     pub differences: usize,
 }
 
-/// One history under faults, decided by a seed alone.
+/// One history under faults that depends only on a seed.
 struct World {
     random: Random,
     server: ApiServer,
     recorder: Recorder,
     way: Way,
-    /// The faults that are switched, and whether the history is restored now and then.
+    /// Faults that are switched. The history may also be restored.
     faults: Vec<Fault>,
     restores: bool,
-    /// Whether a client may leave answers unread.
+    /// A client may leave responses unread.
     unreads: bool,
-    /// Clients that may, and what each of them does not read.
+    /// Clients that may leave responses unread, and the unread responses of each.
     clients: Vec<kube::Client>,
     unread: Vec<Option<JoinHandle<()>>>,
-    /// The longest pause between two steps, in milliseconds.
+    /// Maximum pause between two steps, in milliseconds.
     pause: u64,
     log: String,
 }
 
-/// Plays `faults` together, all switches of the menu where none is named, as the ground's seed says. Four informers of
-/// two clients look on, with every other seed two of them by handlers with a filter and with each event delivered too;
-/// the checker judges what each of them saw.
+/// Runs `faults` together, as the seed of the ground selects. An empty list means all switches of the catalog. Four
+/// informers of two clients observe the run. With every other seed, handlers with a filter, and with delivery of each
+/// event, observe two of them. The checker checks the records of each.
 ///
-/// In real time it takes about seven minutes.
+/// In real time, a run takes about seven minutes.
 ///
 /// # Errors
 ///
-/// Where one of `faults` cannot be combined with others, or where it could not go on.
+/// Returns an error if one of `faults` cannot be combined with others, or if the run could not continue.
 pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
     if ground.form.lazy {
         play::<Lazy<ConfigMap>>(ground, faults).await
@@ -90,18 +90,18 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
 }
 
 async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut world = World::set(ground, faults).await?;
     for _ in 0..world.pick(10) {
         world.write();
     }
     let mut held = Vec::new();
     let differences = Arc::new(AtomicUsize::new(0));
-    // By no draw, so that a seed's history is the same with it and without.
+    // Derived without a draw, so that a seed has the same history with and without it.
     let filtered = ground.seed.is_multiple_of(2);
-    // Nor is this, and it has nothing to do with what else goes by the seed's remainders: forms and faults.
+    // Also without a draw, and independent of the other choices by the seed's remainders: forms and faults.
     let by_difference = Random::new(!ground.seed).share() < 0.75;
-    // They are large, which costs time, and so they are rare.
+    // Unread responses are large and cost time, so they are rare.
     let unreads = world.unreads && world.chance(4);
     if unreads {
         unread::fill(&world.server)?;
@@ -111,7 +111,7 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
         let settings = Settings { prior_knowledge: ground.in_memory && !http1, ..Settings::default() };
         let seed = ground.seed.wrapping_mul(31).wrapping_add(client);
         let connection = world.way.connect(&world.server, seed, settings).await?;
-        // Few objects are there, and what a fault has shown is soon forgotten.
+        // The number of objects is small, and the effect of a fault soon expires.
         let reflector = ReflectorSettings {
             delta_relists: Some(by_difference),
             delta_least: 1,
@@ -136,7 +136,7 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
             });
             held.push(world.recorder.record_as(&informer, &name));
             if filtered && informer.scope() == &Scope::all() {
-                // A filter is to a handler what a selector is to an informer, whatever happens to the stream.
+                // A filter restricts a handler as a selector restricts an informer, whatever happens to the stream.
                 let web = |object: &K| {
                     let labels = object.labels().unwrap_or_default();
                     labels.get("app").is_some_and(|app| app == "web")
@@ -178,7 +178,7 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
         world.server.create(&labelled_config_map(LAST, "1", ("app", "web")))?;
         let arrived = |recording: &Recording<K>| recording.informer().snapshot().entry(Some(NAMESPACE), LAST).is_some();
         if until(PROMPT, || held.iter().all(arrived)).await.is_none() {
-            unmet.push(format!("beside answers that nobody reads, a change did not arrive within {PROMPT:?} (C8)"));
+            unmet.push(format!("next to unread responses, a change did not arrive within {PROMPT:?} (C8)"));
         }
     }
     world.recorder.settle_at(&world.server.revision().to_string(), Duration::from_secs(120)).await;
@@ -188,11 +188,11 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
     let report = terms.judge(&history(&world.server, "", "configmaps")?, &trace);
     let requests = world.server.request_counts();
     let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
-    let (notice, recover, took) = (None, None, begun.elapsed());
+    let (notice, recover, took) = (None, None, started.elapsed());
     let findings = Findings { report, unmet, notice, recover, requests, cost, took };
-    let told = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
+    let lines = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
     let differences = differences.load(Ordering::Relaxed);
-    Ok(Together { findings, log: world.log, trace: told.collect(), differences })
+    Ok(Together { findings, log: world.log, trace: lines.collect(), differences })
 }
 
 impl World {
@@ -207,7 +207,7 @@ impl World {
         let server = if ground.in_memory { builder.in_memory() } else { builder.tls(true) }.start().await?;
         let alone = |fault: &&Fault| !is_switch(**fault) && !SEEDED.contains(fault);
         if let Some(fault) = faults.iter().find(alone) {
-            return Err(format!("{fault}, {}, is played alone, not together with others", fault.title()).into());
+            return Err(format!("{fault} ({}) runs alone and cannot be combined with others", fault.title()).into());
         }
         let chosen = if faults.is_empty() { &Fault::ALL[..] } else { faults };
         let switched = chosen.iter().copied().filter(|fault| is_switch(*fault)).collect();
@@ -245,7 +245,7 @@ impl World {
         sleep(wait).await;
     }
 
-    /// One write, most of them on few names, so that there are recreations; objects enter and leave a selector.
+    /// Writes once. Most writes use few names, so that objects are recreated, enter a selector and leave it.
     fn write(&mut self) {
         let name = name(self.pick(NAMES));
         let value = self.pick(1_000_000).to_string();
@@ -263,12 +263,12 @@ impl World {
                 self.server.merge_patch("configmaps", NAMESPACE, &name, patch)
             }
         };
-        // A frozen etcd takes no writes; that is part of the history.
+        // A frozen etcd rejects writes, which is part of the history.
         let _ = writeln!(self.log, "{:?} write {name}: {}", self.server.elapsed(), done.is_ok());
     }
 
-    /// Writes each object once more: one that could not be decoded may have left a filter since, and only its next
-    /// state tells.
+    /// Writes each object once more. An object that could not be decoded may have left a filter, and only its next
+    /// state shows this.
     fn rewrite(&mut self) {
         for name in (0..NAMES).map(name) {
             let patch = json!({ "data": { "value": "rewritten" } });
@@ -277,7 +277,7 @@ impl World {
         }
     }
 
-    /// One fault begins, ends, or passes; or new connections go elsewhere.
+    /// Starts, ends or triggers one fault, or directs new connections to another replica.
     fn strike(&mut self) {
         let replica = self.pick(REPLICAS as u64) as usize;
         let on = self.chance(2);
@@ -292,7 +292,7 @@ impl World {
         self.recorder.fault(done, on);
     }
 
-    /// Nobody can watch on from what they hold, and a little has changed; the faults that are on stay on.
+    /// Expires the versions that clients could resume from, and changes a few objects. Active faults stay active.
     async fn expire(&mut self) {
         self.server.faults().cut();
         self.recorder.fault("cut", true);
@@ -307,7 +307,8 @@ impl World {
         let _ = writeln!(self.log, "{:?} expired while cut", self.server.elapsed());
     }
 
-    /// A client opens watches, if it can, and does not read them; those that it left so before are dropped.
+    /// Opens watches for a client, if possible, and does not read them. Earlier unread watches of the client are
+    /// dropped.
     fn leave_unread(&mut self, number: usize) {
         let client = self.clients[number].clone();
         let left = tokio::spawn(async move {
@@ -320,8 +321,8 @@ impl World {
         let _ = writeln!(self.log, "{:?} client {number} does not read", self.server.elapsed());
     }
 
-    /// The server is restored from a backup, a few versions back, after everybody has seen what that undoes; and
-    /// nothing is written until it can be noticed. Otherwise only an audit could (R12).
+    /// Restores the server from a backup of an earlier version, after all clients have seen the undone changes. No
+    /// writes follow until the restore can be detected. Otherwise only an audit could detect it (R12).
     async fn restore(&mut self) {
         self.heal();
         sleep(REPAIR).await;
@@ -332,7 +333,7 @@ impl World {
         sleep(REPAIR).await;
     }
 
-    /// Ends all faults that last.
+    /// Ends all lasting faults.
     fn heal(&mut self) {
         let faults = self.server.faults();
         faults.heal();

@@ -1,4 +1,4 @@
-//! Answers that nobody reads: watches of `kube`'s own, whose task is busy with something else.
+//! Unread responses: watches of `kube`'s own client, with a task that is busy with other work.
 
 use futures::future::try_join_all;
 use futures::stream::BoxStream;
@@ -10,43 +10,44 @@ use steadfast_apiserver::{ApiServer, Status};
 
 use super::stage::NAMESPACE;
 
-/// So many, each with all that may be sent of it, are more than all streams of a connection once had together: 64 MiB.
+/// Number of watches. With the data that may be sent on each, they exceed the former receive window of a connection: 64
+/// MiB.
 const WATCHES: usize = 20;
 
-/// Together more than may be sent of one answer before it is read: 4 MiB.
+/// Number of secrets. Together they exceed the data that may be sent of an unread response: 4 MiB.
 const SECRETS: usize = 6;
 const SECRET: usize = 700 * 1024;
 
-/// Watches of secrets, open and not read while this lives.
+/// Watches of secrets that stay open and unread while this value exists.
 pub(super) struct Unread {
     _watches: Vec<BoxStream<'static, Result<WatchEvent<Secret>, kube::Error>>>,
 }
 
 impl Unread {
-    /// Opens them with `client`, each `from` this version; from 0, they begin with what there is.
+    /// Opens the watches with `client`, each `from` this version. Version 0 starts with the existing objects.
     ///
     /// # Errors
     ///
-    /// Where one of them is refused, or its answer does not begin.
+    /// Returns an error if a watch is rejected, or if its response does not start.
     pub(super) async fn open(client: &kube::Client, from: &str) -> Result<Self, kube::Error> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-        let asked = (0..WATCHES).map(|_| {
+        let requested = (0..WATCHES).map(|_| {
             let secrets = secrets.clone();
             async move { secrets.watch(&WatchParams::default(), from).await }
         });
         let mut watches: Vec<BoxStream<'static, _>> = Vec::new();
-        for watch in try_join_all(asked).await? {
+        for watch in try_join_all(requested).await? {
             watches.push(Box::pin(watch));
         }
         Ok(Self { _watches: watches })
     }
 }
 
-/// Writes what such watches report.
+/// Writes objects for such watches to report.
 ///
 /// # Errors
 ///
-/// Where the server takes no writes.
+/// Returns an error if the server rejects the writes.
 pub(super) fn fill(server: &ApiServer) -> Result<(), Status> {
     for number in 0..SECRETS {
         server.create(&Secret {

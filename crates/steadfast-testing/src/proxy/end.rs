@@ -1,4 +1,4 @@
-//! What a relay wants of a byte stream; pipes that can be reset.
+//! The trait of a relayed byte stream, and pipes that support a reset.
 
 use std::io;
 use std::pin::Pin;
@@ -10,34 +10,34 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How many bytes a pipe holds in each direction, as the buffers of a socket would.
+/// Capacity of a pipe in each direction in bytes, similar to a socket's buffers.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// A byte stream that can be broken off instead of being closed in good order.
+/// Byte stream that supports a reset, as an alternative to a clean close.
 pub(super) trait End: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Makes the drop that follows a reset.
+    /// Makes the following drop a reset.
     fn reset_on_drop(&mut self);
 }
 
 impl End for TcpStream {
     fn reset_on_drop(&mut self) {
-        // Without linger a close sends RST. Where the socket is broken already there is nothing left to break.
+        // Without linger, a close sends RST. An error means that the socket is already broken, so it is ignored.
         let _ = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO));
     }
 }
 
-/// A pipe: the client's end, and the network's.
+/// Creates a pipe: the client's end, and the network's end.
 pub(super) fn pipe() -> (ClientEnd, Resettable<DuplexStream>) {
     let (near, far) = tokio::io::duplex(PIPE_BYTES);
     let network = Resettable::new(far);
     (ClientEnd { pipe: near, reset: network.reset.clone() }, network)
 }
 
-/// Any stream, as the network's end of a connection.
+/// Adds reset support to a stream, for the network's end of a connection.
 #[derive(Debug)]
 pub(super) struct Resettable<S> {
     stream: S,
-    /// Said before the stream is dropped, to whoever holds the other end and listens.
+    /// Set before the stream is dropped, and read by the other end.
     reset: Arc<AtomicBool>,
 }
 
@@ -53,7 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> End for Resettable<S> {
     }
 }
 
-/// The client's end of a connection in memory.
+/// Client's end of a connection in memory.
 #[derive(Debug)]
 pub(super) struct ClientEnd {
     pipe: DuplexStream,
@@ -61,7 +61,7 @@ pub(super) struct ClientEnd {
 }
 
 impl ClientEnd {
-    /// The end of a connection, or its reset.
+    /// Returns the end of the connection, or its reset as an error.
     fn end_or_reset(&self) -> io::Result<()> {
         if self.reset.load(Ordering::Acquire) { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
@@ -71,7 +71,7 @@ impl AsyncRead for ClientEnd {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let filled = into.filled().len();
         ready!(Pin::new(&mut self.pipe).poll_read(context, into))?;
-        // What arrived before the reset can still be read, as from a socket.
+        // Bytes that arrived before the reset can still be read, as with a socket.
         Poll::Ready(if into.filled().len() > filled { Ok(()) } else { self.end_or_reset() })
     }
 }

@@ -1,4 +1,4 @@
-//! The handle by which the network's faults are switched.
+//! The switches of the network's faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::link::{Cut, Way};
 use super::network::Network;
 use super::report::{Carried, Ended, Switched, Switching};
 
-/// Which way through a connection.
+/// Direction of a fault through a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Both ways.
@@ -28,11 +28,11 @@ impl Direction {
     }
 }
 
-/// Switches the faults of the network between clients and a server: of all connections, or of one. Cheap to clone.
+/// Switches the faults of the network between clients and a server, for all connections or for one. Cheap to clone.
 ///
-/// Some pass at once and concern the connections that are open. The others last until they are switched off or healed,
-/// on the connections that are open and on all that are opened later. Any may be combined. Every switching is recorded
-/// with its time.
+/// Some faults are instantaneous and affect the open connections. The others last until they are switched off or
+/// healed, and also affect connections that are opened later. All can be combined. Each switching is recorded with its
+/// time.
 #[derive(Clone, Debug)]
 pub struct NetworkFaults {
     pub(super) network: Arc<Network>,
@@ -51,52 +51,51 @@ impl NetworkFaults {
         Self::default()
     }
 
-    /// The same, whose jitter `seed` decides.
+    /// Creates a network without faults. `seed` selects the jitter.
     pub fn seeded(seed: u64) -> Self {
         Self { network: Arc::new(Network::new(seed)), connection: None }
     }
 
-    // Of which connections.
+    // Selection of connections.
 
-    /// The faults of one connection, open or still to be opened; see [`Carried::connection`].
+    /// Returns the faults of one connection, open or not yet opened; see [`Carried::connection`].
     ///
-    /// Connections come in and are sent somewhere together: [`refuse`](Self::refuse),
-    /// [`accept_and_close`](Self::accept_and_close), [`send_to`](Self::send_to) and [`cut`](Self::cut) concern all
-    /// through this handle too.
+    /// Admission and routing apply to all connections, also through this handle: [`refuse`](Self::refuse),
+    /// [`accept_and_close`](Self::accept_and_close), [`send_to`](Self::send_to) and [`cut`](Self::cut).
     #[must_use]
     pub fn connection(&self, number: u64) -> Self {
         Self { network: self.network.clone(), connection: Some(number) }
     }
 
-    /// The faults of the connection that will be opened next.
+    /// Returns the faults of the next connection.
     #[must_use]
     pub fn next_connection(&self) -> Self {
         self.connection(self.network.next_number())
     }
 
-    // What happens at once.
+    // Instantaneous faults.
 
-    /// The connections that are open are reset at both ends, over TCP by RST. What is on its way is lost.
+    /// Resets the open connections at both ends, over TCP with RST. Bytes in flight are lost.
     pub fn reset(&self) {
         self.network.order(self.connection, |orders| orders.reset = true);
         self.once("reset");
     }
 
-    /// The connections that are open are reset after so many bytes more have passed in `direction`, wherever in an object
-    /// that is; with [`Direction::Both`], in either.
+    /// Resets the open connections after `bytes` more bytes have passed in `direction`, even within an object. With
+    /// [`Direction::Both`], either direction counts.
     pub fn reset_after(&self, bytes: u64, direction: Direction) {
         self.cut_off(Cut { after: bytes, how: Ended::Reset }, direction);
         self.once(&format!("reset_after({bytes}, {direction:?})"));
     }
 
-    /// The connections that are open end cleanly, as by FIN, after the client was sent so many bytes more.
+    /// Ends the open connections cleanly, as with FIN, after `bytes` more bytes to the client.
     pub fn truncate_after(&self, bytes: u64) {
         self.cut_off(Cut { after: bytes, how: Ended::Truncated }, Direction::ToClient);
         self.once(&format!("truncate_after({bytes})"));
     }
 
-    /// Who receives in `direction` sees the end after what is on its way, and the sender's bytes are thrown away; the
-    /// other direction goes on.
+    /// Ends one direction: the receiver sees the end after the bytes in flight, and later bytes of the sender are
+    /// dropped. The other direction continues.
     pub fn half_close(&self, direction: Direction) {
         self.network.order(self.connection, |orders| {
             for way in direction.ways() {
@@ -106,11 +105,10 @@ impl NetworkFaults {
         self.once(&format!("half_close({direction:?})"));
     }
 
-    // What lasts.
+    // Lasting faults.
 
-    /// Nothing passes in `direction`, and nobody is notified; what was on its way is held, and passes when this is switched
-    /// off. New connections wait, as for the answer to a SYN, in memory; over TCP they are opened by the kernel, and
-    /// nothing follows.
+    /// Drops all traffic in `direction` silently. Bytes in flight are held, and pass when the fault is switched off. In
+    /// memory, new connections wait, as for the response to a SYN. Over TCP the kernel opens them, and no data follows.
     pub fn black_hole(&self, direction: Direction, on: bool) {
         self.lasting(&format!("black_hole({direction:?})"), on, move |condition| {
             for way in direction.ways() {
@@ -119,68 +117,70 @@ impl NetworkFaults {
         });
     }
 
-    /// What is in the middle is frozen: it accepts connections and bytes, as many as it has room for, and hands none on.
+    /// Freezes the middlebox: it accepts connections and bytes up to its buffer size, and forwards nothing.
     pub fn freeze(&self, on: bool) {
         self.lasting("freeze", on, move |condition| condition.frozen = on);
     }
 
-    /// Every byte takes so long each way; nothing ends this.
+    /// Delays each byte by `delay` in each direction. [`heal`](Self::heal) does not end this.
     pub fn delay(&self, delay: Duration) {
         self.lasting(&format!("delay({delay:?})"), !delay.is_zero(), move |condition| condition.delay = delay);
     }
 
-    /// Every byte takes up to so much longer, each way; by the seed. None overtakes another.
+    /// Delays each byte by up to `most` in addition, in each direction. The seed selects the delay. The order of bytes
+    /// is kept.
     pub fn jitter(&self, most: Duration) {
         self.lasting(&format!("jitter({most:?})"), !most.is_zero(), move |condition| condition.jitter = most);
     }
 
-    /// So many bytes a second pass at most, each way on each connection; 1 is the least.
+    /// Limits the rate to `bytes_per_second`, in each direction of each connection. The minimum is 1. `None` ends the
+    /// limit.
     pub fn throttle(&self, bytes_per_second: Option<u64>) {
         let rate = bytes_per_second.map(|rate| rate.max(1));
         self.lasting(&format!("throttle({rate:?})"), rate.is_some(), move |condition| condition.rate = rate);
     }
 
-    /// A connection on which no byte has passed for so long is dropped, and nobody is notified: what is sent on it vanishes,
-    /// also after [`heal`](Self::heal).
+    /// Drops a connection silently if no byte has passed for `idle`. Bytes that are sent on it later are lost, also
+    /// after [`heal`](Self::heal). `None` ends this.
     pub fn drop_idle_after(&self, idle: Option<Duration>) {
         self.lasting(&format!("drop_idle_after({idle:?})"), idle.is_some(), move |condition| condition.idle = idle);
     }
 
-    /// New connections are refused; open ones stay.
+    /// Rejects new connections. Open ones stay.
     ///
     /// # Panics
     ///
-    /// Where the port cannot be opened again.
+    /// Panics if the port cannot be opened again.
     pub fn refuse(&self, on: bool) {
         self.network.set_refuses(on);
         self.network.note("refuse", None, switched(on));
     }
 
-    /// New connections are accepted and closed at once; open ones stay.
+    /// Accepts new connections and closes them at once. Open ones stay.
     pub fn accept_and_close(&self, on: bool) {
         self.network.set_turns_away(on);
         self.network.note("accept_and_close", None, switched(on));
     }
 
-    /// New connections go to the target number `target`; open ones stay where they are.
+    /// Directs new connections to the target number `target`. Open ones stay with their target.
     pub fn send_to(&self, target: usize) {
         self.network.set_target(target);
         self.network.note(&format!("send_to({target})"), None, Switched::Once);
     }
 
-    /// The network is cut: all connections are reset, and new ones refused until [`heal`](Self::heal).
+    /// Cuts the network: resets all connections, and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
         self.network.set_refuses(true);
         self.network.order(None, |orders| orders.reset = true);
         self.network.note("cut", None, Switched::On);
     }
 
-    /// Ends whatever lasts, and takes back what is still to come by [`reset_after`](Self::reset_after) and
+    /// Ends all lasting faults, and cancels pending [`reset_after`](Self::reset_after) and
     /// [`truncate_after`](Self::truncate_after).
     ///
     /// # Panics
     ///
-    /// Where the port cannot be opened again.
+    /// Panics if the port cannot be opened again.
     pub fn heal(&self) {
         if self.connection.is_none() {
             self.network.set_refuses(false);
@@ -189,20 +189,21 @@ impl NetworkFaults {
         self.lasting("heal", false, |condition| *condition = super::link::Condition::default());
     }
 
-    // What is told.
+    // Reports.
 
-    /// What was switched so far, in order; the newest 10,000.
+    /// Returns the switchings so far, in order. At most the newest 10,000 are kept.
     pub fn switchings(&self) -> Vec<Switching> {
         self.network.switchings()
     }
 
-    /// Has `listener` notified of every switching from now on, as it happens; it must switch nothing itself.
+    /// Calls `listener` for each switching from now on, at the time of the switching. The listener must not switch
+    /// faults itself.
     pub fn on_switching(&self, listener: impl Fn(&Switching) + Send + Sync + 'static) {
         self.network.listen(Box::new(listener));
     }
 
-    /// What each connection has carried, in the order in which they were opened: all that are open, and the last 10,000
-    /// that have ended.
+    /// Returns the counts of each connection, in the order of opening: all open ones, and the last 10,000 that have
+    /// ended.
     pub fn connections(&self) -> Vec<Carried> {
         self.network.connections()
     }

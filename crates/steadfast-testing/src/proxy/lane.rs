@@ -1,4 +1,4 @@
-//! One way through a connection: what is taken in, held, and handed on.
+//! One direction of a connection: bytes are accepted, held and forwarded.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,42 +13,42 @@ use tokio::time::Instant;
 use super::link::{Condition, Link, Way};
 use super::report::Ended;
 
-/// How many bytes a lane holds at most; then it stops taking any, and the sender's buffers fill.
-const HELD_BYTES: usize = 256 * 1024;
-/// And how many pieces.
-const HELD_PIECES: usize = 4096;
-/// How many bytes are taken at a time.
+/// Maximum number of bytes that a lane holds. Beyond it, the lane stops reading, and the sender's buffers fill.
+const MAX_HELD_BYTES: usize = 256 * 1024;
+/// Maximum number of pieces that a lane holds.
+const MAX_HELD_PIECES: usize = 4096;
+/// Maximum number of bytes per read.
 pub(super) const PIECE_BYTES: usize = 16 * 1024;
-/// A throttled lane hands on what this time allows at once.
+/// Time step of a throttled lane: it forwards the bytes of one step at once.
 const THROTTLE_STEP: Duration = Duration::from_millis(50);
 
-/// One way through a connection.
+/// One direction of a connection.
 #[derive(Debug)]
 pub(super) struct Lane {
     way: Way,
     held: VecDeque<Piece>,
     held_bytes: usize,
-    /// When the last byte that was taken may go on: none overtakes it.
+    /// Due time of the last accepted byte. No later byte may be forwarded earlier.
     last_due: Option<Instant>,
-    /// When the throttle lets the next bytes through.
+    /// Instant from which the throttle admits the next bytes.
     free_at: Option<Instant>,
     random: Random,
     unflushed: bool,
     source: Source,
-    /// Whether its sink has seen the end.
+    /// The sink has received the end.
     shut: bool,
 }
 
-/// What becomes of what the source says.
+/// State of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Carried,
     ThrownAway,
-    /// It says nothing any more.
+    /// The source sends nothing more.
     Ended,
 }
 
-/// Bytes on their way.
+/// Bytes in flight.
 #[derive(Debug)]
 struct Piece {
     taken: Instant,
@@ -57,9 +57,9 @@ struct Piece {
     gone: usize,
 }
 
-/// What a turn of a lane comes to.
+/// Result of a turn of a lane.
 pub(super) enum Turn {
-    /// It waits; whether bytes moved, and when it wants to be asked again.
+    /// The lane waits. Contains whether bytes moved, and when the lane must be polled again.
     Waits { moved: bool, until: Option<Instant> },
     /// A fault ends the connection here.
     Cut(Ended),
@@ -80,19 +80,19 @@ impl Lane {
         }
     }
 
-    /// Hands on what is held, then the end; what the source says from now on is thrown away.
+    /// Forwards the held bytes, then the end. Later bytes of the source are dropped.
     pub(super) fn half_close(&mut self) {
         if self.source == Source::Carried {
             self.source = Source::ThrownAway;
         }
     }
 
-    /// Whether nothing can come through any more.
+    /// Returns `true` if no more bytes can pass.
     pub(super) fn is_over(&self) -> bool {
         self.shut && self.source == Source::Ended
     }
 
-    /// Throws everything away, and tells the sink nothing any more.
+    /// Drops all bytes, and sends nothing more to the sink.
     pub(super) fn drop_all(&mut self) {
         self.held.clear();
         self.held_bytes = 0;
@@ -100,7 +100,7 @@ impl Lane {
         self.shut = true;
     }
 
-    /// Moves what can be moved now; an error where one of the streams is broken.
+    /// Moves the bytes that can move now. Returns an error if one of the streams is broken.
     pub(super) fn turn(
         &mut self,
         (source, sink): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
@@ -116,13 +116,13 @@ impl Lane {
             return Ok(Turn::Cut(Ended::Reset));
         }
         if condition.hole[self.way as usize] {
-            // Where it matters how long something has waited, it is dated.
+            // If lateness is limited, each piece needs the time of its arrival, so all available pieces are read.
             while lateness.is_some() && self.take(source, condition, now, scratch, context)? {
                 moved = true;
             }
             return Ok(Turn::Waits { moved, until: expires(self) });
         }
-        // A source that never pauses must not keep this task to itself.
+        // The limit prevents a source that never pauses from occupying the task.
         for _ in 0..16 {
             let taken = self.take(source, condition, now, scratch, context)?;
             if condition.frozen {
@@ -146,7 +146,7 @@ impl Lane {
         Ok(Turn::Waits { moved, until })
     }
 
-    /// Takes a piece from the source; whether there was one.
+    /// Reads a piece from the source. Returns `false` if none is available.
     fn take(
         &mut self,
         source: &mut (impl AsyncRead + Unpin),
@@ -155,7 +155,7 @@ impl Lane {
         scratch: &mut [u8],
         context: &mut Context<'_>,
     ) -> io::Result<bool> {
-        let full = self.held_bytes >= HELD_BYTES || self.held.len() >= HELD_PIECES;
+        let full = self.held_bytes >= MAX_HELD_BYTES || self.held.len() >= MAX_HELD_PIECES;
         if self.source == Source::Ended || full && self.source == Source::Carried {
             return Ok(false);
         }
@@ -180,7 +180,7 @@ impl Lane {
         self.held.push_back(Piece { taken: now, due, bytes: bytes.to_vec(), gone: 0 });
     }
 
-    /// Gives the sink what is due.
+    /// Writes the due bytes to the sink.
     fn give(
         &mut self,
         sink: &mut (impl AsyncWrite + Unpin),
@@ -241,7 +241,7 @@ impl Lane {
         }
         let over = self.held.is_empty() && self.source != Source::Carried;
         if over && !self.shut && Pin::new(sink).poll_shutdown(context).is_ready() {
-            // Where the sink is gone already there is nobody left to tell.
+            // An error here means that the sink is already closed.
             self.shut = true;
             given.moved = true;
         }
@@ -249,7 +249,7 @@ impl Lane {
     }
 }
 
-/// What the sink was given.
+/// Bytes that were written to the sink.
 #[derive(Default)]
 struct Given {
     moved: bool,

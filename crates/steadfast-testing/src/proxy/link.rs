@@ -1,4 +1,4 @@
-//! One connection's conditions, orders and counts, between the switches and its relay.
+//! Conditions, orders and counts of one connection, between the switches and its relay.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, PoisonError};
@@ -7,53 +7,53 @@ use std::time::Duration;
 
 use super::report::{Carried, Ended};
 
-/// One way through a connection.
+/// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     ToServer,
     ToClient,
 }
 
-/// What lies on a connection until it is healed.
+/// Lasting conditions of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Condition {
-    /// By way.
+    /// Indexed by direction.
     pub(super) hole: [bool; 2],
     pub(super) frozen: bool,
     pub(super) delay: Duration,
-    /// Added to the delay: between nothing and this.
+    /// Upper bound of the random delay that is added.
     pub(super) jitter: Duration,
-    /// Bytes per second, each way; never 0.
+    /// Bytes per second in each direction, never 0.
     pub(super) rate: Option<u64>,
-    /// How long a flow may be idle before it is dropped.
+    /// Maximum idle time of a flow before it is dropped.
     pub(super) idle: Option<Duration>,
-    /// By way.
+    /// Indexed by direction.
     pub(super) cut: [Option<Cut>; 2],
 }
 
 impl Condition {
-    /// Whether a connection can be opened: its first packets go both ways.
+    /// Returns `true` if a connection can be opened: its first packets need both directions.
     pub(super) fn lets_open(&self) -> bool {
         self.hole == [false; 2]
     }
 }
 
-/// How a connection is to end, and after how many bytes more.
+/// End of a connection after a number of further bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) after: u64,
     pub(super) how: Ended,
 }
 
-/// What is to be done to a connection once.
+/// Actions that are applied to a connection once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
     pub(super) reset: bool,
-    /// By way: its end is to be shown now.
+    /// Indexed by direction: the end must be signalled now.
     pub(super) half_close: [bool; 2],
 }
 
-/// One connection, or one that is still to be opened.
+/// A connection, open or not yet opened.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) number: u64,
@@ -64,14 +64,14 @@ pub(super) struct Link {
 struct LinkState {
     condition: Condition,
     orders: Orders,
-    /// When, and to which target.
+    /// Time of the opening, and number of the target.
     opened: Option<(Duration, usize)>,
-    /// By way.
+    /// Indexed by direction.
     carried: [u64; 2],
     ended: Option<(Duration, Ended)>,
-    /// How long the client's kernel keeps what is not acknowledged.
+    /// Maximum time for which the client's kernel keeps unacknowledged data.
     lateness: Option<Duration>,
-    /// Of the one task that this connection has.
+    /// Waker of the one task of this connection.
     waiting: Option<Waker>,
 }
 
@@ -80,7 +80,7 @@ impl Link {
         Self { number, state: Mutex::new(LinkState { condition, ..LinkState::default() }) }
     }
 
-    /// Counts it as open.
+    /// Marks the connection as open.
     pub(super) fn open(&self, at: Duration, target: usize) {
         self.look(|state| state.opened = Some((at, target)));
     }
@@ -115,7 +115,7 @@ impl Link {
         }
     }
 
-    /// What holds now; the caller's task is woken when that changes.
+    /// Returns the current conditions. The caller's task is woken when they change.
     pub(super) fn present(&self, context: &Context<'_>) -> (Condition, Orders) {
         self.look(|state| {
             if !state.waiting.as_ref().is_some_and(|waiting| waiting.will_wake(context.waker())) {
@@ -125,12 +125,12 @@ impl Link {
         })
     }
 
-    /// How this way through it is to end, if a fault says so.
+    /// Returns the end that a fault set for this direction, if any.
     pub(super) fn cut(&self, way: Way) -> Option<Cut> {
         self.look(|state| state.condition.cut[way as usize])
     }
 
-    /// Counts bytes that were handed on.
+    /// Counts forwarded bytes.
     pub(super) fn count(&self, way: Way, bytes: usize) {
         self.look(|state| {
             state.carried[way as usize] += bytes as u64;
@@ -140,22 +140,22 @@ impl Link {
         });
     }
 
-    /// Has the connection broken off once something that the client has written has not arrived for so long.
+    /// Breaks the connection if data that the client has written does not arrive within `limit`.
     pub(super) fn limit_lateness(&self, limit: Duration) {
         self.look(|state| state.lateness = Some(limit));
     }
 
-    /// How late something that goes this way may arrive.
+    /// Returns the maximum delay of data in this direction.
     pub(super) fn lateness(&self, way: Way) -> Option<Duration> {
         self.look(|state| state.lateness.filter(|_| way == Way::ToServer))
     }
 
-    /// Waits until it is to be reset.
+    /// Waits until the connection must be reset.
     pub(super) async fn until_reset(&self) {
         self.until(|_, orders| orders.reset).await;
     }
 
-    /// Waits until it can be opened to the server.
+    /// Waits until the connection to the server can be opened.
     pub(super) async fn until_passable(&self) {
         self.until(|condition, _| condition.lets_open() && !condition.frozen).await;
     }
@@ -168,7 +168,7 @@ impl Link {
         .await;
     }
 
-    /// What it carried; `None` before it is opened.
+    /// Returns the counts, or `None` before the connection is opened.
     pub(super) fn report(&self) -> Option<Carried> {
         self.look(|state| {
             let (opened, target) = state.opened?;

@@ -18,10 +18,10 @@ use super::network::Network;
 use super::report::Ended;
 
 impl NetworkFaults {
-    /// What opens sockets through this network, for [`Local`](steadfast::environment::local::Local): `dial` opens a
-    /// stream to the target of that number.
+    /// Returns the dialer that opens sockets through this network, for [`Local`](steadfast::environment::local::Local).
+    /// `dial` opens a stream to the target with the given number.
     ///
-    /// What it returns must run on a tokio runtime, in whose time the network's faults happen.
+    /// The result must run on a tokio runtime. The network's faults use the time of that runtime.
     pub fn dialer<D, S>(
         &self,
         dial: D,
@@ -55,7 +55,7 @@ where
     let condition = open.link.condition();
     let target = open.target;
     if condition.frozen {
-        // What is in the middle has accepted it, and goes on when it thaws.
+        // The frozen middlebox has accepted the connection, and continues after the freeze.
         let link = open.link.clone();
         let dial = async move {
             link.until_passable().await;
@@ -65,7 +65,7 @@ where
         return Ok(socket);
     }
     if !condition.delay.is_zero() {
-        // There and back.
+        // The delay applies in both directions.
         tokio::time::sleep(2 * condition.delay).await;
     }
     match dial(target).await {
@@ -80,12 +80,12 @@ where
     }
 }
 
-/// The client's end as its environment has it: a socket whose kernel is the network's relay.
+/// Client's end in its environment: a socket with the network's relay as its kernel.
 struct ClientSocket {
     client: ClientEnd,
     link: Arc<Link>,
     target: usize,
-    /// Whether its end discards what has not arrived.
+    /// The end discards data that has not arrived.
     discards: AtomicBool,
 }
 

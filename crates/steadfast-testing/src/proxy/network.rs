@@ -1,4 +1,4 @@
-//! What all connections of a network share.
+//! The state that all connections of a network share.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -12,35 +12,35 @@ use tokio::time::Instant;
 use super::link::{Condition, Link, Orders};
 use super::report::{Carried, Ended, Switched, Switching};
 
-/// How many connections that have ended are still reported, and how many switchings: the newest.
-const TOLD: usize = 10_000;
+/// Maximum number of ended connections, and of switchings, that are kept for reports. The newest are kept.
+const MAX_REPORTED: usize = 10_000;
 
 type Listener = Box<dyn Fn(&Switching) + Send + Sync>;
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct Network {
     began: Instant,
     state: Mutex<State>,
     listeners: Mutex<Vec<Listener>>,
-    /// Raised with each change, for those who wait to be let in.
+    /// Notified of each change, for connections that wait for admission.
     changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
 struct State {
     seed: u64,
-    /// What new connections begin with.
+    /// Initial conditions of new connections.
     evidence: Condition,
     refuses: bool,
     turns_away: bool,
     target: usize,
-    /// The number of the connection that is opened next.
+    /// Number of the next connection.
     next: u64,
-    /// Those that are open, and those of which something was said before they are.
+    /// Open connections, and connections with settings that are not opened yet.
     links: BTreeMap<u64, Arc<Link>>,
     ended: VecDeque<Carried>,
     switchings: VecDeque<Switching>,
-    /// Where connections come in over TCP.
+    /// Listening port of the proxy over TCP.
     port: Option<Arc<Port>>,
 }
 
@@ -62,19 +62,19 @@ impl Network {
         self.look(|state| state.port = Some(port));
     }
 
-    // Connections come and go.
+    // Admission and end of connections.
 
-    /// The next connection, opened now; `None` where it is refused.
+    /// Admits the next connection, or returns `None` if connections are rejected.
     pub(super) fn admit(self: &Arc<Self>) -> Option<Open> {
         self.look(|state| (!state.refuses).then(|| self.open(state)))
     }
 
-    /// The same as a client with a SYN in its hands has it: it waits while that is lost on its way.
+    /// Admits the next connection as for a client that repeats its SYN: waits while packets are lost.
     pub(super) async fn admit_when_passable(self: &Arc<Self>) -> io::Result<Open> {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
-            let answer = self.look(|state| {
+            let response = self.look(|state| {
                 let condition = state.links.get(&state.next).map_or(state.evidence, |link| link.condition());
                 if state.refuses {
                     Some(Err(io::ErrorKind::ConnectionRefused.into()))
@@ -84,10 +84,10 @@ impl Network {
                     None
                 }
             });
-            if let Some(answer) = answer {
-                return answer;
+            if let Some(response) = response {
+                return response;
             }
-            // Its sender is part of what is borrowed here.
+            // The sender belongs to the borrowed value, so the channel cannot be closed.
             let _ = changed.changed().await;
         }
     }
@@ -100,7 +100,7 @@ impl Network {
         Open::new(link, self.clone(), target)
     }
 
-    /// Whether connections are accepted only to be closed.
+    /// Returns `true` if connections are accepted only to be closed.
     pub(super) fn turns_away(&self) -> bool {
         self.look(|state| state.turns_away)
     }
@@ -110,7 +110,7 @@ impl Network {
         self.look(|state| {
             state.links.remove(&link.number);
             state.ended.extend(link.report());
-            while state.ended.len() > TOLD {
+            while state.ended.len() > MAX_REPORTED {
                 state.ended.pop_front();
             }
         });
@@ -118,7 +118,7 @@ impl Network {
 
     // Switches.
 
-    /// Changes the lasting condition and that of every connection, or of one only.
+    /// Changes the lasting conditions of all connections, or of one.
     pub(super) fn change(&self, only: Option<u64>, change: impl Fn(&mut Condition)) {
         if let Some(number) = only {
             self.with_link(number, |link| link.change(&change));
@@ -134,12 +134,12 @@ impl Network {
         self.changed.send_replace(());
     }
 
-    /// Changes what lies on the connections that are open, or on one only.
+    /// Changes the conditions of the open connections, or of one.
     pub(super) fn change_open(&self, only: Option<u64>, change: impl Fn(&mut Condition)) {
         self.each_open(only, |link| link.change(&change));
     }
 
-    /// Has something done once to every connection that is open, or to one only.
+    /// Applies an order once to each open connection, or to one.
     pub(super) fn order(&self, only: Option<u64>, order: impl Fn(&mut Orders)) {
         self.each_open(only, |link| link.order(&order));
     }
@@ -152,7 +152,7 @@ impl Network {
         links.iter().filter(|link| link.is_open()).for_each(|link| act(link));
     }
 
-    /// Acts on one connection, open or still to be opened; on none where it has ended.
+    /// Acts on one connection, open or not yet opened. Does nothing if the connection has ended.
     fn with_link(&self, number: u64, act: impl FnOnce(&Link)) {
         let link = self.look(|state| {
             let evidence = state.evidence;
@@ -190,14 +190,14 @@ impl Network {
         self.look(|state| state.target = target);
     }
 
-    // What is told.
+    // Reports.
 
-    /// Records a switching, and tells it to those who listen.
+    /// Records a switching, and notifies the listeners.
     pub(super) fn note(&self, fault: &str, connection: Option<u64>, switched: Switched) {
         let switching = Switching { at: self.began.elapsed(), fault: fault.to_owned(), connection, switched };
         self.look(|state| {
             state.switchings.push_back(switching.clone());
-            while state.switchings.len() > TOLD {
+            while state.switchings.len() > MAX_REPORTED {
                 state.switchings.pop_front();
             }
         });
@@ -233,7 +233,7 @@ impl fmt::Debug for Network {
     }
 }
 
-/// A connection that was let in; it counts as ended when this is dropped, however that comes about.
+/// Admitted connection. It counts as ended when this guard is dropped, also on a panic or on cancellation.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) link: Arc<Link>,
@@ -247,7 +247,7 @@ impl Open {
         Self { link, network, target, ended: Ended::Broken }
     }
 
-    /// Ends it.
+    /// Ends the connection.
     pub(super) fn end(mut self, how: Ended) {
         self.ended = how;
     }

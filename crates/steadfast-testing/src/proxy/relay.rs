@@ -1,4 +1,4 @@
-//! One connection at work.
+//! The relay of one connection.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use super::link::{Condition, Link, Way};
 use super::network::{Network, Open};
 use super::report::{Ended, Switched};
 
-/// How long a client that has seen the end in the middle is waited for to close its own side.
+/// Maximum time for which the relay waits for the client to close its side after an end in the middle.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Carries bytes between `near` and `far` until both have ended or a fault ends it, and tells how it ended.
+/// Forwards bytes between `near` and `far` until both have ended or a fault ends the connection. Returns how it ended.
 pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, network: &Network) -> Ended {
     let mut random = Random::new(network.seed() ^ link.number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let [to_server, to_client] = [Way::ToServer, Way::ToClient].map(|way| Lane::new(way, Random::new(random.draw())));
@@ -48,7 +48,7 @@ pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, 
     ended
 }
 
-/// Tells `near` the end and takes what it still says: a socket that is closed with bytes unread sends a reset.
+/// Signals the end to `near`, and reads its remaining bytes: a socket that is closed with unread bytes sends a reset.
 async fn close_cleanly(mut near: impl End, mut scratch: Box<[u8]>) {
     if near.shutdown().await.is_ok() {
         let rest = async { while near.read(&mut scratch).await.is_ok_and(|read| read > 0) {} };
@@ -63,9 +63,9 @@ struct Relay<'a> {
     to_client: Lane,
     scratch: Box<[u8]>,
     timer: Pin<Box<Sleep>>,
-    /// When a byte was last seen.
+    /// Time of the last byte.
     moved_at: Instant,
-    /// Whether it was idle for too long, and the network knows it no more.
+    /// The flow was idle for too long, and the network has dropped it.
     dropped: bool,
 }
 
@@ -74,8 +74,8 @@ impl Relay<'_> {
         loop {
             let (mut condition, orders) = self.link.present(context);
             if orders.reset && condition.hole[Way::ToServer as usize] && self.link.lateness(Way::ToServer).is_some() {
-                // The client's kernel has discarded what it had, and its reset does not get through yet: the server does not
-                // know, and acts on what it has.
+                // The client's kernel has discarded its data, and its reset does not pass yet. The server does not know
+                // about the reset, and processes the data it has received.
                 self.to_server.drop_all();
                 return Poll::Pending;
             }
@@ -122,7 +122,7 @@ impl Relay<'_> {
         }
     }
 
-    /// From here on nothing passes, and nobody is notified.
+    /// Drops all later bytes silently.
     fn drop_flow(&mut self) {
         self.dropped = true;
         self.to_server.drop_all();
@@ -132,7 +132,7 @@ impl Relay<'_> {
 }
 
 impl Open {
-    /// Carries bytes until it ends, between `near` and what `dial` opens.
+    /// Forwards bytes between `near` and the stream that `dial` opens, until the connection ends.
     pub(super) async fn carry<N: End, F: End>(self, mut near: N, dial: impl Future<Output = std::io::Result<F>>) {
         let dialled = tokio::select! {
             biased;

@@ -1,67 +1,67 @@
-//! What a network tells of itself.
+//! The reports of a network.
 
 use std::time::Duration;
 
-/// A fault that was switched, or that came over a connection; see [`NetworkFaults::switchings`].
+/// A fault that was switched, or that affected a connection; see [`NetworkFaults::switchings`].
 ///
 /// [`NetworkFaults::switchings`]: super::NetworkFaults::switchings
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switching {
-    /// When, counted from the network's beginning.
+    /// Time since the network was created.
     pub at: Duration,
-    /// Its name and what it was given, as `black_hole(ToClient)`.
+    /// Name of the fault with its arguments, such as `black_hole(ToClient)`.
     pub fault: String,
-    /// The connection it is for; `None` where it is for all.
+    /// Affected connection, or `None` for all.
     pub connection: Option<u64>,
-    /// Whether it lasts from now on, ends, or has passed already.
+    /// The fault lasts from now on, ends, or is instantaneous.
     pub switched: Switched,
 }
 
-/// Which way a fault was switched.
+/// Kind of a switching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switched {
-    /// It lasts from now on.
+    /// The fault lasts from now on.
     On,
-    /// It is over.
+    /// The fault has ended.
     Off,
-    /// It happened now and does not last.
+    /// The fault is instantaneous.
     Once,
 }
 
-/// What one connection carried; see [`NetworkFaults::connections`].
+/// Counts of one connection; see [`NetworkFaults::connections`].
 ///
 /// [`NetworkFaults::connections`]: super::NetworkFaults::connections
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// Its number: they are counted from 0 in the order in which they were opened.
+    /// Number of the connection, counted from 0 in the order of opening.
     pub connection: u64,
-    /// The number of the target that it was opened to.
+    /// Number of its target.
     pub target: usize,
-    /// When it was opened, counted from the network's beginning.
+    /// Time of the opening, since the network was created.
     pub opened: Duration,
-    /// Bytes that were handed on to the server.
+    /// Bytes that were forwarded to the server.
     pub to_server: u64,
-    /// Bytes that were handed on to the client.
+    /// Bytes that were forwarded to the client.
     pub to_client: u64,
-    /// When it ended and how; `None` while it is open.
+    /// Time and kind of the end, or `None` while the connection is open.
     pub ended: Option<(Duration, Ended)>,
 }
 
-/// How a connection ended.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Both sides ended it in good order.
+    /// Both sides closed the connection cleanly.
     Closed,
-    /// A side broke it off, and the other learnt it by a reset; or the proxy was dropped.
+    /// One side broke the connection, and the other received a reset; or the proxy was dropped.
     Broken,
-    /// A fault reset it.
+    /// A fault reset the connection.
     Reset,
-    /// A fault closed it cleanly in the middle.
+    /// A fault closed the connection cleanly in mid-stream.
     Truncated,
-    /// It was dropped for being idle, and both sides have given it up.
+    /// The connection was dropped after an idle time, and both sides have abandoned it.
     Dropped,
     /// The target could not be reached.
     Unreachable,
-    /// It was accepted and closed at once, by a fault.
+    /// A fault accepted and closed the connection at once.
     TurnedAway,
 }

@@ -15,10 +15,10 @@ use super::link::Link;
 use super::network::Network;
 use super::report::Ended;
 
-/// How long it is waited where the kernel has no room for another connection.
-const NO_ROOM: Duration = Duration::from_millis(50);
+/// Delay before the next accept if the kernel has no resources for another connection.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// A proxy on loopback in front of one or several servers, until it is dropped; then its connections are broken off.
+/// Proxy on the loopback interface in front of one or more servers. Dropping it breaks its connections.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -27,35 +27,36 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Relays to `targets`, to the first one to begin with, from a port of its own. A target that is `None` is left out.
+    /// Starts a proxy on a free port that relays to `targets`, initially to the first one. Targets that are `None` are
+    /// skipped.
     ///
     /// # Errors
     ///
-    /// Where no port can be had, or where there is no target.
+    /// Returns an error if no port is available, or if `targets` is empty.
     ///
     /// # Panics
     ///
-    /// Where no tokio runtime is current.
+    /// Panics if no tokio runtime is current.
     pub fn start(targets: impl IntoIterator<Item = impl Into<Option<SocketAddr>>>) -> io::Result<Self> {
         Self::start_with(NetworkFaults::new(), targets)
     }
 
-    /// The same with the faults of `faults`, which no other proxy may have.
+    /// Starts a proxy with the faults of `faults`, which must not belong to another proxy.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// Returns the errors of [`start`](Self::start).
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Panics under the conditions of [`start`](Self::start).
     pub fn start_with(
         faults: NetworkFaults,
         targets: impl IntoIterator<Item = impl Into<Option<SocketAddr>>>,
     ) -> io::Result<Self> {
         let targets: Vec<SocketAddr> = targets.into_iter().filter_map(Into::into).collect();
         if targets.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a proxy needs a target"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a proxy needs at least one target"));
         }
         let port = Arc::new(Port::reserve(0)?);
         port.set_open(true)?;
@@ -65,12 +66,12 @@ impl FaultProxy {
         Ok(Self { address, faults, task })
     }
 
-    /// Where clients connect to.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The switches of what is between its clients and its targets.
+    /// Returns the switches of the network between clients and targets.
     pub fn faults(&self) -> &NetworkFaults {
         &self.faults
     }
@@ -83,15 +84,15 @@ impl Drop for FaultProxy {
 }
 
 async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>) {
-    // Ends with this task.
+    // The connections end when this task ends.
     let mut connections = JoinSet::new();
     loop {
         let Ok(mut near) = port.accept().await else {
-            tokio::time::sleep(NO_ROOM).await;
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
-        // Events are small and must not wait for each other's acknowledgement.
+        // Events are small, and must not wait for the acknowledgement of earlier ones.
         let _ = near.set_nodelay(true);
         match network.admit() {
             None => near.reset_on_drop(),

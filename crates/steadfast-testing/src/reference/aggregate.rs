@@ -1,4 +1,4 @@
-//! Another API server behind the reference: an aggregated API.
+//! An aggregated API: another API server behind the reference.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -7,19 +7,19 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::{AGAIN, PATIENCE, Reference};
+use super::{POLL_INTERVAL, Reference, TIMEOUT};
 use crate::Error;
 
-/// Where the services are by which the reference finds what it aggregates.
+/// Namespace of the services through which the reference finds aggregated APIs.
 const NAMESPACE: &str = "default";
 
 impl Reference {
-    /// Has whatever serves TLS at `address`, on this machine, answer for `version` of `group`, and waits until the first
-    /// API server says that it is available: it discovers the version there, and asks for no certificate of that server.
+    /// Registers the TLS server at `address`, on this machine, for `version` of `group`. Waits until the first API
+    /// server reports it as available. The API server discovers the version there, and does not verify the certificate.
     ///
     /// # Errors
     ///
-    /// Where it does not become available.
+    /// Returns an error if the API does not become available.
     pub async fn aggregate(&self, group: &str, version: &str, address: SocketAddr) -> Result<(), Error> {
         let client = self.connection().await?.client();
         let name = format!("{version}.{group}");
@@ -46,16 +46,16 @@ impl Reference {
             },
         });
         registrations.create(&PostParams::default(), &serde_json::from_value(registration)?).await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let conditions = registrations.get(&name).await?.data["status"]["conditions"].take();
             if conditions.as_array().into_iter().flatten().any(is_available) {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("{name} is not available after {PATIENCE:?}: {conditions}").into());
+            if started.elapsed() > TIMEOUT {
+                return Err(format!("{name} is not available after {TIMEOUT:?}: {conditions}").into());
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The history's file, in the words of the checker.
+//! Parser of the history's file, which converts it for the checker.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use steadfast_contract::{Change, History};
 
 use crate::Error;
 
-/// One change, as the reference writes it.
+/// One change, in the format of the reference.
 #[derive(Debug, Deserialize)]
 struct Line {
     revision: u64,
@@ -17,7 +17,7 @@ struct Line {
     namespace: Option<String>,
     name: String,
     uid: String,
-    /// Read only where it is wanted: it may be nested deeper than a document may be.
+    /// Parsed only if the change belongs to the resource: the object may exceed the nesting limit of the parser.
     object: Option<Box<RawValue>>,
 }
 
@@ -27,16 +27,16 @@ struct Resource {
     plural: String,
 }
 
-/// What a file of the history is read for.
+/// Selection of changes in a file of the history.
 pub(super) struct Wanted<'a> {
-    /// With this all times begin.
+    /// Start of all recorded times.
     pub(super) begun: SystemTime,
     pub(super) group: &'a str,
     pub(super) plural: &'a str,
 }
 
 impl Wanted<'_> {
-    /// Adds what the file `text` says of the resource since the revision `after`, in the present epoch of `history`.
+    /// Adds the changes of the resource in `text` after the revision `after` to the current epoch of `history`.
     pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), Error> {
         let begun = self.begun.duration_since(UNIX_EPOCH)?;
         for (index, line) in text.lines().enumerate() {
@@ -51,7 +51,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The revision of the newest change in the file `text`.
+/// Returns the revision of the newest change in the file `text`.
 pub(super) fn last_revision(text: &str) -> Option<u64> {
     #[derive(Deserialize)]
     struct Revision {
@@ -85,31 +85,31 @@ mod tests {
     const WANTED: Wanted<'static> = Wanted { begun: UNIX_EPOCH, group: "", plural: "configmaps" };
 
     #[test]
-    fn changes_of_the_resource_are_taken_over_with_times_since_the_beginning() -> Result<(), Error> {
-        let mut told = History::new();
+    fn changes_of_resource_are_read_with_times() -> Result<(), Error> {
+        let mut read = History::new();
         let begun = UNIX_EPOCH + Duration::from_secs(1000);
-        Wanted { begun, ..WANTED }.read(FILE.trim(), 0, &mut told)?;
+        Wanted { begun, ..WANTED }.read(FILE.trim(), 0, &mut read)?;
         let at = Duration::from_millis;
         assert_eq!(last_revision(FILE.trim()), Some(9));
         let created = Change::new(7, "u", Some("d"), "a", serde_json::json!({ "data": {} })).at(at(500));
-        assert_eq!(told.changes(), [created, Change::gone(9, "u", Some("d"), "a").at(at(700))]);
+        assert_eq!(read.changes(), [created, Change::gone(9, "u", Some("d"), "a").at(at(700))]);
         Ok(())
     }
 
     #[test]
-    fn of_what_was_restored_only_the_new_is_told_in_an_epoch_of_its_own() -> Result<(), Error> {
-        let mut told = History::new();
-        WANTED.read(FILE.trim(), 0, &mut told)?;
-        told.restore(Duration::ZERO, 7);
-        WANTED.read(FILE.trim(), 7, &mut told)?;
-        let told: Vec<_> = told.changes().iter().map(|change| (change.epoch, change.version)).collect();
-        assert_eq!(told, [(0, 7), (0, 9), (1, 9)]);
+    fn changes_after_restore_start_new_epoch() -> Result<(), Error> {
+        let mut read = History::new();
+        WANTED.read(FILE.trim(), 0, &mut read)?;
+        read.restore(Duration::ZERO, 7);
+        WANTED.read(FILE.trim(), 7, &mut read)?;
+        let read: Vec<_> = read.changes().iter().map(|change| (change.epoch, change.version)).collect();
+        assert_eq!(read, [(0, 7), (0, 9), (1, 9)]);
         Ok(())
     }
 
     #[test]
-    fn a_line_that_cannot_be_read_is_named() {
-        let told = WANTED.read("{}", 0, &mut History::new()).expect_err("it has no revision").to_string();
-        assert!(told.starts_with("line 1 of the history: missing field"), "{told}");
+    fn malformed_line_is_reported_by_number() {
+        let read = WANTED.read("{}", 0, &mut History::new()).expect_err("the line has no revision").to_string();
+        assert!(read.starts_with("line 1 of the history: missing field"), "{read}");
     }
 }

@@ -1,4 +1,4 @@
-//! A process that ends with what holds it.
+//! A process that ends when its handle is dropped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -12,21 +12,22 @@ use tokio::time::timeout;
 
 use crate::Error;
 
-/// How much of what a process complained of is reported.
-const TOLD: usize = 20;
+/// Maximum number of error lines in a report.
+const MAX_REPORTED_LINES: usize = 20;
 
-/// A process of the reference, ended by `SIGKILL` when this is dropped.
+/// Process of the reference. Dropping it kills the process with `SIGKILL`.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
-    /// What it prints; closed when it has ended.
+    /// Lines of its standard output. Closed when the process has ended.
     lines: UnboundedReceiver<String>,
     name: String,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts `program`, whose complaints go to `log`. It also ends when this program does, however that ends.
+    /// Starts `program`, with its standard error in `log`. The process also ends when this program ends, for any
+    /// reason.
     pub(super) fn start(program: &Path, arguments: &[&str], log: PathBuf) -> io::Result<Self> {
         let mut child = Command::new(program)
             .arg("-while-stdin")
@@ -36,18 +37,18 @@ impl Process {
             .stderr(File::options().create(true).append(true).open(&log)?)
             .spawn()?;
         let output = child.stdout.take();
-        let (told, lines) = unbounded_channel();
+        let (sender, lines) = unbounded_channel();
         thread::spawn(move || {
-            // Read to its end, whoever listens: a full pipe would hold up the process.
+            // Read to the end even without a receiver: a full pipe would block the process.
             for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
                 let Ok(line) = line else { return };
-                let _ = told.send(line);
+                let _ = sender.send(line);
             }
         });
         Ok(Self { child, lines, name: arguments.join(" "), log })
     }
 
-    /// What the process says that it is ready at.
+    /// Returns the address that the process reports when it is ready.
     pub(super) async fn ready(&mut self, deadline: Duration) -> Result<String, Error> {
         let ready = async {
             while let Some(line) = self.lines.recv().await {
@@ -64,32 +65,32 @@ impl Process {
         }
     }
 
-    /// Stops it where it is, or lets it go on, as `SIGSTOP` and `SIGCONT` do; its sockets stay open.
+    /// Freezes the process, or resumes it, with `SIGSTOP` and `SIGCONT`. Its sockets stay open.
     pub(super) fn freeze(&self, on: bool) -> io::Result<()> {
         let kill = format!("kill -{} {}", if on { "STOP" } else { "CONT" }, self.child.id());
-        // The shell's own: not every machine has a program of that name.
+        // The `kill` built into the shell: not every machine has a program of this name.
         let status = Command::new("sh").args(["-c", &kill]).status()?;
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("{kill} ended with {status}"))) }
     }
 
-    /// Ends its input, which asks it to end.
+    /// Closes its standard input, which makes the process exit.
     pub(super) fn close_input(&mut self) {
         self.child.stdin = None;
     }
 
-    /// Ends it by `SIGKILL`.
+    /// Kills the process with `SIGKILL`.
     pub(super) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits until it has ended, and well.
+    /// Waits until the process has exited successfully.
     pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), Error> {
         let ended = async { while self.lines.recv().await.is_some() {} };
         if timeout(deadline, ended).await.is_err() {
             return Err(self.complaint(&format!("had not ended after {deadline:?}")).into());
         }
-        // Its output is closed, so it has ended or is about to.
+        // Its output is closed, so the process has exited or is about to.
         let input = self.child.stdin.take();
         let status = self.child.wait()?;
         drop(input);
@@ -99,7 +100,7 @@ impl Process {
     fn complaint(&self, what: &str) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        let last = lines[lines.len().saturating_sub(TOLD)..].join("\n");
+        let last = lines[lines.len().saturating_sub(MAX_REPORTED_LINES)..].join("\n");
         format!("the reference ({}) {what}:\n{last}", self.name)
     }
 }

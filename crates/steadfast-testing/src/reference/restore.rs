@@ -1,4 +1,4 @@
-//! A backup of the etcd, and the way back to it: versions start again lower, and what came after it is undone.
+//! Backup and restore of the etcd: versions start again lower, and later changes are undone.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -7,15 +7,15 @@ use super::{Reference, Undone, start_etcd, start_historian};
 use crate::Error;
 
 impl Reference {
-    /// Makes a backup of the etcd in place of an older one, and tells of which revision it is. Nothing that is judged by
-    /// the history may be written meanwhile.
+    /// Creates a backup of the etcd that replaces an earlier one, and returns its revision. Objects of a checked
+    /// history must not be written concurrently.
     ///
     /// # Errors
     ///
-    /// Where the first API server does not answer, or the etcd's files cannot be copied.
+    /// Returns an error if the first API server does not respond, or if the etcd's files cannot be copied.
     pub async fn back_up(&self) -> Result<u64, Error> {
         let revision = self.newest_version().await?.parse()?;
-        // Its files are those of one moment: from them it would start after a crash.
+        // The copied files must be from one instant: etcd can start from them as after a crash.
         self.etcd.freeze(true)?;
         let copied = copy(&self.folder.etcd(), &self.backup());
         self.etcd.freeze(false)?;
@@ -23,33 +23,33 @@ impl Reference {
         Ok(revision)
     }
 
-    /// Kills everything, and starts the etcd and the history on the [backup](Self::back_up), which is of the revision
-    /// `to`. The API servers are to be [started again](Self::start_again).
+    /// Kills all processes, and starts the etcd and the history on the [backup](Self::back_up) of revision `to`. The
+    /// API servers must be [started again](Self::start_again).
     ///
-    /// The etcd must not have been compacted: the history is read from the first change on.
+    /// The etcd must not have been compacted, because the history is read from the first change.
     ///
     /// # Errors
     ///
-    /// Where there is no backup, or something does not end or start.
+    /// Returns an error if no backup exists, or if a process does not end or start.
     pub async fn restore(&mut self, to: u64) -> Result<(), Error> {
         self.undo(to).await?;
         copy(&self.backup(), &self.folder.etcd())?;
         self.start_the_etcd().await
     }
 
-    /// Kills everything, and starts another etcd, which knows nothing, in the place of the old one, and its history. The
-    /// API servers are to be [started again](Self::start_again): at their old addresses they then are another cluster.
+    /// Kills all processes, and replaces the etcd by an empty one with its own history. The API servers must be
+    /// [started again](Self::start_again). At their old addresses they are then a different cluster.
     ///
     /// # Errors
     ///
-    /// Where something does not end or start.
+    /// Returns an error if a process does not end or start.
     pub async fn replace_etcd(&mut self) -> Result<(), Error> {
         self.undo(0).await?;
         fs::remove_dir_all(self.folder.etcd())?;
         self.start_the_etcd().await
     }
 
-    /// Kills everything, and keeps what the history says: all since the revision `to` is undone.
+    /// Kills all processes, and keeps the recorded history. Changes after revision `to` count as undone.
     async fn undo(&mut self, to: u64) -> Result<(), Error> {
         for server in 0..self.servers.len() {
             self.kill(server);
@@ -63,7 +63,7 @@ impl Reference {
         Ok(())
     }
 
-    /// At its old address, where the API servers look for it, with its history.
+    /// Starts the etcd with its history at its old address, to which the API servers connect.
     async fn start_the_etcd(&mut self) -> Result<(), Error> {
         let port = self.etcd_address()?.port();
         (self.etcd, self.etcd_url) = start_etcd(&self.program, &self.folder, port).await?;
@@ -76,7 +76,7 @@ impl Reference {
     }
 }
 
-/// Puts a copy of the folder `from` in the place of `to`.
+/// Replaces the folder `to` by a copy of the folder `from`.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     match fs::remove_dir_all(to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

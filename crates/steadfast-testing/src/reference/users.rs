@@ -1,4 +1,4 @@
-//! Users of the reference who may do less than its administrator.
+//! Users of the reference with fewer permissions than its administrator.
 
 use std::time::Instant;
 
@@ -8,27 +8,28 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 use steadfast::Connection;
 
-use super::{AGAIN, PATIENCE, Reference};
+use super::{POLL_INTERVAL, Reference, TIMEOUT};
 use crate::Error;
 
 impl Reference {
-    /// A connection to the first API server as `user`, who may do what [`allow`](Self::allow) lets him, and little else.
+    /// Opens a connection to the first API server as `user`, which has little more than the permissions from
+    /// [`allow`](Self::allow).
     ///
     /// # Errors
     ///
-    /// Where it cannot be made.
+    /// Returns an error if the connection cannot be created.
     pub async fn connection_as(&self, user: &str) -> Result<Connection, Error> {
         let mut config = self.kube_config().await?;
         config.auth_info.impersonate = Some(user.to_owned());
         Ok(Connection::new(config)?)
     }
 
-    /// Lets `user` do `verbs` to the resource `plural` of `group` in all namespaces, and waits until the first API server
-    /// knows of it.
+    /// Grants `user` the `verbs` on the resource `plural` of `group` in all namespaces, and waits until the first API
+    /// server applies the permission.
     ///
     /// # Errors
     ///
-    /// Where that is refused, or not known in time.
+    /// Returns an error if the request is rejected, or if the permission does not take effect in time.
     pub async fn allow(&self, user: &str, verbs: &[&str], group: &str, plural: &str) -> Result<(), Error> {
         let client = self.connection().await?.client();
         let name = format!("{user}-{plural}.{group}");
@@ -44,16 +45,16 @@ impl Reference {
         Api::<ClusterRole>::all(client.clone()).create(&now, &serde_json::from_value(role)?).await?;
         Api::<ClusterRoleBinding>::all(client).create(&now, &serde_json::from_value(binding)?).await?;
         let reviews = Api::<SelfSubjectAccessReview>::all(self.connection_as(user).await?.client());
-        let begun = Instant::now();
+        let started = Instant::now();
         for verb in verbs {
             let review: SelfSubjectAccessReview = serde_json::from_value(json!({
                 "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": plural}},
             }))?;
             while !reviews.create(&now, &review).await?.status.is_some_and(|status| status.allowed) {
-                if begun.elapsed() > PATIENCE {
-                    return Err(format!("{user} may not {verb} {plural} after {PATIENCE:?}").into());
+                if started.elapsed() > TIMEOUT {
+                    return Err(format!("{user} still may not {verb} {plural} after {TIMEOUT:?}").into());
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         Ok(())

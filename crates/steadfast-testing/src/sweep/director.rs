@@ -1,4 +1,4 @@
-//! Who is asked at each request of a play, records it, and disturbs the one that is to be disturbed.
+//! The director of a run: it records each request, and injects the fault at the selected point.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,77 +11,80 @@ use tokio::time::{Instant, sleep};
 use super::disturbance::{Disturbance, Kind, Point, Whose};
 use crate::proxy::NetworkFaults;
 
-/// By how much caches are behind.
-const BEHIND: Duration = Duration::from_secs(10);
+/// Lag of the caches.
+const CACHE_LAG: Duration = Duration::from_secs(10);
 
-/// For how long they show the past to who begins anew: who has to win a lease first looks at them after 15 s.
-const PAST: Duration = Duration::from_secs(30);
+/// Time for which restarted processes see the past. A candidate for a lease reads it first after 15 s, so the time must
+/// be longer.
+const PAST_VIEW_DURATION: Duration = Duration::from_secs(30);
 
-/// So many requests within a second are too many: what goes on like that without time passing would never end.
-const TOO_MANY: u32 = 10_000;
+/// Maximum number of requests within one second. Beyond it, the run would never end, because virtual time does not
+/// advance.
+const MAX_REQUESTS_PER_SECOND: u32 = 10_000;
 
-/// For how long a process stands still: longer than a lease lasts unless it is said otherwise (15 s in client-go).
-const STANDS_STILL: Duration = Duration::from_secs(20);
+/// Time for which a process is blocked: longer than the default lease duration (15 s in client-go).
+const PROCESS_STALL: Duration = Duration::from_secs(20);
 
-/// What leadership is won by.
+/// Resource of leader election.
 pub(super) const LEASES: &str = "leases";
 
-/// An object: its resource, its namespace and its name.
+/// Key of an object: its resource, its namespace and its name.
 type Written = (String, Option<String>, String);
 
-/// Sees all requests of a play.
+/// Observer of all requests of a run.
 pub(super) struct Director {
     server: Weak<ApiServer>,
     disturbance: Option<Disturbance>,
-    /// Raised when one of the controller's processes is killed.
+    /// Notified if one of the controller's processes is killed.
     killed: Vec<Notify>,
-    /// Raised where there are too many requests.
+    /// Notified if the number of requests exceeds the limit.
     overrun: Notify,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many of each kind there were.
+    /// Number of requests of each kind.
     counts: HashMap<Point, u32>,
-    /// All points, in order, with when they were reached.
+    /// All points with their times, in order.
     points: Vec<(Duration, Point)>,
-    /// How many requests there were within which second.
+    /// Number of requests within the current second.
     within: (u64, u32),
-    /// Which point the request of that number is.
+    /// Point of each request in flight, by request number.
     under_way: HashMap<u64, Point>,
-    /// The networks of the processes that live.
+    /// Networks of the running processes.
     networks: HashMap<usize, NetworkFaults>,
-    /// The process whose lease is not renewed, and until when.
+    /// Process that cannot renew its lease, and the end of that time.
     leaseless: Option<(usize, Instant)>,
     reached: bool,
-    /// Until when what is disturbed lasts.
+    /// End of the fault's effect.
     busy_until: Option<Instant>,
     gap: Option<Gap>,
 }
 
-/// From one write to the next of the same object, caches see nothing.
+/// Gap in the caches' view, between two writes of one object.
 struct Gap {
-    /// The request that has written first.
+    /// Request of the first write.
     request: u64,
-    /// Its object; `None` while the server is about to act on it.
+    /// Object of that write. `None` until the server has processed the write.
     object: Option<Written>,
 }
 
 impl Director {
-    /// For a play of `processes`, each of which has the replica of its number; the scenario has the one after them.
+    /// Creates the director of a run. Each of the `processes` uses the replica with its number, and the scenario uses
+    /// the next one.
     pub(super) fn new(server: &Arc<ApiServer>, processes: usize, disturbance: Option<Disturbance>) -> Arc<Self> {
         let killed = (0..processes).map(|_| Notify::new()).collect();
         let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
         let director = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
-        let asked = Arc::downgrade(&director);
+        let requested = Arc::downgrade(&director);
         server.faults().intercept(move |request, moment| {
-            asked.upgrade().map_or(Fate::Goes, |director| director.decide(request, moment))
+            requested.upgrade().map_or(Fate::Goes, |director| director.decide(request, moment))
         });
         director
     }
 
-    /// A process begins, with this network between it and its replica.
+    /// Registers the network between a new process and its replica.
     pub(super) fn begins(&self, process: usize, network: NetworkFaults) {
         self.look(|state| state.networks.insert(process, network));
     }
@@ -91,7 +94,7 @@ impl Director {
         self.killed[process].notified().await;
     }
 
-    /// A process has ended, by itself or not.
+    /// Removes the network of a process that ended or was killed.
     pub(super) fn ended(&self, process: usize) {
         self.look(|state| {
             state.networks.remove(&process);
@@ -99,30 +102,30 @@ impl Director {
         });
     }
 
-    /// Waits until there are too many requests, and says so.
+    /// Waits until the number of requests exceeds the limit, and returns a message.
     pub(super) async fn overrun(&self) -> String {
         self.overrun.notified().await;
         let points = self.points();
         let last = points.last().map_or_else(String::new, |(at, point)| format!(", the last {point} after {at:?}"));
-        format!("there is no end of requests: {TOO_MANY} within a second{last}")
+        format!("too many requests: {MAX_REQUESTS_PER_SECOND} within a second{last}")
     }
 
-    /// Whether what is disturbed still lasts.
+    /// Returns `true` while the fault is in effect.
     pub(super) fn is_busy(&self) -> bool {
         self.look(|state| state.busy_until.is_some_and(|until| Instant::now() < until))
     }
 
-    /// All points so far, in order, each with its time.
+    /// Returns all points so far with their times, in order.
     pub(super) fn points(&self) -> Vec<(Duration, Point)> {
         self.look(|state| state.points.clone())
     }
 
-    /// Whether the point that is to be disturbed has been reached.
+    /// Returns `true` if the selected point was reached.
     pub(super) fn has_disturbed(&self) -> bool {
         self.look(|state| state.reached)
     }
 
-    /// Caches that are cut off list again.
+    /// Makes the caches list again after a gap.
     pub(super) fn end_gap(&self) {
         let Some(server) = self.server.upgrade() else { return };
         if self.look(|state| state.gap.take()).is_none() {
@@ -130,7 +133,7 @@ impl Director {
         }
         each_replica(&server, self.killed.len(), |faults| {
             faults.lag(false);
-            // What they have missed is not to be had any more.
+            // Without the events in its window, the server cannot resume the watches.
             faults.expire_events();
             faults.end_watches();
         });
@@ -141,7 +144,7 @@ impl Director {
         let is_process = request.replica < self.killed.len();
         let is_dead = is_process && self.look(|state| !state.networks.contains_key(&request.replica));
         if is_dead {
-            // Its last words, which nobody has sent.
+            // The killed process cannot have sent this request.
             return Fate::Lost;
         }
         let whose = if is_process { Whose::Controller } else { Whose::Scenario };
@@ -173,7 +176,7 @@ impl Director {
             state.points.push((at, point.clone()));
             let (second, count) = state.within;
             state.within = if second == at.as_secs() { (second, count + 1) } else { (at.as_secs(), 1) };
-            if state.within.1 == TOO_MANY {
+            if state.within.1 == MAX_REQUESTS_PER_SECOND {
                 self.overrun.notify_one();
             }
             state.under_way.insert(request.id, point.clone());
@@ -182,7 +185,8 @@ impl Director {
     }
 
     fn disturb(&self, server: &Arc<ApiServer>, kind: Kind, request: &RequestRecord, moment: Moment) -> Fate {
-        // What is done after the request is done where it comes to that; it does not where its client gives up before.
+        // A fault after the request is injected when the server has processed the request, which does not happen if the
+        // client cancels it before.
         let is_now = match kind {
             Kind::Delayed | Kind::CrashBefore | Kind::LeadershipLost => moment == Moment::Before,
             Kind::Unobserved | Kind::AnswerLost | Kind::CrashAfter | Kind::CrashIntoThePast => moment == Moment::After,
@@ -191,31 +195,31 @@ impl Director {
             self.look(|state| state.reached = true);
         }
         match (kind, moment) {
-            (Kind::Delayed, Moment::Before) => self.lag_for(server, BEHIND),
+            (Kind::Delayed, Moment::Before) => self.lag_for(server, CACHE_LAG),
             (Kind::Unobserved, Moment::Before) => {
                 self.look(|state| state.gap = Some(Gap { request: request.id, object: None }));
                 each_replica(server, self.killed.len(), |faults| faults.lag(true));
             }
             (Kind::Unobserved, Moment::After) => self.open_gap(server, request.id),
-            (Kind::CrashIntoThePast, Moment::Before) => self.lag_for(server, PAST),
+            (Kind::CrashIntoThePast, Moment::Before) => self.lag_for(server, PAST_VIEW_DURATION),
             (Kind::AnswerLost, Moment::After) => return Fate::Lost,
             (Kind::CrashBefore, Moment::Before) | (Kind::CrashAfter | Kind::CrashIntoThePast, Moment::After) => {
                 return self.kill(request.replica);
             }
             (Kind::LeadershipLost, Moment::Before) => {
-                let until = Instant::now() + STANDS_STILL;
+                let until = Instant::now() + PROCESS_STALL;
                 self.look(|state| {
                     state.leaseless = Some((request.replica, until));
                     state.busy_until = Some(until);
                 });
-                return Fate::Waits(STANDS_STILL);
+                return Fate::Waits(PROCESS_STALL);
             }
             _ => {}
         }
         Fate::Goes
     }
 
-    /// Kills the process of a replica: whatever it has not sent is never sent.
+    /// Kills the process of a replica. Requests that it has not sent are dropped.
     fn kill(&self, process: usize) -> Fate {
         if let Some(network) = self.look(|state| state.networks.remove(&process)) {
             network.cut();
@@ -224,7 +228,7 @@ impl Director {
         Fate::Lost
     }
 
-    /// Has caches see nothing for so long.
+    /// Hides changes from the caches for this time.
     fn lag_for(&self, server: &Arc<ApiServer>, lag: Duration) {
         let processes = self.killed.len();
         each_replica(server, processes, |faults| faults.lag(true));
@@ -238,7 +242,7 @@ impl Director {
         });
     }
 
-    /// The gap is one of the object that the request has written; there is none where it has written nothing.
+    /// Ties the gap to the object that the request has written, or ends it if the request wrote nothing.
     fn open_gap(&self, server: &Arc<ApiServer>, request: u64) {
         let history = server.history();
         let written =
@@ -254,7 +258,7 @@ impl Director {
         });
     }
 
-    /// Ends the gap where a request has written the object once more.
+    /// Ends the gap if a request has written the object again.
     fn close_gap(&self, server: &Arc<ApiServer>, request: u64) {
         let Some(object) = self.look(|state| state.gap.as_ref().filter(|gap| gap.request != request)?.object.clone())
         else {
@@ -275,7 +279,7 @@ fn key_of(change: &Change) -> Written {
     (change.resource.to_string(), change.namespace.clone(), change.name.clone())
 }
 
-/// Switches faults of the replicas that so many processes of the controller have.
+/// Switches faults of the replicas of the first `processes` processes.
 fn each_replica(server: &ApiServer, processes: usize, switch: impl Fn(&Faults)) {
     (0..processes).for_each(|process| switch(&server.faults().replica(process)));
 }

@@ -1,4 +1,4 @@
-//! What is disturbed, and where: as values, and as a line that names one of them.
+//! Disturbances and their positions, as values and as a line of text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,50 +7,50 @@ use steadfast_apiserver::{RequestRecord, Verb};
 
 use crate::Error;
 
-/// What has one disturbance played alone.
+/// Environment variable that selects a single disturbance.
 pub(super) const VARIABLE: &str = "STEADFAST_SWEEP";
 
-/// Who has sent a request.
+/// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Whose {
     /// One of the controller's processes.
     Controller,
-    /// The scenario, by the client that it is given.
+    /// The scenario, with its own client.
     Scenario,
 }
 
-/// One request among those of a play: the how many-eth of its kind.
+/// One request of a run, identified by its ordinal among equal requests.
 ///
-/// Not its number among all requests: a disturbance that comes earlier would shift that.
+/// The number among all requests would not identify it, because an earlier disturbance would change that number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
-    /// Who has sent it.
+    /// Sender of the request.
     pub whose: Whose,
-    /// What it requests.
+    /// Verb of the request.
     pub verb: Verb,
-    /// Of what.
+    /// Path of the request.
     pub path: String,
-    /// The how many-eth request like that it is, from 1.
+    /// Ordinal among requests with the same sender, verb and path, from 1.
     pub ordinal: u32,
 }
 
 impl Point {
-    /// The request in words that do not tell which of its kind it is.
+    /// Returns the point without its ordinal.
     pub(super) fn kind_of(whose: Whose, request: &RequestRecord) -> Self {
         Self { whose, verb: request.verb, path: request.path.clone(), ordinal: 0 }
     }
 
-    /// Whether it changes something.
+    /// Returns `true` if the request is a write.
     pub(super) fn is_write(&self) -> bool {
         self.verb.is_write()
     }
 
-    /// Whether it is about objects of this resource, by its plural name.
+    /// Returns `true` if the request is for objects of this resource, given by its plural name.
     pub(super) fn is_of(&self, plural: &str) -> bool {
         self.plural() == Some(plural)
     }
 
-    /// The plural name of the resource: after the group's version, or after the namespace behind that.
+    /// Returns the plural name of the resource, from the path segment after the version, or after the namespace.
     fn plural(&self) -> Option<&str> {
         let mut parts = self.path.trim_start_matches('/').split('/');
         match parts.next()? {
@@ -69,31 +69,32 @@ impl Point {
     }
 }
 
-/// What is done at a point: one thing that clusters do every day.
+/// Kind of a disturbance: one failure that is common in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// What is written there is seen by the controller's caches ten seconds late.
+    /// The controller's caches see the write ten seconds late.
     Delayed,
-    /// What is written there is never seen by the controller's caches: they see nothing more, and list again only when the
-    /// same object has been written once more, or at the end of the scenario. Only caches that ask a server for what it has at
-    /// hand can be made to see less than that.
+    /// The controller's caches never see the write. They see nothing more, and list again only after the same object
+    /// has been written once more, or at the end of the scenario. Only caches that list without a consistent read can
+    /// miss more than that.
     Unobserved,
-    /// The server acts on it; its connection is reset before it answers, with whatever else is under way on it.
+    /// The server processes the request. Its connection is reset before the response, with all other requests in flight
+    /// on it.
     AnswerLost,
-    /// The process is killed before the server acts on it.
+    /// The process is killed before the server processes the request.
     CrashBefore,
-    /// The process is killed after the server has acted on it, without the answer.
+    /// The process is killed after the server has processed the request, without the response.
     CrashAfter,
-    /// The process is killed as above; for thirty seconds, which is longer than its lease lasts, all replicas have
-    /// what there was before the request. An informer of Steadfast's does not take that for the present: it waits.
+    /// The process is killed as with `CrashAfter`. For thirty seconds, longer than its lease lasts, all replicas serve
+    /// the state before the request. An informer of Steadfast does not accept that state as current: it waits.
     CrashIntoThePast,
-    /// The request waits for twenty seconds before the server acts on it, and with it whatever would renew the lease of its
-    /// process: by then, the lease has lapsed. It is done then, unless its connection has been ended.
+    /// The request, and any renewal of the process's lease, waits for twenty seconds. By then the lease has expired.
+    /// The server then processes the request, unless its connection has ended.
     LeadershipLost,
 }
 
 impl Kind {
-    /// All of them, the smallest first.
+    /// All kinds, the smallest first.
     pub const ALL: [Self; 7] = [
         Self::Delayed,
         Self::Unobserved,
@@ -117,9 +118,9 @@ impl Kind {
     }
 }
 
-/// One thing that goes wrong at one point.
+/// One disturbance at one point.
 ///
-/// As text it is a line that [`Sweep`](super::Sweep) takes from `STEADFAST_SWEEP`:
+/// Its text is a line that [`Sweep`](super::Sweep) accepts from `STEADFAST_SWEEP`:
 ///
 /// ```
 /// use steadfast_testing::sweep::Disturbance;
@@ -130,9 +131,9 @@ impl Kind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Disturbance {
-    /// What is done.
+    /// Kind of the disturbance.
     pub kind: Kind,
-    /// Where.
+    /// Request that is disturbed.
     pub point: Point,
 }
 
@@ -190,15 +191,15 @@ impl FromStr for Disturbance {
         let wrong = |what: &str| {
             let kinds = Kind::ALL.map(Kind::name).join(", ");
             let text = format!(
-                "no disturbance: {what} in {line:?}; it is one of {kinds}, then controller or scenario, #N, a verb and a path"
+                "not a valid disturbance: {what} in {line:?}; expected one of {kinds}, then controller or scenario, #N, a verb and a path"
             );
             Error::from(text)
         };
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [kind, whose, ordinal, verb, path] = words[..] else { return Err(wrong("not five words")) };
+        let [kind, whose, ordinal, verb, path] = words[..] else { return Err(wrong("expected five words")) };
         let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| wrong(kind))?;
         let whose = [Whose::Controller, Whose::Scenario].into_iter().find(|known| known.to_string() == whose);
-        let whose = whose.ok_or_else(|| wrong("the second word"))?;
+        let whose = whose.ok_or_else(|| wrong("invalid second word"))?;
         let number = ordinal.strip_prefix('#').and_then(|number| number.parse().ok()).filter(|number| *number > 0);
         let ordinal = number.ok_or_else(|| wrong(ordinal))?;
         let verb = VERBS.into_iter().find(|known| verb_name(*known) == verb).ok_or_else(|| wrong(verb))?;
@@ -211,11 +212,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_disturbance_is_told_with_its_place() {
+    fn invalid_disturbance_is_reported_with_position() {
         for (line, told) in [
-            ("", "not five words"),
+            ("", "expected five words"),
             ("crash controller #1 get /a", "crash in"),
-            ("crash-after user #1 get /a", "the second word"),
+            ("crash-after user #1 get /a", "invalid second word"),
             ("crash-after controller 1 get /a", "1 in"),
             ("crash-after controller #0 get /a", "#0 in"),
             ("crash-after controller #1 fetch /a", "fetch in"),
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_known_by_its_place_in_the_path() {
+    fn resource_is_parsed_from_path() {
         for (path, plural) in [
             ("/api/v1/namespaces/leases/configmaps/events", Some("configmaps")),
             ("/api/v1/namespaces/leases", Some("namespaces")),
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_read_as_it_is_written() -> Result<(), Error> {
+    fn disturbance_parses_its_own_text() -> Result<(), Error> {
         for kind in Kind::ALL {
             for verb in VERBS {
                 let point = Point { whose: Whose::Scenario, verb, path: "/api/v1/pods/a".to_owned(), ordinal: 3 };

@@ -1,23 +1,24 @@
-//! How a play ends: all objects that are left, without what differs from play to play.
+//! The final state of a run: all remaining objects, without the parts that differ between equal runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use steadfast_apiserver::ApiServer;
 
-/// Fields that say when and how often something was written, not what.
-const OF_THE_WRITING: [&str; 6] =
+/// Fields with the time or the number of writes.
+const WRITE_METADATA_FIELDS: [&str; 6] =
     ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink"];
 
-/// At most so many differences are told.
-const TOLD: usize = 5;
+/// Maximum number of differences in a report.
+const MAX_REPORTED: usize = 5;
 
-/// The objects at the end of a play, by what they are called; those whose names the server has chosen share a name.
+/// Objects at the end of a run, by resource and name. Objects with generated names share an entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Ending(BTreeMap<String, Vec<Value>>);
 
 impl Ending {
-    /// That of `server`, without the resources `ignored`, by their plural names, and the fields `unseen`, as JSON pointers.
+    /// Collects the objects of `server`, without the resources in `ignored`, given by their plural names, and the
+    /// fields in `unseen`, given as JSON pointers.
     pub(super) fn of(server: &ApiServer, ignored: &[String], unseen: &[String]) -> Self {
         let (mut last, mut names) = (BTreeMap::new(), Names::default());
         for change in &server.history().changes {
@@ -39,7 +40,7 @@ impl Ending {
                 remove(&mut object, pointer);
             }
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-                metadata.retain(|field, _| !OF_THE_WRITING.contains(&field.as_str()));
+                metadata.retain(|field, _| !WRITE_METADATA_FIELDS.contains(&field.as_str()));
             }
             names.translate(&mut object);
             let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
@@ -52,47 +53,47 @@ impl Ending {
         ending
     }
 
-    /// What is different in `other`, in words; nothing where they are equal.
+    /// Describes the differences to `other`. Empty if both are equal.
     pub(super) fn differences(&self, other: &Self) -> Vec<String> {
         let called: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let none = Vec::new();
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         for name in called {
             let (here, there) = (self.0.get(name).unwrap_or(&none), other.0.get(name).unwrap_or(&none));
             if here.len() != there.len() {
-                told.push(format!("{name}: {} of it undisturbed, {} here", here.len(), there.len()));
+                found.push(format!("{name}: {} without the fault, {} with it", here.len(), there.len()));
                 continue;
             }
-            // What a secret holds reaches no text.
+            // Values of secrets must not appear in messages.
             let shows = !name.starts_with("secrets ");
             for (undisturbed, disturbed) in here.iter().zip(there) {
-                differs(name, "", undisturbed, disturbed, shows, &mut told);
+                differs(name, "", undisturbed, disturbed, shows, &mut found);
             }
         }
-        if told.len() > TOLD {
-            let more = told.len() - TOLD;
-            told.truncate(TOLD);
-            told.push(format!("and {more} more differences"));
+        if found.len() > MAX_REPORTED {
+            let more = found.len() - MAX_REPORTED;
+            found.truncate(MAX_REPORTED);
+            found.push(format!("and {more} more differences"));
         }
-        told
+        found
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(super) fn len(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }
 }
 
-/// What the server has chosen, and what it is called instead.
+/// Replacements for values that the server has chosen.
 #[derive(Default)]
 struct Names {
-    /// Of objects that there are or were.
+    /// UIDs of existing and deleted objects.
     uids: BTreeMap<String, String>,
     chosen: BTreeMap<String, String>,
 }
 
 impl Names {
-    /// An object that has just been created.
+    /// Adds an object that has just been created.
     fn add(&mut self, (resource, namespace, name): &(String, Option<String>, String), object: &Value) {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let prefix = text("/metadata/generateName");
@@ -108,7 +109,7 @@ impl Names {
         }
     }
 
-    /// Puts what can be compared in place of UIDs, chosen names and times.
+    /// Replaces UIDs, generated names and times by comparable values.
     fn translate(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -117,7 +118,7 @@ impl Names {
                 } else if is_time(text) {
                     "(a time)".clone_into(text);
                 } else if text.len() >= 36 {
-                    // A UID may be a part of a name or a label.
+                    // A UID may be part of a name or a label.
                     for (uid, called) in self.uids.iter().filter(|(uid, _)| text.contains(*uid)).collect::<Vec<_>>() {
                         *text = text.replace(uid.as_str(), called);
                     }
@@ -130,7 +131,7 @@ impl Names {
     }
 }
 
-/// Whether a text is a time as Kubernetes writes it, with or without a fraction (RFC 3339, in UTC).
+/// Returns `true` if a text is a time in the format of Kubernetes, with or without a fraction (RFC 3339, in UTC).
 fn is_time(text: &str) -> bool {
     let form = "dddd-dd-ddTdd:dd:dd";
     let matches = |(byte, form): (u8, u8)| if form == b'd' { byte.is_ascii_digit() } else { byte == form };
@@ -140,7 +141,7 @@ fn is_time(text: &str) -> bool {
         && text.bytes().skip(form.len()).all(|byte| byte == b'.' || byte == b'Z' || byte.is_ascii_digit())
 }
 
-/// Takes away the field that a JSON pointer names.
+/// Removes the field at a JSON pointer.
 fn remove(object: &mut Value, pointer: &str) {
     let Some((parent, field)) = pointer.rsplit_once('/') else { return };
     match object.pointer_mut(parent) {
@@ -154,18 +155,18 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-fn differs(name: &str, place: &str, here: &Value, there: &Value, shows: bool, told: &mut Vec<String>) {
+fn differs(name: &str, place: &str, here: &Value, there: &Value, shows: bool, found: &mut Vec<String>) {
     match (here, there) {
         (Value::Object(first), Value::Object(second)) => {
             let fields: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
             for field in fields {
                 let of = |fields: &serde_json::Map<String, Value>| fields.get(field).cloned().unwrap_or_default();
-                differs(name, &format!("{place}/{field}"), &of(first), &of(second), shows, told);
+                differs(name, &format!("{place}/{field}"), &of(first), &of(second), shows, found);
             }
         }
         _ if here == there => {}
-        _ if shows => told.push(format!("{name}: {place} is {here} undisturbed, {there} here")),
-        _ => told.push(format!("{name}: {place} is another")),
+        _ if shows => found.push(format!("{name}: {place} is {here} without the fault, {there} with it")),
+        _ => found.push(format!("{name}: {place} differs")),
     }
 }
 
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn names_that_the_server_chose_times_and_what_is_ignored_make_no_difference() -> Result<(), Error> {
+    async fn generated_and_ignored_values_are_equal() -> Result<(), Error> {
         let at = |second: u32| json!({ "at": format!("2026-01-01T00:00:0{second}Z"), "unseen": second.to_string() });
         let event = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": { "name": "e", "namespace": "default" },
@@ -214,23 +215,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_different_is_told_with_its_place() -> Result<(), Error> {
+    async fn differences_are_reported_with_place() -> Result<(), Error> {
         let one = ending(&[map("a", &json!({ "k": "1" })), named_by_the_server("b-"), map("c", &json!({}))]).await?;
         let two = [named_by_the_server("b-"), named_by_the_server("b-"), map("a", &json!({ "k": "2" }))];
-        let told = one.differences(&ending(&two).await?);
+        let found = one.differences(&ending(&two).await?);
         assert_eq!(
-            told,
+            found,
             [
-                "configmaps default/a: /data/k is \"1\" undisturbed, \"2\" here",
-                "configmaps default/b-*: 1 of it undisturbed, 2 here",
-                "configmaps default/c: 1 of it undisturbed, 0 here",
+                "configmaps default/a: /data/k is \"1\" without the fault, \"2\" with it",
+                "configmaps default/b-*: 1 without the fault, 2 with it",
+                "configmaps default/c: 1 without the fault, 0 with it",
             ]
         );
         Ok(())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn uids_make_no_difference_wherever_they_are_and_whether_the_object_is_still_there() -> Result<(), Error> {
+    async fn uids_are_equal_even_after_deletion() -> Result<(), Error> {
         let after = async |others: usize| {
             let server = ApiServer::builder().in_memory().start().await?;
             for other in 0..others {
@@ -242,19 +243,19 @@ mod tests {
             server.delete(&parent)?;
             Ok::<_, Error>(Ending::of(&server, &[], &[]))
         };
-        let told = after(0).await?.differences(&after(2).await?);
+        let found = after(0).await?.differences(&after(2).await?);
         assert_eq!(
-            told,
+            found,
             [
-                "configmaps default/o0-*: 0 of it undisturbed, 1 here",
-                "configmaps default/o1-*: 0 of it undisturbed, 1 here"
+                "configmaps default/o0-*: 0 without the fault, 1 with it",
+                "configmaps default/o1-*: 0 without the fault, 1 with it"
             ]
         );
         Ok(())
     }
 
     #[test]
-    fn a_field_is_taken_away_by_its_pointer() {
+    fn field_is_removed_by_pointer() {
         let mut object = json!({ "a": { "b/c~d": 1, "e": 2 }, "f": [1, 2] });
         for pointer in ["/a/b~1c~0d", "/f/0", "/f/7", "/none/at/all"] {
             remove(&mut object, pointer);
@@ -263,9 +264,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_secret_holds_is_not_told() -> Result<(), Error> {
-        let told = ending(&[secret("aGlkZGVu")]).await?.differences(&ending(&[secret("b3RoZXI=")]).await?);
-        assert_eq!(told, ["secrets default/a: /data/key is another"]);
+    async fn secret_values_are_not_reported() -> Result<(), Error> {
+        let found = ending(&[secret("aGlkZGVu")]).await?.differences(&ending(&[secret("b3RoZXI=")]).await?);
+        assert_eq!(found, ["secrets default/a: /data/key differs"]);
         Ok(())
     }
 }

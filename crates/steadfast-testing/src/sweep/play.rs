@@ -1,4 +1,4 @@
-//! One play: a cluster in memory, the controller's processes, the scenario, and at most one disturbance.
+//! One run: a cluster in memory, the controller's processes, the scenario, and at most one disturbance.
 
 use std::fmt;
 use std::future::Future;
@@ -21,27 +21,27 @@ use crate::Error;
 use crate::proxy::NetworkFaults;
 use crate::world::InMemory;
 
-/// So long after its end a process begins anew, as the first time that a kubelet restarts one.
-const RESTART: Duration = Duration::from_secs(1);
+/// Delay before a process is restarted, as the first restart delay of a kubelet.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// How a play went.
+/// Result of a run.
 pub(super) struct Played {
     pub(super) ending: Ending,
-    /// What went wrong in itself: the scenario's error, or what is always to be true and was not.
+    /// Failure of the run itself: the error of the scenario, or a violated invariant.
     pub(super) failure: Option<String>,
-    /// How processes ended that nobody has killed.
+    /// Ends of processes that were not killed.
     pub(super) ended: Vec<Ended>,
     pub(super) points: Vec<(Duration, Point)>,
     pub(super) reached: bool,
 }
 
-/// How a process ended, by itself.
+/// End of a process on its own.
 pub(super) struct Ended {
     pub(super) text: String,
     pub(super) is_panic: bool,
 }
 
-/// Plays once, on a runtime of its own whose time is virtual.
+/// Runs once, on its own runtime with virtual time.
 pub(super) fn play<C, S, CF, SF, CE, SE>(
     setting: &Setting<C, S>,
     disturbance: Option<&Disturbance>,
@@ -81,8 +81,8 @@ where
                 Ok(Err(panic)) => Err(format!("the scenario panicked: {}", message(&*panic))),
                 Err(_) => Err(format!("the scenario did not end within {:?}", setting.limit)),
             },
-            begun = try_join_all(processes) => return Err(begun.err().unwrap_or_else(|| {
-                "no process of the controller goes on".into()
+            started = try_join_all(processes) => return Err(started.err().unwrap_or_else(|| {
+                "all processes of the controller have ended".into()
             })),
         };
         let failure = outcome.and_then(|()| hold(setting, &server)).err();
@@ -96,7 +96,7 @@ where
     })
 }
 
-/// Whether what is always to be true is.
+/// Checks the invariants.
 fn hold<C, S>(setting: &Setting<C, S>, server: &ApiServer) -> Result<(), String> {
     setting.invariants.iter().try_for_each(|(name, holds)| {
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| holds(server)));
@@ -105,7 +105,7 @@ fn hold<C, S>(setting: &Setting<C, S>, server: &ApiServer) -> Result<(), String>
     })
 }
 
-/// Runs one process of the controller, again and again; ends only where a connection cannot be made.
+/// Runs one process of the controller and restarts it. Ends only if a connection cannot be created.
 async fn supervise<C, S, F, E>(
     setting: &Setting<C, S>,
     server: &Arc<ApiServer>,
@@ -123,7 +123,7 @@ where
         let network = NetworkFaults::seeded(seed);
         let connection = connect(server, seed, process, &network).await?;
         director.begins(process, network.clone());
-        // A future of the user's begins within, so that what panics before there is one is caught too.
+        // The caller's function runs within this future, so that a panic before it returns a future is caught too.
         let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();
         let how = tokio::select! {
             biased;
@@ -137,21 +137,21 @@ where
         network.cut();
         director.ended(process);
         if let Some((how, is_panic)) = how {
-            let text = format!("process {process} {how}, {:?} after the beginning", server.elapsed());
+            let text = format!("process {process} {how}, {:?} after the start", server.elapsed());
             told.lock().unwrap_or_else(PoisonError::into_inner).push(Ended { text, is_panic });
         }
-        sleep(RESTART).await;
+        sleep(RESTART_DELAY).await;
     }
     Ok(())
 }
 
-/// A connection to the replica of that number.
+/// Opens a connection to the replica with this number.
 async fn connect(server: &ApiServer, seed: u64, replica: usize, network: &NetworkFaults) -> Result<Connection, Error> {
     network.send_to(replica);
     InMemory { seed, network: network.clone(), ..InMemory::default() }.connection(server).await
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")

@@ -1,4 +1,4 @@
-//! What a sweep has found.
+//! The result of a sweep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,19 +7,19 @@ use super::disturbance::{Disturbance, Kind, VARIABLE};
 use super::play::{Ended, Played};
 use crate::Error;
 
-/// So many findings are told in full.
-const TOLD: usize = 10;
+/// Maximum number of findings that are printed in full.
+const MAX_REPORTED: usize = 10;
 
-/// A disturbance that changes the end.
+/// Disturbance that changes the final state.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What was disturbed.
+    /// The disturbance.
     pub disturbance: Disturbance,
-    /// What is different then, in words.
+    /// Differences to the run without a fault, as text.
     pub differences: Vec<String>,
 }
 
-/// What a sweep has found; as text, the smallest disturbances that change the end come first.
+/// Result of a sweep. Its text lists the smallest disturbances that change the final state first.
 #[derive(Clone, Debug)]
 pub struct Report {
     points: usize,
@@ -28,7 +28,7 @@ pub struct Report {
     left_out: usize,
     unreached: Vec<Disturbance>,
     findings: Vec<Finding>,
-    /// How processes ended that should not have, whatever came of it.
+    /// Ends of processes by a panic, whatever the final state.
     panics: BTreeSet<String>,
     story: Vec<String>,
 }
@@ -54,40 +54,41 @@ impl Report {
         }
     }
 
-    pub(super) fn tell_story(&mut self, played: &Played) {
+    pub(super) fn print_requests(&mut self, played: &Played) {
         self.story = played.points.iter().map(|(at, point)| format!("{:>10.3} s  {point}", at.as_secs_f64())).collect();
         self.story.extend(played.ended.iter().map(|ended| ended.text.clone()));
     }
 
-    /// How many plays there were in which something was disturbed.
+    /// Returns the number of runs with a disturbance.
     pub fn plays(&self) -> usize {
         self.plays.values().sum()
     }
 
-    /// How many of them were disturbed in this way.
+    /// Returns the number of runs with a disturbance of this kind.
     pub fn plays_of(&self, kind: Kind) -> usize {
         self.plays.get(&kind).copied().unwrap_or_default()
     }
 
-    /// What changes the end, the smallest disturbance first.
+    /// Returns the disturbances that change the final state, the smallest first.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// The disturbances that did not come about: the request was given up before, or wrote nothing; or, where plays are not
-    /// the same each time, it was never sent.
+    /// Returns the disturbances that were not injected: the request was cancelled before, or wrote nothing. If runs are
+    /// not reproducible, the request was possibly never sent.
     pub fn unreached(&self) -> &[Disturbance] {
         &self.unreached
     }
 
-    /// Whether nothing changes the end, as an error that tells what does.
+    /// Returns the findings as an error.
     ///
     /// # Errors
     ///
-    /// Where something does, or has a process panic; and where nothing was disturbed, for then nothing was tested.
+    /// Returns an error if a disturbance changes the final state or makes a process panic. Returns an error if no
+    /// disturbance was injected, because then nothing was tested.
     pub fn check(&self) -> Result<(), Error> {
         if self.plays() == 0 {
-            return Err(format!("nothing was disturbed: {self}").into());
+            return Err(format!("no fault was injected: {self}").into());
         }
         if self.findings.is_empty() && self.panics.is_empty() { Ok(()) } else { Err(self.to_string().into()) }
     }
@@ -100,38 +101,35 @@ impl fmt::Display for Report {
         }
         let Self { points, objects, left_out, .. } = self;
         let plays = self.plays();
-        write!(
-            f,
-            "{plays} plays with a disturbance, of {points} requests undisturbed that end with {objects} objects: "
-        )?;
+        write!(f, "{plays} runs with a fault, at {points} requests, compared with {objects} final objects: ")?;
         match self.findings.len() {
-            0 => write!(f, "all end alike")?,
-            1 => write!(f, "one ends otherwise")?,
-            some => write!(f, "{some} end otherwise")?,
+            0 => write!(f, "no run differs")?,
+            1 => write!(f, "1 differs")?,
+            some => write!(f, "{some} differ")?,
         }
         if *left_out > 0 {
-            write!(f, "; {left_out} requests were left as they are, for there were more like them")?;
+            write!(f, "; {left_out} further equal requests were skipped")?;
         }
         if !self.unreached.is_empty() {
-            write!(f, "; {} disturbances did not come about", self.unreached.len())?;
+            write!(f, "; {} faults were not injected", self.unreached.len())?;
         }
-        for panic in self.panics.iter().take(TOLD) {
+        for panic in self.panics.iter().take(MAX_REPORTED) {
             write!(f, "\n{panic}")?;
         }
-        for Finding { disturbance, differences } in self.findings.iter().take(TOLD) {
+        for Finding { disturbance, differences } in self.findings.iter().take(MAX_REPORTED) {
             write!(f, "\n{VARIABLE}='{disturbance}'")?;
             for difference in differences {
                 write!(f, "\n    {difference}")?;
             }
         }
-        if self.findings.len() > TOLD {
-            write!(f, "\nand {} more", self.findings.len() - TOLD)?;
+        if self.findings.len() > MAX_REPORTED {
+            write!(f, "\nand {} more", self.findings.len() - MAX_REPORTED)?;
         }
         Ok(())
     }
 }
 
-/// How processes have ended, to be put behind what that led to.
+/// Describes the ends of processes, as a suffix for an error.
 pub(super) fn ends(ended: &[Ended]) -> String {
     ended.first().map_or_else(String::new, |first| format!(" ({})", first.text))
 }

@@ -1,4 +1,4 @@
-//! What all plays of a sweep have in common.
+//! The settings of a sweep.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::Error;
 type Prepare = dyn Fn(&ApiServer) -> Result<(), Error> + Send + Sync;
 type Invariant = dyn Fn(&ApiServer) -> Result<(), String> + Send + Sync;
 
-/// What all plays of a sweep have in common.
+/// Settings that all runs of a sweep share.
 pub(super) struct Setting<C, S> {
     pub(super) controller: C,
     pub(super) scenario: S,
     pub(super) prepare: Box<Prepare>,
     pub(super) invariants: Vec<(String, Box<Invariant>)>,
     pub(super) processes: usize,
-    /// Resources that do not count, by their plural names.
+    /// Ignored resources, by their plural names.
     pub(super) ignored: Vec<String>,
-    /// Fields that do not count, as JSON pointers.
+    /// Ignored fields, as JSON pointers.
     pub(super) unseen: Vec<String>,
-    /// Without a write for so long, the controller is done.
+    /// Time without a write after which the controller counts as finished.
     pub(super) quiet: Duration,
-    /// A scenario takes this long at most.
+    /// Maximum duration of a scenario, in virtual time.
     pub(super) limit: Duration,
     pub(super) seed: u64,
 }

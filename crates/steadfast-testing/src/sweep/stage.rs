@@ -1,4 +1,4 @@
-//! What a scenario acts on.
+//! The scenario's access to the cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::time::{Instant, sleep};
 use super::director::Director;
 use crate::Error;
 
-/// After so long a wait a gap that keeps caches from seeing something ends.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Wait after which a gap in the caches' view ends.
+const GAP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is waited for takes this long at most, in virtual time.
-const LIMIT: Duration = Duration::from_secs(3600);
+/// Maximum wait in virtual time.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How often is looked whether it is there.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval between two checks of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A cluster on which a controller runs, to whoever uses it.
+/// Cluster on which a controller runs, for use by the scenario.
 #[derive(Clone)]
 pub struct Stage {
     pub(super) server: Arc<ApiServer>,
@@ -31,26 +31,27 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A client of a replica that is never disturbed. What it writes are points too: the controller may see it late, or not
-    /// before it was written again.
+    /// Returns a client of a replica without faults. Its writes are points too: the controller may see them late, or
+    /// not before the object was written again.
     pub fn client(&self) -> Client {
         self.connection.client()
     }
 
-    /// The server itself, to look at: what is written past its API is disturbed by nothing. Its faults are the sweep's.
+    /// Returns the server itself, for reads. Writes that bypass its API receive no fault. The sweep controls the faults
+    /// of the server.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// Waits until nothing has been written for a while ([`Sweep::quiet`](super::Sweep::quiet)): the controller has done what
-    /// it had to do, or it sees nothing, which may be what is disturbed. What the scenario needs of the controller before it
-    /// goes on is better waited for by [`until`](Self::until).
+    /// Waits until nothing has been written for a while ([`Sweep::quiet`](super::Sweep::quiet)). Then the controller is
+    /// finished, or the injected fault hides the change from it. To wait for a certain result of the controller, use
+    /// [`until`](Self::until).
     ///
     /// # Errors
     ///
-    /// Where there is no end of writing within an hour of virtual time.
+    /// Returns an error if writes continue for an hour of virtual time.
     pub async fn settle(&self) -> Result<(), Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut written = self.written();
         loop {
             sleep(self.quiet).await;
@@ -58,33 +59,33 @@ impl Stage {
             if now == written && !self.director.is_busy() {
                 return Ok(());
             }
-            if begun.elapsed() > LIMIT {
-                return Err("there is no end of writing: within an hour it was not quiet once".into());
+            if started.elapsed() > WAIT_TIMEOUT {
+                return Err("writes did not stop within an hour of virtual time".into());
             }
             written = now;
         }
     }
 
-    /// Waits until `reached` is true of the server; after a minute, whatever keeps caches from seeing something is over.
+    /// Waits until `reached` returns `true` for the server. After one minute, a gap in the caches' view ends.
     ///
     /// # Errors
     ///
-    /// Where it is not within an hour of virtual time; `what` is told then.
+    /// Returns an error with `what` if the condition is not met within an hour of virtual time.
     pub async fn until(&self, what: &str, reached: impl Fn(&ApiServer) -> bool) -> Result<(), Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !reached(&self.server) {
-            if begun.elapsed() > PATIENCE {
+            if started.elapsed() > GAP_TIMEOUT {
                 self.director.end_gap();
             }
-            if begun.elapsed() > LIMIT {
-                return Err(format!("not within an hour: {what}").into());
+            if started.elapsed() > WAIT_TIMEOUT {
+                return Err(format!("not reached within an hour of virtual time: {what}").into());
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// How much was written that counts.
+    /// Returns the number of relevant writes.
     fn written(&self) -> usize {
         let counts = |plural: &str| !self.ignored.iter().any(|ignored| ignored == plural);
         self.server.history().changes.iter().filter(|change| counts(change.resource.resource())).count()

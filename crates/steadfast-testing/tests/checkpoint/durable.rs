@@ -1,4 +1,4 @@
-//! Handlers that acknowledge: what they are told again, by whom and when.
+//! Durable handlers: repeated deliveries until the acknowledgement, within a run and across runs.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::files::Folder;
 use crate::judge::{Seen, Word, judge};
 use crate::life::{Life, config_maps, lists};
 
-/// What a handler has seen and done.
+/// Actions of a handler, in order.
 pub(crate) type Log = Arc<Mutex<Vec<Seen>>>;
 
-/// What a handler does with an event: the rest is up to it.
+/// Action of a handler for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     Acknowledge,
@@ -39,7 +39,7 @@ pub(crate) fn word(told: &Told<Lazy<ConfigMap>>) -> Word {
     Word { name, kind, id: told.id.clone(), uid, version: number(object), old, is_inferred }
 }
 
-/// Adds the handler called `mirror`, which does what `does` says.
+/// Adds the handler `mirror` with the actions that `does` selects.
 pub(crate) fn mirror(
     life: &Life,
     log: &Log,
@@ -53,8 +53,8 @@ pub(crate) fn mirror(
             match does {
                 Does::Acknowledge => {}
                 Does::TakeTime(time) => tokio::time::sleep(time).await,
-                Does::Fail => return Err("it is not to be had"),
-                Does::Panic => panic!("as it is to"),
+                Does::Fail => return Err("the target is unavailable"),
+                Does::Panic => panic!("injected panic"),
                 Does::Never => std::future::pending().await,
             }
             log.lock().expect("no panic").push(Seen::Done(told.id));
@@ -81,7 +81,7 @@ fn ids(log: &Log) -> Vec<String> {
     told.collect()
 }
 
-/// A server with two objects, and a life of a program whose handler has been told of them.
+/// Returns a server with two objects, and a run of the program with a handler that received both.
 async fn first_life(folder: &Folder) -> Result<(ApiServer, Life, Log), WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for name in ["a", "b"] {
@@ -101,7 +101,7 @@ async fn pause(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_acknowledged_is_not_told_again_and_what_is_missed_is_told() -> Result<(), WorldError> {
+async fn acknowledged_events_are_not_repeated() -> Result<(), WorldError> {
     let folder = Folder::new("missed")?;
     let (server, life, log) = first_life(&folder).await?;
     let path = life.die(&folder)?;
@@ -124,7 +124,7 @@ async fn what_is_acknowledged_is_not_told_again_and_what_is_missed_is_told() -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_only_a_list_shows_is_told_too() -> Result<(), WorldError> {
+async fn deletion_found_by_list_is_delivered() -> Result<(), WorldError> {
     let folder = Folder::new("relisted")?;
     let (server, life, log) = first_life(&folder).await?;
     let path = life.die(&folder)?;
@@ -141,12 +141,12 @@ async fn a_deletion_that_only_a_list_shows_is_told_too() -> Result<(), WorldErro
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_acknowledged_is_told_by_the_next_life_with_the_same_id() -> Result<(), WorldError> {
+async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
     let folder = Folder::new("unacknowledged")?;
     let (server, life, log) = first_life(&folder).await?;
     server.create(&config_map("c", "1"))?;
     server.delete_named("configmaps", "default", "b")?;
-    // Nobody has answered yet: another life begins with what is on the disk.
+    // The first handler has not acknowledged yet, while another run starts from the file.
     let stuck = Log::default();
     let path = life.die(&folder)?;
     let life = Life::begin(&server, &path, 2).await?;
@@ -154,7 +154,7 @@ async fn what_was_not_acknowledged_is_told_by_the_next_life_with_the_same_id() -
     life.settle(&server).await?;
     pause(1).await;
     let path = life.die(&folder)?;
-    // It goes on meanwhile: what was told comes first all the same.
+    // The first run continues concurrently. Its pending deliveries still come first.
     server.replace(&config_map("c", "2"))?;
 
     let life = Life::begin(&server, &path, 3).await?;
@@ -172,9 +172,9 @@ async fn what_was_not_acknowledged_is_told_by_the_next_life_with_the_same_id() -
     Ok(())
 }
 
-/// It had been told of an object and nobody knows whether it has acted on that: the end came unheard.
+/// The handler received an object without acknowledging it, and the object's deletion was not observed.
 #[tokio::test(start_paused = true)]
-async fn what_was_told_and_not_acknowledged_and_is_gone_has_its_end_told() -> Result<(), WorldError> {
+async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), WorldError> {
     let folder = Folder::new("gone")?;
     let (server, life, log) = first_life(&folder).await?;
     let path = life.die(&folder)?;
@@ -186,7 +186,7 @@ async fn what_was_told_and_not_acknowledged_and_is_gone_has_its_end_told() -> Re
     server.delete_named("configmaps", "default", "c")?;
 
     let life = Life::begin(&server, &path, 3).await?;
-    // The end is known before it has acknowledged what it is told again.
+    // The deletion is known before the handler has acknowledged the repeated delivery.
     mirror(&life, &log, |_| Does::TakeTime(Duration::from_secs(1)))?;
     life.settle(&server).await?;
     pause(5).await;
@@ -196,7 +196,7 @@ async fn what_was_told_and_not_acknowledged_and_is_gone_has_its_end_told() -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_fails_panics_or_never_returns_holds_up_only_its_object() -> Result<(), WorldError> {
+async fn failing_handler_delays_only_its_object() -> Result<(), WorldError> {
     let folder = Folder::new("isolated")?;
     let server = ApiServer::builder().in_memory().start().await?;
     for index in 0..40 {
@@ -218,14 +218,14 @@ async fn who_fails_panics_or_never_returns_holds_up_only_its_object() -> Result<
     assert_eq!((counts.acknowledged, counts.owed), (38, 3), "{counts:?}");
     let again = |name: &str| told(&log).iter().filter(|told| told.ends_with(&format!(" {name}"))).count();
     for name in ["a-1", "a-2", "a-3"] {
-        assert!((10..40).contains(&again(name)), "{name} is told again with growing patience: {}", again(name));
+        assert!((10..40).contains(&again(name)), "{name} is delivered again with a growing backoff: {}", again(name));
     }
     assert_eq!(again("a-9"), 1);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_told_now_is_kept_for_a_handler_that_comes_later() -> Result<(), WorldError> {
+async fn pending_events_wait_for_later_handler() -> Result<(), WorldError> {
     let folder = Folder::new("later")?;
     let (server, life, log) = first_life(&folder).await?;
     let path = life.die(&folder)?;
@@ -252,12 +252,12 @@ async fn what_cannot_be_told_now_is_kept_for_a_handler_that_comes_later() -> Res
     assert_eq!(life.informer.durables(), []);
     mirror(&life, &log, |_| Does::Acknowledge)?;
     life.settle(&server).await?;
-    assert_eq!(told(&log)[3..], ["+ b"], "it is new, and shown what there is");
+    assert_eq!(told(&log)[3..], ["+ b"], "a new handler receives the existing objects");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_another_cluster_all_is_shown_anew_and_no_end_is_told() -> Result<(), WorldError> {
+async fn other_cluster_is_added_without_deletions() -> Result<(), WorldError> {
     let folder = Folder::new("durable-other")?;
     let (server, life, log) = first_life(&folder).await?;
     let path = life.die(&folder)?;
@@ -273,7 +273,7 @@ async fn of_another_cluster_all_is_shown_anew_and_no_end_is_told() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn ends_that_were_due_are_not_told_of_another_cluster() -> Result<(), WorldError> {
+async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), WorldError> {
     let folder = Folder::new("durable-ends")?;
     let (server, life, log) = first_life(&folder).await?;
     let path = life.die(&folder)?;
@@ -295,7 +295,7 @@ async fn ends_that_were_due_are_not_told_of_another_cluster() -> Result<(), Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_cluster_cannot_be_told_one_object_that_is_still_there_shows_it() -> Result<(), WorldError> {
+async fn surviving_object_identifies_the_cluster() -> Result<(), WorldError> {
     for is_shown in [true, false] {
         let folder = Folder::new(&format!("unsure-{is_shown}"))?;
         let (server, life, log) = first_life(&folder).await?;
@@ -316,7 +316,7 @@ async fn where_the_cluster_cannot_be_told_one_object_that_is_still_there_shows_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drained_shutdown_has_what_was_acknowledged_written() -> Result<(), WorldError> {
+async fn drained_shutdown_persists_acknowledgements() -> Result<(), WorldError> {
     let folder = Folder::new("drained")?;
     let (server, life, log) = first_life(&folder).await?;
     server.replace(&config_map("a", "2"))?;
@@ -332,25 +332,25 @@ async fn a_drained_shutdown_has_what_was_acknowledged_written() -> Result<(), Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_durable_handler_wants_a_checkpoint_and_a_name_of_its_own() -> Result<(), WorldError> {
-    let folder = Folder::new("durable-refused")?;
+async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), WorldError> {
+    let folder = Folder::new("durable-rejected")?;
     let (_server, life, log) = first_life(&folder).await?;
-    let again = mirror(&life, &log, |_| Does::Acknowledge).expect_err("it is taken");
+    let again = mirror(&life, &log, |_| Does::Acknowledge).expect_err("the name is in use");
     assert!(matches!(&again, HandlerError::Taken { name, .. } if name == "mirror"), "{again}");
     let done = |_| async { Ok::<(), String>(()) };
-    let nameless = life.informer.durable("").on_event(done).expect_err("no name");
+    let nameless = life.informer.durable("").on_event(done).expect_err("the name is empty");
     assert!(matches!(nameless, HandlerError::Name { .. }), "{nameless}");
     let elsewhere = InformerFactory::new(life.factory.connection());
     let unkept = elsewhere.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
-    let refused = unkept.durable("mirror").on_event(done).expect_err("no file");
-    assert!(matches!(refused, HandlerError::Unkept { .. }), "{refused}");
+    let rejected = unkept.durable("mirror").on_event(done).expect_err("no checkpoint is configured");
+    assert!(matches!(rejected, HandlerError::Unkept { .. }), "{rejected}");
     life.informer.stop();
-    let stopped = life.informer.durable("other").on_event(done).expect_err("it is stopped");
+    let stopped = life.informer.durable("other").on_event(done).expect_err("the informer is stopped");
     assert!(matches!(stopped, HandlerError::Stopped { .. }), "{stopped}");
     Ok(())
 }
 
-/// Adds a handler of this name, which acknowledges each event unless it is `stuck`.
+/// Adds a handler with this name, which acknowledges each event unless it is `stuck`.
 fn successor(life: &Life, name: &str, stuck: bool) -> Result<Log, HandlerError> {
     let log = Log::default();
     let seen = log.clone();
@@ -371,7 +371,7 @@ fn names(life: &Life) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replaced_handler_leaves_pending_events_to_each_successor() -> Result<(), WorldError> {
+async fn replaced_handler_leaves_events_to_successors() -> Result<(), WorldError> {
     let folder = Folder::new("replaced")?;
     let (server, life, _) = first_life(&folder).await?;
     let path = life.die(&folder)?;
@@ -383,7 +383,7 @@ async fn replaced_handler_leaves_pending_events_to_each_successor() -> Result<()
     life.settle(&server).await?;
     assert_eq!(told(&stuck).len(), 2);
     let path = life.die(&folder)?;
-    // Changed while the program is down.
+    // Changes while the program is down.
     server.create(&config_map("c", "1"))?;
 
     let life = Life::begin(&server, &path, 3).await?;
@@ -403,7 +403,7 @@ async fn replaced_handler_leaves_pending_events_to_each_successor() -> Result<()
     assert!(same(&stuck).iter().all(|id| same(&one).contains(id)), "the IDs stay");
     assert_eq!(names(&life), ["one", "two"]);
 
-    // In the next run `one` has nothing pending, and `two` everything. Replacing again changes nothing.
+    // In the next run, `one` has no pending events, and `two` has all. Another replacement changes nothing.
     let path = life.die(&folder)?;
     let life = Life::begin(&server, &path, 4).await?;
     life.informer.replace_durable("mirror", &["one", "two", "three"]);

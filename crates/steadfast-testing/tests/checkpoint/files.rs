@@ -1,9 +1,9 @@
-//! A folder for one test's files.
+//! Temporary folder of a test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A folder that goes with this.
+/// Temporary folder that is removed on drop.
 pub(crate) struct Folder {
     path: PathBuf,
     files: AtomicU64,
@@ -16,7 +16,7 @@ impl Folder {
         Ok(Self { path, files: AtomicU64::new(0) })
     }
 
-    /// A path of its own in it, with nothing there.
+    /// Returns an unused path in the folder.
     pub(crate) fn file(&self) -> PathBuf {
         self.path.join(format!("{}.checkpoint", self.files.fetch_add(1, Ordering::Relaxed)))
     }

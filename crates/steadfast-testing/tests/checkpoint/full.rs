@@ -1,5 +1,5 @@
-//! A disk that is full for a while, from each of its changes on in turn: a durable handler is told all there is all the same, in
-//! order, and by the next life what it had not acknowledged.
+//! A disk that is temporarily full, starting at each of its writes in turn. A durable handler still receives all events
+//! in order, and the next run delivers the unacknowledged ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,14 +17,14 @@ use crate::histories::{below, change};
 use crate::judge::{Seen, judge, lines};
 use crate::life::{Life, config_maps};
 
-/// What a run came to.
+/// Result of a run.
 struct Run {
     changes: u64,
     unwritten: u64,
     was_noted: bool,
 }
 
-/// Two lives on a disk of which the changes from the one with the number `from` on fail, so many.
+/// Runs the program twice on a disk that fails `many` writes, starting at the write with the number `from`.
 async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     let folder = Folder::new(&format!("full-{from}-{many}"))?;
     let (path, changes) = (folder.file(), Arc::new(AtomicU64::new(0)));
@@ -49,10 +49,10 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
         change(&server, &mut random, 10 + round);
         tokio::time::sleep(Duration::from_millis(if round % 4 == 0 { 700 } else { 60 })).await;
     }
-    // Full or not: nobody is told nothing for longer than this.
+    // The handler must not wait longer than this for an event, even if the disk is full.
     tokio::time::sleep(Duration::from_secs(60)).await;
     judge(&config_maps(&server)?, &log.lock().expect("no panic"))
-        .map_err(|wrong| format!("{many} changes from {from}: {wrong}"))?;
+        .map_err(|error| format!("{many} writes from {from}: {error}"))?;
     let unwritten = registration.counts().unwritten;
     let was_noted = !life.noted(|note| matches!(note, Note::ToldUnwritten { .. })).is_empty();
     let number = changes.load(Ordering::Relaxed);
@@ -69,25 +69,25 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     life.settle(&server).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut log = log.lock().expect("no panic").clone();
-    // What nobody could write down the next life does not know of.
+    // The next run cannot know events that were not written.
     if !is_well || !life.noted(|note| matches!(note, Note::NotRestored { .. })).is_empty() {
         log = vec![Seen::Anew];
     }
     log.extend(again.lock().expect("no panic").iter().cloned());
     if is_well {
         judge(&config_maps(&server)?, &log)
-            .map_err(|wrong| format!("{many} changes from {from}, the next life: {wrong}\n{}", lines(&log)))?;
+            .map_err(|error| format!("{many} writes from {from}, the next run: {error}\n{}", lines(&log)))?;
     }
     Ok(Some(Run { changes: number, unwritten, was_noted }))
 }
 
 #[test]
-fn a_full_disk_keeps_nothing_from_a_handler() -> Result<(), WorldError> {
+fn full_disk_delays_no_delivery() -> Result<(), WorldError> {
     let in_virtual_time = |from, many| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(run(from, many))
     };
-    let whole = in_virtual_time(u64::MAX, 0)?.ok_or("it opens")?;
+    let whole = in_virtual_time(u64::MAX, 0)?.ok_or("the checkpoint opens")?;
     assert!(whole.unwritten == 0 && !whole.was_noted && whole.changes > 100, "{}", whole.changes);
     let all = std::env::var("STEADFAST_DISK").is_ok_and(|which| which == "all");
     let step = if all { 1 } else { 29 };
@@ -95,12 +95,12 @@ fn a_full_disk_keeps_nothing_from_a_handler() -> Result<(), WorldError> {
     for from in (1..=whole.changes).step_by(step) {
         for many in [1, 4, u64::MAX] {
             let Some(run) = in_virtual_time(from, many)? else { continue };
-            assert_eq!(run.unwritten > 0, run.was_noted, "{many} changes from {from}");
+            assert_eq!(run.unwritten > 0, run.was_noted, "{many} writes from {from}");
             (runs, unwritten, noted) = (runs + 1, unwritten + run.unwritten, noted + u64::from(run.was_noted));
         }
     }
     println!(
-        "{} changes of the disk, {runs} runs, {unwritten} events told unwritten, in {noted} of them",
+        "{} writes, {runs} runs, {unwritten} events delivered before they were written, reported in {noted} runs",
         whole.changes
     );
     assert!(noted > 3 && noted < runs, "{noted} of {runs}");

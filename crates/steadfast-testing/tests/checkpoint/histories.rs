@@ -1,4 +1,5 @@
-//! Random histories over several lives of a program, judged by the checker: each life is an informer of its own in one trace.
+//! Random histories over several runs of a program. In the trace, each run has its own informer, and the checker checks
+//! the trace.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use steadfast_testing::{InMemory, Recorder, WorldError, config_map, history};
 use crate::files::Folder;
 use crate::life::{Life, lists, there};
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Default)]
 struct Told {
     lists: usize,
@@ -29,7 +30,7 @@ fn name(random: &mut Random) -> String {
 pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
     let name = name(random);
     let there = server.get("configmaps", "default", &name).is_ok();
-    // What another change has made impossible does not happen.
+    // Changes that an earlier change has made impossible are skipped.
     let _ = match (there, below(random, 4)) {
         (true, 0) => server.delete_named("configmaps", "default", &name).map(drop),
         (true, 1) => server
@@ -92,7 +93,7 @@ async fn run(seed: u64) -> Result<Told, WorldError> {
 }
 
 #[test]
-fn random_histories_over_several_lives_keep_the_contract() -> Result<(), WorldError> {
+fn random_histories_over_runs_keep_contract() -> Result<(), WorldError> {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|number| number.parse().ok()).unwrap_or(20);
     let mut sum = Told::default();
     for seed in 1..=seeds {
@@ -102,8 +103,8 @@ fn random_histories_over_several_lives_keep_the_contract() -> Result<(), WorldEr
         sum.restored += told.restored;
         sum.lists += told.lists;
     }
-    println!("{} lives, {} of them from a checkpoint, {} lists", sum.lives, sum.restored, sum.lists);
-    assert!(sum.restored * 2 > sum.lives, "most begin with what was kept: {} of {}", sum.restored, sum.lives);
-    assert!(sum.lists < sum.lives, "some of them list nothing: {} lists, {} lives", sum.lists, sum.lives);
+    println!("{} runs, {} of them from a checkpoint, {} lists", sum.lives, sum.restored, sum.lists);
+    assert!(sum.restored * 2 > sum.lives, "most runs must start from a checkpoint: {} of {}", sum.restored, sum.lives);
+    assert!(sum.lists < sum.lives, "some runs must not list: {} lists, {} runs", sum.lists, sum.lives);
     Ok(())
 }

@@ -1,34 +1,34 @@
-//! Whether what a durable handler of the config maps in `default` was told over several lives of its program is right: judged by the
-//! server's own history, and by nothing of the library.
+//! Checks the deliveries to a durable handler of the config maps in `default` over several runs. The check uses the
+//! server's own history, and nothing of the library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_contract::{Change, History};
 
-/// What a handler saw and did, in its order, over all lives.
+/// Actions of a handler over all runs, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Told(Word),
-    /// It has acknowledged the event with this id.
+    /// The handler acknowledged the event with this ID.
     Done(String),
-    /// The program has died, and lives again.
+    /// The program was killed, and started again.
     Died,
-    /// What was kept was of no use, as was said: all is shown anew, and no end of what there was is owed.
+    /// The checkpoint was unusable, which was reported. All objects are delivered again, and no deletion is pending.
     Anew,
 }
 
-/// What it was told.
+/// Delivered event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) name: String,
-    /// `+`, `~` or `-`.
+    /// Kind of the event: `+`, `~` or `-`.
     pub(crate) kind: char,
     pub(crate) id: String,
     pub(crate) uid: String,
     pub(crate) version: u64,
-    /// Of the state that an update comes after.
+    /// Version of the old state of an update.
     pub(crate) old: Option<u64>,
-    /// Whether it is an end that only a list has shown.
+    /// Deletion that was inferred from a list.
     pub(crate) is_inferred: bool,
 }
 
@@ -48,7 +48,7 @@ impl Word {
     }
 }
 
-/// A log for people, a line for each thing.
+/// Formats a log, one action per line.
 pub(crate) fn lines(log: &[Seen]) -> String {
     let line = |seen: &Seen| match seen {
         Seen::Told(word) => format!("told {}\n", word.line()),
@@ -59,7 +59,7 @@ pub(crate) fn lines(log: &[Seen]) -> String {
     log.iter().map(line).collect()
 }
 
-/// What a run came to.
+/// Counts of a log.
 #[derive(Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) told: usize,
@@ -68,19 +68,19 @@ pub(crate) struct Sum {
     pub(crate) ends: usize,
 }
 
-/// The time that one object has been there.
+/// Time from an object's creation to its deletion.
 struct Stay {
     uid: String,
     versions: Vec<u64>,
     has_ended: bool,
 }
 
-/// What happened to those that are told of: a real server has others too.
+/// Returns the relevant changes: a real server has other config maps too.
 pub(crate) fn told_of(history: &History) -> impl Iterator<Item = &Change> {
     history.changes().iter().filter(|change| change.namespace.as_deref() == Some("default"))
 }
 
-/// The stays of each name in turn, as the server has them.
+/// Returns the stays of each name in order, from the server's history.
 fn stays(history: &History) -> BTreeMap<String, Vec<Stay>> {
     let mut stays = BTreeMap::<String, Vec<Stay>>::new();
     for change in told_of(history) {
@@ -99,7 +99,7 @@ fn stays(history: &History) -> BTreeMap<String, Vec<Stay>> {
     stays
 }
 
-/// What is known of one name while a log is read.
+/// State of one name while a log is checked.
 #[derive(Default)]
 struct Name {
     last: Option<Word>,
@@ -109,33 +109,33 @@ struct Name {
 }
 
 impl Name {
-    /// Takes in what was told; says whether it was told before.
+    /// Checks a delivery. Returns `true` if it is a repetition.
     fn told(&mut self, word: &Word, stays: &[Stay]) -> Result<bool, String> {
-        let place = stays.iter().position(|stay| stay.uid == word.uid).ok_or("there never was such an object")?;
+        let place = stays.iter().position(|stay| stay.uid == word.uid).ok_or("no such object existed")?;
         let stay = &stays[place];
         if !stay.versions.contains(&word.version) {
-            return Err("it never had that version".to_owned());
+            return Err("the object never had this version".to_owned());
         }
         let suffix = if word.kind == '-' { "-gone" } else { "" };
         if word.id != format!("{}@{}{suffix}", word.uid, word.version) {
-            return Err("that is not its id".to_owned());
+            return Err("the ID is wrong".to_owned());
         }
         let last = self.last.as_ref();
         if let Some(last) = last.filter(|last| last.id == word.id) {
             if last != word {
-                return Err(format!("the same id says another thing than {}", last.line()));
+                return Err(format!("the same ID belongs to another event than {}", last.line()));
             }
             if self.is_done && !self.has_died_since {
-                return Err("it was acknowledged".to_owned());
+                return Err("the event was acknowledged already".to_owned());
             }
             (self.is_done, self.has_died_since) = (false, false);
             return Ok(true);
         }
         if last.is_some() && !self.is_done {
-            return Err("what was told before it is not acknowledged".to_owned());
+            return Err("an earlier event is not acknowledged".to_owned());
         }
         if !self.ids.insert(word.id.clone()) {
-            return Err("it was told before something else".to_owned());
+            return Err("the event was delivered before another one".to_owned());
         }
         let is_next = match (word.kind, last) {
             ('+', None) => true,
@@ -150,7 +150,7 @@ impl Name {
                     && last.version < word.version
             }
             ('-', Some(last)) => {
-                // Of what has changed and ended unseen, the last state is nobody's to know.
+                // The last state of an object that changed and was deleted unobserved cannot be known.
                 let is_last = stay.versions.last() == Some(&word.version);
                 let is_known = is_last || (word.is_inferred && last.version <= word.version);
                 last.kind != '-' && last.uid == word.uid && stay.has_ended && is_known
@@ -158,7 +158,7 @@ impl Name {
             _ => false,
         };
         if !is_next {
-            return Err(format!("it cannot come after {}", last.map_or("nothing".to_owned(), Word::line)));
+            return Err(format!("it must not follow {}", last.map_or("nothing".to_owned(), Word::line)));
         }
         self.last = Some(word.clone());
         (self.is_done, self.has_died_since) = (false, false);
@@ -166,7 +166,7 @@ impl Name {
     }
 }
 
-/// Judges all of a log by the history of config maps; in the end everything is told that there is.
+/// Checks a whole log against the history of config maps. At the end, every object must have been delivered.
 pub(crate) fn judge(history: &History, log: &[Seen]) -> Result<Sum, String> {
     let stays = stays(history);
     let (mut names, mut sum) = (BTreeMap::<String, Name>::new(), Sum::default());
@@ -175,7 +175,7 @@ pub(crate) fn judge(history: &History, log: &[Seen]) -> Result<Sum, String> {
         match seen {
             Seen::Told(word) => {
                 who.insert(word.id.clone(), word.name.clone());
-                let of = stays.get(&word.name).ok_or_else(|| format!("there never was a {}", word.name))?;
+                let of = stays.get(&word.name).ok_or_else(|| format!("no object {} existed", word.name))?;
                 let name = names.entry(word.name.clone()).or_default();
                 let has_died = name.has_died_since;
                 let again = name.told(word, of).map_err(|why| format!("{}: {why}", word.line()))?;
@@ -185,7 +185,8 @@ pub(crate) fn judge(history: &History, log: &[Seen]) -> Result<Sum, String> {
                 sum.ends += usize::from(word.kind == '-' && !again);
             }
             Seen::Done(id) => {
-                let name = who.get(id).and_then(|name| names.get_mut(name)).ok_or("nobody was told that")?;
+                let name =
+                    who.get(id).and_then(|name| names.get_mut(name)).ok_or("an unknown event was acknowledged")?;
                 if name.last.as_ref().is_some_and(|last| last.id == *id) {
                     name.is_done = true;
                 }
@@ -206,7 +207,7 @@ pub(crate) fn judge(history: &History, log: &[Seen]) -> Result<Sum, String> {
                 let there =
                     there.map_or("nothing".to_owned(), |stay| format!("{} {:?}", stay.uid, stay.versions.last()));
                 let last = last.map(|(last, done)| format!("{}, acknowledged: {done}", last.line()));
-                return Err(format!("{name}: there is {there} in the end, and the last that was told is {last:?}"));
+                return Err(format!("{name}: the final state is {there}, and the last delivery is {last:?}"));
             }
         }
     }

@@ -1,8 +1,8 @@
-//! A real process with a checkpoint that is killed (`SIGKILL`) at random moments under a hundred changes a second: what the next one
-//! begins with is what the server had at the version that it says, by the server's own history, and nothing is listed again. And
-//! what its durable handler is told, over all of them, is what the server's history has to be told.
+//! A real process with a checkpoint is killed (`SIGKILL`) at random times under a hundred changes per second. The next
+//! process must start with the state that the server had at the reported version, without a list. The check uses the
+//! server's own history. The deliveries of its durable handler over all processes must match the history too.
 //!
-//! `STEADFAST_KILLS=1000` does it so often. Each process is this program once more.
+//! `STEADFAST_KILLS=1000` sets the number of kills. Each process is another instance of this test program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::victim::{Victim, live_if_asked};
 
 #[test]
-fn what_a_killed_process_has_left_is_a_state_that_was() -> Result<(), WorldError> {
+fn killed_process_leaves_consistent_checkpoint() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     if let Some(live) = live_if_asked() {
         return runtime.block_on(live);
@@ -31,13 +31,13 @@ fn what_a_killed_process_has_left_is_a_state_that_was() -> Result<(), WorldError
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_it_is_beside_a_real_api_server() -> Result<(), WorldError> {
+async fn killed_process_on_real_server_is_consistent() -> Result<(), WorldError> {
     let folder = Folder::new("killed-really")?;
     let Some(server) = Server::real(&folder).await? else { return Ok(()) };
     kill(server, &folder, 10).await
 }
 
-/// What the server had at `version`, in the words of a process.
+/// Returns the server's state at `version`, in the format of the process.
 fn had(history: &History, version: u64) -> String {
     let mut objects = BTreeMap::new();
     for change in told_of(history).filter(|change| change.version <= version) {
@@ -64,10 +64,10 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
         let held = process.says().await?;
         let version = held.split(' ').next().unwrap_or_default().parse()?;
         let history = server.history_until(version).await?;
-        assert_eq!(held, had(&history, version), "kill {kill}: what it begins with is what there was");
+        assert_eq!(held, had(&history, version), "kill {kill}: the restored state must match the history");
         tokio::time::sleep(random.between(Duration::ZERO, Duration::from_millis(400))).await;
-        if let Some(wrong) = process.has_said() {
-            panic!("kill {kill}: {wrong}");
+        if let Some(error) = process.has_said() {
+            panic!("kill {kill}: {error}");
         }
         log.push(Seen::Died);
         log.extend(process.kill()?);
@@ -85,12 +85,12 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
     let history = server.history().await?;
     let (held, there) = (last.split_once(' '), had(&history, u64::MAX));
     let there = there.split_once(' ').map(|(_, objects)| objects);
-    assert_eq!(Some(held.map_or("", |(_, objects)| objects)), there, "all is there in the end");
-    let sum = judge(&history, &log).map_err(|wrong| format!("seed {seed}: {wrong}\n{}", lines(&log)))?;
+    assert_eq!(Some(held.map_or("", |(_, objects)| objects)), there, "the final state must be complete");
+    let sum = judge(&history, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?;
     println!("{kills} kills: {sum:?}");
-    assert!(sum.ends * 20 > kills, "deletions are among them: {sum:?}");
-    println!("{kills} kills in {:?}: {resumed} went on without a list, {listed} lists", begun.elapsed());
-    // One that is killed before its first state is on the disk leaves nothing to the next.
-    assert!(resumed * 2 >= kills, "{resumed} of {kills} went on without a list");
+    assert!(sum.ends * 20 > kills, "deletions must occur: {sum:?}");
+    println!("{kills} kills in {:?}: {resumed} resumed without a list, {listed} lists", begun.elapsed());
+    // A process that is killed before its first state is on disk leaves nothing to the next one.
+    assert!(resumed * 2 >= kills, "only {resumed} of {kills} resumed without a list");
     Ok(())
 }

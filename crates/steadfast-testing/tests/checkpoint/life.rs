@@ -1,4 +1,4 @@
-//! One life of a program: an informer of config maps with a checkpoint.
+//! One run of a program: an informer of config maps with a checkpoint.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -16,14 +16,14 @@ pub(crate) struct Life {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) informer: Informer<Lazy<ConfigMap>>,
     pub(crate) factory: InformerFactory,
-    /// What its handler was called for: each event in words.
+    /// Events of its handler, as text.
     pub(crate) told: Arc<Mutex<Vec<String>>>,
     pub(crate) notes: Arc<Mutex<Vec<Note>>>,
     path: PathBuf,
 }
 
 impl Life {
-    /// Begins with what is at `path`.
+    /// Starts from the file at `path`.
     pub(crate) async fn begin(server: &ApiServer, path: &Path, seed: u64) -> Result<Self, WorldError> {
         let network = InMemory { seed, ..InMemory::default() };
         Self::begin_over(server, &network, path).await
@@ -33,7 +33,7 @@ impl Life {
         Self::begin_with(server, network, Checkpoint::open(path)?, path).await
     }
 
-    /// Begins with what is in `checkpoint`, which is at `path`.
+    /// Starts from `checkpoint`, the file at `path`.
     pub(crate) async fn begin_with(
         server: &ApiServer,
         network: &InMemory,
@@ -49,7 +49,7 @@ impl Life {
         Ok(Self { checkpoint, informer, factory, told, notes, path: path.to_owned() })
     }
 
-    /// Waits until the cache is that of `server`, fresh, and written.
+    /// Waits until the cache is fresh, equals the state of `server`, and is written.
     pub(crate) async fn settle(&self, server: &ApiServer) -> Result<(), WorldError> {
         self.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(60)).await?;
         for _ in 0..200 {
@@ -64,7 +64,7 @@ impl Life {
         Ok(())
     }
 
-    /// Dies here and now: returns the file as it is at this moment. What is left of the program ends later.
+    /// Simulates a kill: returns a copy of the current file. The rest of the run ends later.
     pub(crate) fn die(self, folder: &Folder) -> Result<PathBuf, WorldError> {
         let left = folder.file();
         std::fs::copy(&self.path, &left)?;
@@ -72,7 +72,7 @@ impl Life {
         Ok(left)
     }
 
-    /// What the cache has: each object with its version and what is in it.
+    /// Returns the cached objects, with their version and value.
     pub(crate) fn held(&self) -> Vec<String> {
         let snapshot = self.informer.snapshot();
         let shown = |object: &steadfast::Object<Lazy<ConfigMap>>| {
@@ -102,7 +102,7 @@ fn in_words(event: &Event<Lazy<ConfigMap>>) -> String {
     }
 }
 
-/// What `server` has, in the words of [`Life::held`].
+/// Returns the objects of `server`, in the format of [`Life::held`].
 pub(crate) fn there(server: &ApiServer, names: impl Iterator<Item = String>) -> Vec<String> {
     let shown = |name: String| {
         let object = server.get("configmaps", "default", &name).ok()?;
@@ -114,12 +114,12 @@ pub(crate) fn there(server: &ApiServer, names: impl Iterator<Item = String>) -> 
     there
 }
 
-/// What happened to config maps on `server`.
+/// Returns the history of config maps on `server`.
 pub(crate) fn config_maps(server: &ApiServer) -> Result<History, steadfast_testing::Error> {
     steadfast_testing::history(server, "", "configmaps")
 }
 
-/// How often all config maps were transferred.
+/// Returns the number of full transfers of config maps.
 pub(crate) fn lists(server: &ApiServer) -> usize {
     let is_list = |verb: Verb| matches!(verb, Verb::List | Verb::StreamedList);
     let of_config_maps = |path: &str| path.ends_with("/configmaps");

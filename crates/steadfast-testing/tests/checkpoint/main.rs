@@ -1,7 +1,7 @@
-//! Caches that survive their program's death: what the next life of it begins with, and what it asks of the server.
+//! Caches that survive a kill of their program: the state with which the next run starts, and its requests to the
+//! server.
 //!
-//! A program dies by having its file copied, as it is at that moment, for the next life: whatever the old one does after that,
-//! nobody sees.
+//! A kill is simulated by a copy of the file for the next run. Later actions of the old run have no effect.
 
 mod durable;
 mod files;

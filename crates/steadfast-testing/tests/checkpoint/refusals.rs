@@ -1,4 +1,4 @@
-//! What is refused, and how it is said.
+//! Rejected checkpoints, and their messages.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::PartialObjectMeta;
@@ -9,18 +9,18 @@ use steadfast_testing::{InMemory, WorldError};
 use crate::files::Folder;
 
 #[tokio::test(start_paused = true)]
-async fn secrets_are_written_by_who_asks_for_it_alone() -> Result<(), WorldError> {
+async fn secrets_need_explicit_permission() -> Result<(), WorldError> {
     let folder = Folder::new("secrets")?;
     let server = ApiServer::builder().in_memory().start().await?;
     let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
     let checkpoint = Checkpoint::open(folder.file())?;
-    let refused = factory.build::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).start().expect_err("a Secret");
+    let rejected = factory.build::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).start().expect_err("a Secret");
     assert_eq!(
-        refused.to_string(),
+        rejected.to_string(),
         "secrets cannot be kept in a checkpoint: Secrets are not written to disk unless that is asked for; leave the checkpoint \
          out, or ask with `including_secrets`"
     );
-    // Their annotations may have all of them.
+    // The annotations of secrets may contain all of their data.
     let metadata = factory.build::<Lazy<PartialObjectMeta<Secret>>>(Scope::all()).checkpoint(&checkpoint).start();
     assert!(matches!(metadata, Err(InformerError::Checkpoint { why: Unkept::Secrets, .. })));
     factory.build::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).including_secrets().start()?;
@@ -28,7 +28,7 @@ async fn secrets_are_written_by_who_asks_for_it_alone() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_requests_for_an_informer_are_to_want_the_same_checkpoint() -> Result<(), WorldError> {
+async fn shared_informer_needs_same_checkpoint() -> Result<(), WorldError> {
     let folder = Folder::new("differing")?;
     let server = ApiServer::builder().in_memory().start().await?;
     let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
@@ -36,11 +36,11 @@ async fn two_requests_for_an_informer_are_to_want_the_same_checkpoint() -> Resul
     let build =
         |factory: &InformerFactory| factory.build::<Lazy<ConfigMap>>(Scope::all()).checkpoint(&checkpoint).start();
     let first = build(&factory)?;
-    assert_eq!(build(&factory)?.name(), first.name(), "the same one");
-    let without = factory.informer::<Lazy<ConfigMap>>(Scope::all()).expect_err("it has none");
+    assert_eq!(build(&factory)?.name(), first.name(), "both requests return the same informer");
+    let without = factory.informer::<Lazy<ConfigMap>>(Scope::all()).expect_err("the second request has no checkpoint");
     assert!(without.to_string().contains("checkpoint"), "{without}");
     let elsewhere = InformerFactory::new(factory.connection());
-    let twice = build(&elsewhere).expect_err("there would be two who write");
+    let twice = build(&elsewhere).expect_err("two informers must not write one file");
     assert!(matches!(twice, InformerError::Checkpoint { why: Unkept::InUse, .. }), "{twice}");
     factory.shutdown();
     build(&elsewhere)?;
@@ -51,13 +51,13 @@ async fn two_requests_for_an_informer_are_to_want_the_same_checkpoint() -> Resul
 }
 
 #[test]
-fn who_holds_the_file_is_said() -> Result<(), WorldError> {
+fn locked_file_names_its_owner() -> Result<(), WorldError> {
     let folder = Folder::new("held")?;
     let path = folder.file();
     let held = Checkpoint::open(&path)?;
-    let refused = Checkpoint::open(&path).expect_err("it is held");
-    assert!(matches!(&refused, CheckpointError::Held { .. }));
-    assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
+    let rejected = Checkpoint::open(&path).expect_err("the file is locked");
+    assert!(matches!(&rejected, CheckpointError::Held { .. }));
+    assert!(rejected.to_string().contains(&format!("process {}", std::process::id())), "{rejected}");
     drop(held);
     Checkpoint::open(&path)?;
     Ok(())
@@ -65,7 +65,7 @@ fn who_holds_the_file_is_said() -> Result<(), WorldError> {
 
 #[cfg(unix)]
 #[test]
-fn nobody_else_can_read_it() -> Result<(), WorldError> {
+fn checkpoint_is_readable_by_owner_only() -> Result<(), WorldError> {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("mode")?;
     let path = folder.file();
@@ -77,7 +77,7 @@ fn nobody_else_can_read_it() -> Result<(), WorldError> {
 }
 
 #[test]
-fn what_is_no_checkpoint_is_put_aside_and_not_lost() -> Result<(), WorldError> {
+fn invalid_checkpoint_is_renamed_and_kept() -> Result<(), WorldError> {
     let folder = Folder::new("diary")?;
     let path = folder.file();
     std::fs::write(&path, "dear diary, ".repeat(2000))?;
@@ -88,8 +88,8 @@ fn what_is_no_checkpoint_is_put_aside_and_not_lost() -> Result<(), WorldError> {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_named() {
-    let refused = Checkpoint::open("/nowhere/at/all/file").expect_err("there is no such folder");
-    assert!(matches!(&refused, CheckpointError::Io { .. }));
-    assert!(refused.to_string().contains("/nowhere/at/all/file"), "{refused}");
+fn missing_folder_is_reported() {
+    let rejected = Checkpoint::open("/nowhere/at/all/file").expect_err("the folder does not exist");
+    assert!(matches!(&rejected, CheckpointError::Io { .. }));
+    assert!(rejected.to_string().contains("/nowhere/at/all/file"), "{rejected}");
 }

@@ -1,4 +1,4 @@
-//! What a restart costs and shows.
+//! Cost and events of a restart.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use steadfast_testing::{InMemory, WorldError, config_map};
 use crate::files::Folder;
 use crate::life::{Life, lists, there};
 
-/// A server, and the first life of a program that holds what is there.
+/// Returns a server, and the first run of a program that has cached its objects.
 async fn first_life(folder: &Folder, objects: usize) -> Result<(ApiServer, Life), WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for index in 0..objects {
@@ -19,11 +19,11 @@ async fn first_life(folder: &Folder, objects: usize) -> Result<(ApiServer, Life)
     }
     let life = Life::begin(&server, &folder.file(), 1).await?;
     life.settle(&server).await?;
-    assert_eq!(lists(&server), 1, "the first life lists once");
+    assert_eq!(lists(&server), 1, "the first run lists once");
     Ok((server, life))
 }
 
-/// What happens while nobody looks: a change, an end, one that is recreated, one that is new.
+/// Changes the objects while no program runs: one update, one deletion, one recreation, one creation.
 fn change_unseen(server: &ApiServer) -> Result<(), WorldError> {
     server.replace(&config_map("a-00001", "2"))?;
     server.delete_named("configmaps", "default", "a-00002")?;
@@ -38,7 +38,7 @@ fn names() -> impl Iterator<Item = String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_watches_on_without_a_list() -> Result<(), WorldError> {
+async fn restart_resumes_without_list() -> Result<(), WorldError> {
     let folder = Folder::new("resume")?;
     let (server, life) = first_life(&folder, 5).await?;
     server.replace(&config_map("a-00000", "1b"))?;
@@ -50,11 +50,15 @@ async fn a_restart_watches_on_without_a_list() -> Result<(), WorldError> {
     let life = Life::begin(&server, &path, 2).await?;
     life.informer.wait_for_sync(Duration::from_secs(5)).await?;
     life.settle(&server).await?;
-    assert_eq!(lists(&server), 1, "no list but that of the first life");
+    assert_eq!(lists(&server), 1, "only the first run lists");
     assert_eq!(life.held(), there(&server, names()));
     assert_ne!(life.held(), held);
     let told = life.told();
-    assert_eq!(told[..5], ["= a-00000", "= a-00001", "= a-00002", "= a-00003", "= a-00004"], "first what was kept");
+    assert_eq!(
+        told[..5],
+        ["= a-00000", "= a-00001", "= a-00002", "= a-00003", "= a-00004"],
+        "the restored objects come first"
+    );
     let mut rest = told[5..].to_vec();
     rest.sort();
     assert_eq!(rest, ["+ a-00003", "+ b", "- a-00002 observed", "- a-00003 observed", "~ a-00001"]);
@@ -63,10 +67,10 @@ async fn a_restart_watches_on_without_a_list() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// The first audit was due so long after the first list, of which there was none: what a server lost was never found (seed 9 of
-/// the story of `steadfast notify`, which a restored backup and a restart come to).
+/// The first audit was due one period after the first list. A restored cache has no list, so lost events were never
+/// detected (seed 9 of the scenario of `steadfast notify` with a restored backup and a restart).
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_was_kept_is_audited_as_one_that_was_listed() -> Result<(), WorldError> {
+async fn restored_cache_is_audited() -> Result<(), WorldError> {
     let folder = Folder::new("audited")?;
     let (server, life) = first_life(&folder, 2).await?;
     let path = life.die(&folder)?;
@@ -78,7 +82,7 @@ async fn a_cache_that_was_kept_is_audited_as_one_that_was_listed() -> Result<(),
     informer.wait_for_version(&server.revision().to_string().as_str().into(), every).await?;
     server.faults().drop_next_event("configmaps");
     let changed = server.replace(&config_map("a-00000", "2"))?;
-    // By which its watch is past what it never had.
+    // This write moves the watch past the lost event.
     server.replace(&config_map("a-00001", "2"))?;
     tokio::time::sleep(every + Duration::from_secs(5)).await;
     let snapshot = informer.snapshot();
@@ -89,7 +93,7 @@ async fn a_cache_that_was_kept_is_audited_as_one_that_was_listed() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_has_forgotten_is_found_by_one_list_and_told_as_it_differs() -> Result<(), WorldError> {
+async fn expired_history_costs_one_list() -> Result<(), WorldError> {
     let folder = Folder::new("expired")?;
     let (server, life) = first_life(&folder, 5).await?;
     let path = life.die(&folder)?;
@@ -99,7 +103,7 @@ async fn what_the_server_has_forgotten_is_found_by_one_list_and_told_as_it_diffe
 
     let life = Life::begin(&server, &path, 2).await?;
     life.settle(&server).await?;
-    assert_eq!(lists(&server), 2, "one list each");
+    assert_eq!(lists(&server), 2, "one list per run");
     assert_eq!(life.held(), there(&server, names()));
     let mut rest = life.told()[5..].to_vec();
     rest.sort();
@@ -108,7 +112,7 @@ async fn what_the_server_has_forgotten_is_found_by_one_list_and_told_as_it_diffe
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_server_is_away_the_cache_is_there_and_no_handler_is_called() -> Result<(), WorldError> {
+async fn restored_cache_is_readable_without_server() -> Result<(), WorldError> {
     let folder = Folder::new("away")?;
     let (server, life) = first_life(&folder, 5).await?;
     let held = life.held();
@@ -119,10 +123,10 @@ async fn while_the_server_is_away_the_cache_is_there_and_no_handler_is_called() 
     let life = Life::begin_over(&server, &network, &path).await?;
     tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(life.held(), held);
-    assert!(life.informer.has_synced() && life.informer.lister().is_ok(), "it can be read");
+    assert!(life.informer.has_synced() && life.informer.lister().is_ok(), "the cache must be readable");
     let state = life.informer.freshness();
-    assert!(matches!(state, Freshness::Resuming(_)), "and says that it is in doubt: {state}");
-    assert_eq!(life.told(), [""; 0], "which cluster it is of is not known");
+    assert!(matches!(state, Freshness::Resuming(_)), "the cache must report doubt: {state}");
+    assert_eq!(life.told(), [""; 0], "no delivery before the cluster is identified");
 
     server.faults().refuse(false);
     life.settle(&server).await?;
@@ -132,7 +136,7 @@ async fn while_the_server_is_away_the_cache_is_there_and_no_handler_is_called() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_cluster_at_the_same_address_is_known_and_nothing_of_the_old_one_is_told() -> Result<(), WorldError> {
+async fn other_cluster_at_address_is_detected() -> Result<(), WorldError> {
     let folder = Folder::new("other")?;
     let (server, life) = first_life(&folder, 5).await?;
     let path = life.die(&folder)?;
@@ -141,7 +145,7 @@ async fn another_cluster_at_the_same_address_is_known_and_nothing_of_the_old_one
 
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
     assert_eq!(server.url(0), url);
-    // Beyond the version that was held: only the cluster's identity can tell.
+    // Beyond the restored version, so that only the cluster's identity shows the difference.
     for round in 0..40 {
         server.create(&config_map(&format!("n-{round}"), "1"))?;
     }
@@ -155,7 +159,7 @@ async fn another_cluster_at_the_same_address_is_known_and_nothing_of_the_old_one
     let why = life.noted(|note| matches!(note, Note::NotRestored { .. }));
     assert_eq!(why, ["the checkpoint is of another cluster than the server is of now; listing it all"]);
 
-    // From here on it is kept of the new one.
+    // From here on, the checkpoint belongs to the new cluster.
     let path = life.die(&folder)?;
     let listed = lists(&server);
     let life = Life::begin(&server, &path, 3).await?;
@@ -165,7 +169,7 @@ async fn another_cluster_at_the_same_address_is_known_and_nothing_of_the_old_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_cluster_cannot_be_told_a_list_is_compared_with_what_was_kept() -> Result<(), WorldError> {
+async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
     let folder = Folder::new("untold")?;
     let (server, life) = first_life(&folder, 5).await?;
     let path = life.die(&folder)?;
@@ -178,15 +182,11 @@ async fn where_the_cluster_cannot_be_told_a_list_is_compared_with_what_was_kept(
     assert_eq!(life.held(), there(&server, names()));
     let mut told = life.told();
     told.sort();
-    assert_eq!(
-        told,
-        ["= a-00000", "= a-00001", "= a-00003", "= a-00004", "= b"],
-        "what there is now, and nothing before"
-    );
+    assert_eq!(told, ["= a-00000", "= a-00001", "= a-00003", "= a-00004", "= b"], "only the current objects");
     let why = life.noted(|note| matches!(note, Note::NotRestored { .. })).join("");
     assert!(why.contains("403") && why.contains("`get`"), "{why}");
 
-    // What was written by who does not know of which cluster it is says so to the next one, who may.
+    // A checkpoint without the identity of its cluster records this fact, and the next run may identify the cluster.
     let path = life.die(&folder)?;
     server.faults().answer_truly();
     let life = Life::begin(&server, &path, 3).await?;
@@ -195,12 +195,12 @@ async fn where_the_cluster_cannot_be_told_a_list_is_compared_with_what_was_kept(
     let path = life.die(&folder)?;
     let life = Life::begin(&server, &path, 4).await?;
     life.settle(&server).await?;
-    assert_eq!(lists(&server), 3, "now it is known");
+    assert_eq!(lists(&server), 3, "now the cluster is identified");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_that_was_restored_meanwhile_is_another_history() -> Result<(), WorldError> {
+async fn restored_backup_starts_new_epoch() -> Result<(), WorldError> {
     let folder = Folder::new("restored")?;
     let (server, life) = first_life(&folder, 5).await?;
     let backup = server.revision();
@@ -220,7 +220,7 @@ async fn a_backup_that_was_restored_meanwhile_is_another_history() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_that_ends_in_order_leaves_its_last_state() -> Result<(), WorldError> {
+async fn graceful_end_writes_last_state() -> Result<(), WorldError> {
     let folder = Folder::new("ended")?;
     let (server, life) = first_life(&folder, 5).await?;
     server.replace(&config_map("a-00000", "last"))?;
@@ -236,9 +236,9 @@ async fn a_program_that_ends_in_order_leaves_its_last_state() -> Result<(), Worl
     Ok(())
 }
 
-/// So many objects; as many as `STEADFAST_CHECKPOINT_OBJECTS` says.
+/// Number of objects, or the value of `STEADFAST_CHECKPOINT_OBJECTS`.
 #[tokio::test]
-async fn many_objects_are_there_at_once_and_are_not_listed() -> Result<(), WorldError> {
+async fn many_objects_are_restored_without_list() -> Result<(), WorldError> {
     let objects = std::env::var("STEADFAST_CHECKPOINT_OBJECTS").ok().and_then(|number| number.parse().ok());
     let objects: usize = objects.unwrap_or(2_000);
     let folder = Folder::new("many")?;
@@ -247,10 +247,10 @@ async fn many_objects_are_there_at_once_and_are_not_listed() -> Result<(), World
     assert!(counts.rows >= objects as u64 && counts.commits < 20, "{counts:?}");
     let path = life.die(&folder)?;
     let sent = server.request_counts().bytes;
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let life = Life::begin(&server, &path, 2).await?;
     life.informer.wait_for_sync(Duration::from_secs(20)).await?;
-    let readable = begun.elapsed();
+    let readable = started.elapsed();
     assert_eq!(life.informer.snapshot().len(), objects);
     life.settle(&server).await?;
     assert_eq!(lists(&server), 1);

@@ -1,5 +1,4 @@
-//! A server whose config maps are changed a hundred times a second, and what it says of that itself: the embedded one, or a real
-//! one.
+//! A server with a hundred changes of config maps per second, and its own history: the embedded server or a real one.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,10 +19,11 @@ use tokio::task::JoinHandle;
 use crate::files::Folder;
 use crate::life::{config_maps, lists};
 
-/// How many names there are.
+/// Number of names.
 const NAMES: u64 = 40;
 
-/// Requests for config maps, each once, when it comes: one that streams is not answered before it ends.
+/// Audit policy that logs each request for config maps once, on arrival: a streaming request has no response before its
+/// end.
 const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -35,7 +35,7 @@ rules:
   - level: None
 "#;
 
-/// The one or the other.
+/// Embedded or real server.
 pub(crate) enum Server {
     Embedded { server: Arc<ApiServer>, kubeconfig: PathBuf },
     Real { reference: Box<Reference>, audit: PathBuf },
@@ -48,7 +48,7 @@ impl Server {
         Ok(Self::Embedded { server, kubeconfig })
     }
 
-    /// None where it is not built, which is told.
+    /// Starts a real server. `None` if the reference is not built, which is printed.
     pub(crate) async fn real(folder: &Folder) -> Result<Option<Self>, WorldError> {
         let (policy, audit) = (folder.file(), folder.file());
         std::fs::write(&policy, POLICY)?;
@@ -65,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Begins to change them, until `ended`.
+    /// Changes the config maps until `ended`.
     pub(crate) async fn change(
         &self,
         seed: u64,
@@ -80,7 +80,7 @@ impl Server {
         Ok(tokio::spawn(change(writer, seed, ended)))
     }
 
-    /// What happened to config maps until `version`, and perhaps a little more.
+    /// Returns the history of config maps up to `version`, and possibly a few later changes.
     pub(crate) async fn history_until(&self, version: u64) -> Result<History, WorldError> {
         Ok(match self {
             Self::Embedded { server, .. } => config_maps(server)?,
@@ -88,7 +88,7 @@ impl Server {
         })
     }
 
-    /// All that happened to them; nothing does any more.
+    /// Returns the complete history, after the last change.
     pub(crate) async fn history(&mut self) -> Result<History, WorldError> {
         Ok(match self {
             Self::Embedded { server, .. } => config_maps(server)?,
@@ -96,18 +96,18 @@ impl Server {
         })
     }
 
-    /// How often all of them were transferred.
+    /// Returns the number of full transfers.
     pub(crate) fn lists(&self) -> Result<usize, WorldError> {
         let Self::Real { audit, .. } = self else {
-            let Self::Embedded { server, .. } = self else { unreachable!("it is one of two") };
+            let Self::Embedded { server, .. } = self else { unreachable!("the server is embedded or real") };
             return Ok(lists(server));
         };
         let mut lists = 0;
-        // The last line may be half written.
+        // The last line may be incomplete.
         let text = std::fs::read_to_string(audit)?;
         for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let request: Value = serde_json::from_str(line)?;
-            let path = request["requestURI"].as_str().ok_or("a request without a path")?;
+            let path = request["requestURI"].as_str().ok_or("the audit entry has no path")?;
             let is_streamed = request["verb"] == "watch" && path.contains("sendInitialEvents=true");
             lists += usize::from(request["verb"] == "list" || is_streamed);
         }
@@ -115,7 +115,7 @@ impl Server {
     }
 }
 
-/// Who changes them.
+/// Writer of the changes.
 enum Writer {
     Embedded(Arc<ApiServer>),
     Real(Box<Api<ConfigMap>>),
@@ -149,8 +149,8 @@ impl Writer {
     }
 }
 
-/// A hundred changes a second: of four of an object that is there one is its end, and of two of those one is followed by another
-/// object of the name.
+/// Writes a hundred changes per second. One in four changes of an existing object is a deletion, and half of the
+/// deletions are followed by a recreation.
 async fn change(writer: Writer, seed: u64, ended: Arc<AtomicBool>) -> Result<(), WorldError> {
     let mut random = Random::new(seed);
     let mut there = BTreeSet::new();

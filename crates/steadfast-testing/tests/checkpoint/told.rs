@@ -1,5 +1,5 @@
-//! Random histories over several lives of a program whose handler fails, panics, takes its time or never returns: judged by the
-//! server's history.
+//! Random histories over several runs of a program with a handler that fails, panics, is slow or never returns. The
+//! check uses the server's history.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn does(random: &Mutex<Random>, is_last: bool) -> Does {
     }
 }
 
-/// What may be done to the file between two lives: a part of it is all that is left.
+/// Damages the file between two runs: only a part of it remains.
 fn tear(path: &std::path::Path, random: &mut Random) -> std::io::Result<()> {
     let length = std::fs::metadata(path)?.len();
     std::fs::OpenOptions::new().write(true).open(path)?.set_len(1 + below(random, length / 2))
@@ -43,11 +43,11 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         let is_last = number + 1 == lives;
         let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
         let life = Life::begin_over(&server, &network, &path).await?;
-        // A life that is over before it can say that a torn file was set aside leaves that unsaid.
+        // A run that ends before it reports a damaged file does not report it.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let own = Log::default();
         let moods = Arc::new(Mutex::new(Random::new(seed * 1000 + number)));
-        // One that is there from the beginning, late, or not at all.
+        // A handler from the start, a late one, or none.
         if is_last || below(&mut random, 6) > 0 {
             tokio::time::sleep(Duration::from_millis(below(&mut random, 2) * below(&mut random, 3000))).await;
             mirror(&life, &own, move |_| does(&moods, is_last))?;
@@ -63,7 +63,7 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         if is_last {
             tokio::time::sleep(Duration::from_secs(900)).await;
         }
-        // It dies here and now: what its handler does from here on nobody sees.
+        // Simulates a kill: later actions of the handler have no effect.
         let is_anew = !life.noted(|note| matches!(note, Note::NotRestored { .. })).is_empty();
         path = life.die(&folder)?;
         let mut log = log.lock().expect("no panic");
@@ -87,11 +87,11 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         }
     }
     let log = log.lock().expect("no panic");
-    Ok(judge(&config_maps(&server)?, &log).map_err(|wrong| format!("seed {seed}: {wrong}\n{}", lines(&log)))?)
+    Ok(judge(&config_maps(&server)?, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?)
 }
 
 #[test]
-fn random_histories_lose_nothing_and_are_told_in_order() -> Result<(), WorldError> {
+fn random_histories_are_delivered_in_order() -> Result<(), WorldError> {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|number| number.parse().ok()).unwrap_or(20_u64);
     let mut all = Sum::default();
     for seed in 1..=seeds {

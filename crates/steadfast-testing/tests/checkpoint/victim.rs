@@ -1,4 +1,4 @@
-//! A process with a checkpoint and a durable handler that is there to be killed, and what it says of itself.
+//! A process with a checkpoint and a durable handler that the test kills, and its output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -17,32 +17,32 @@ use tokio::sync::mpsc;
 use crate::durable::word;
 use crate::judge::{Seen, Word};
 
-/// Says to a copy of this program where the server is, and where its checkpoint.
+/// Environment variables with the server and the checkpoint file of such a process.
 const SERVER: &str = "STEADFAST_CHECKPOINT_SERVER";
 const FILE: &str = "STEADFAST_CHECKPOINT_FILE";
-/// The name of the test that is such a process where these are there.
-const NAME: &str = "killed::what_a_killed_process_has_left_is_a_state_that_was";
+/// Name of the test that runs as such a process if the variables are set.
+const NAME: &str = "killed::killed_process_leaves_consistent_checkpoint";
 
-/// What each line of a copy begins with that is for us; that says what its handler was told; and what that has done.
+/// Prefixes of the output lines: for the test, for deliveries to the handler, and for its acknowledgements.
 const WORD: &str = "checkpoint: ";
 const TOLD: &str = "told: ";
 const DONE: &str = "done: ";
 
-/// How long anything may take that has to come, on a busy machine.
-const COMES: Duration = Duration::from_secs(60);
+/// Timeout for an expected event, on a busy machine.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What this process is, where it was started to be such a one: until whoever has started it is gone.
+/// Runs as such a process, if the variables are set, until the parent process has ended.
 pub(crate) fn live_if_asked() -> Option<impl Future<Output = Result<(), WorldError>>> {
     let (server, file) = (std::env::var_os(SERVER)?, std::env::var_os(FILE)?);
     Some(async move { live(Path::new(&server), Path::new(&file)).await })
 }
 
-/// Lives with the checkpoint until whoever has started it is gone, or kills it.
+/// Runs with the checkpoint until the parent process has ended, or kills this process.
 async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
     let config = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     let factory = InformerFactory::new(&Connection::new(config)?);
-    // The kernel gives up the lock of one that was killed when it is gone.
+    // The kernel releases the lock of a killed process only after its end.
     let checkpoint = Checkpoint::open(file)?;
     let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
     let moods = Mutex::new(Random::new(u64::from(std::process::id())));
@@ -55,14 +55,14 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
         async move {
             tokio::time::sleep(time).await;
             if mood == 0 {
-                return Err("another time");
+                return Err("injected failure");
             }
             println!("{DONE}{}", told.id);
             Ok(())
         }
     })?;
-    informer.wait_for_sync(COMES).await?;
-    // What was kept, or what has come since: one state of the cache in either case.
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    // The restored or a newer state. In either case it is one consistent state of the cache.
     say(&informer.snapshot());
     informer.on_note(|note| {
         if matches!(note, Note::NotRestored { .. } | Note::NotKept { .. }) {
@@ -70,8 +70,8 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
         }
     });
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
-    // Asked to say how things stand in the end.
-    let end = Instant::now() + COMES;
+    // On request, reports the final state.
+    let end = Instant::now() + EVENT_TIMEOUT;
     tokio::time::sleep(Duration::from_secs(1)).await;
     while Instant::now() < end && informer.durables().iter().any(|(_, counts)| counts.owed > 0) {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -80,14 +80,14 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Says what a cache holds, at which version.
+/// Prints the contents and the version of a cache.
 fn say(snapshot: &Snapshot<Lazy<ConfigMap>>) {
     let objects = snapshot.decodable().map(|object| format!(" {}={}", object.key().name(), object.version()));
     let version = snapshot.version().map(ToString::to_string).unwrap_or_default();
     println!("{WORD}{version}{}", objects.collect::<String>());
 }
 
-/// One process; killed when this is dropped.
+/// Process that is killed on drop.
 pub(crate) struct Victim {
     process: Child,
     said: mpsc::UnboundedReceiver<String>,
@@ -121,27 +121,27 @@ impl Victim {
         Ok(Self { process, said, reader: Some(reader) })
     }
 
-    /// Kills it; returns what its handler has seen and done.
+    /// Kills the process, and returns the actions of its handler.
     pub(crate) fn kill(mut self) -> Result<Vec<Seen>, WorldError> {
         self.process.kill()?;
         self.process.wait()?;
-        let reader = self.reader.take().ok_or("it was read already")?;
-        Ok(reader.join().map_err(|_| "its reader panicked")?)
+        let reader = self.reader.take().ok_or("the output was read already")?;
+        Ok(reader.join().map_err(|_| "the reader panicked")?)
     }
 
-    /// What it has said already that it should not have.
+    /// Returns an unexpected output line, if any.
     pub(crate) fn has_said(&mut self) -> Option<String> {
         self.said.try_recv().ok()
     }
 
-    /// Has it say once more what it holds, when its handler has done all that it owes.
+    /// Requests the final state, after the handler has acknowledged all events.
     pub(crate) async fn ends_with(&mut self) -> Result<String, WorldError> {
         drop(self.process.stdin.take());
         self.says().await
     }
 
     pub(crate) async fn says(&mut self) -> Result<String, WorldError> {
-        Ok(tokio::time::timeout(COMES, self.said.recv()).await?.ok_or("it ended without a word")?)
+        Ok(tokio::time::timeout(EVENT_TIMEOUT, self.said.recv()).await?.ok_or("the process ended without output")?)
     }
 }
 

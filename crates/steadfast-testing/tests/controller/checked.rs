@@ -61,7 +61,7 @@ impl ByHand {
 
 #[tokio::test(start_paused = true)]
 async fn no_call_is_no_check() -> Result<(), WorldError> {
-    assert_eq!(ByHand::new().await?.breach(), "there was no call, so nothing was checked");
+    assert_eq!(ByHand::new().await?.breach(), "no reconcile ran, so nothing was checked");
     Ok(())
 }
 
@@ -70,7 +70,7 @@ async fn two_calls_of_one_key_at_once_are_told() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     let (first, second) = (world.call(world.a().await?), world.call(world.a().await?));
     tokio::join!(first, second);
-    assert_eq!(world.breach(), "default/a was called while it was being called");
+    assert_eq!(world.breach(), "default/a was reconciled concurrently");
     Ok(())
 }
 
@@ -81,7 +81,7 @@ async fn a_call_after_the_stop_is_told() -> Result<(), WorldError> {
     assert_eq!(world.calls.check()?, Checked { calls: 1, writes: 0, changes: 1 });
     world.calls.stopped();
     world.call(world.a().await?).await;
-    assert_eq!(world.breach(), "default/a was called after the controller had been stopped");
+    assert_eq!(world.breach(), "default/a was reconciled after the controller was stopped");
     Ok(())
 }
 
@@ -91,10 +91,12 @@ async fn a_change_without_a_call_is_told_and_one_past_a_call_is_not_its_own() ->
     let before = world.a().await?;
     world.call(before.clone()).await;
     world.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
-    assert!(world.breach().starts_with("default/a was not called after configmaps default/a was written in version"));
+    assert!(
+        world.breach().starts_with("default/a was not reconciled after: configmaps default/a was written in version")
+    );
     // What the call is given is from before the change.
     world.call(before).await;
-    assert!(world.breach().starts_with("default/a was not called after"));
+    assert!(world.breach().starts_with("default/a was not reconciled after"));
     world.call(world.a().await?).await;
     assert_eq!(world.calls.check()?, Checked { calls: 3, writes: 0, changes: 1 });
     // After a call that writes, what is changed past the API during one is not its own either.
@@ -120,7 +122,9 @@ async fn a_call_on_an_object_from_before_its_own_write_is_told() -> Result<(), W
     assert_eq!(world.calls.check()?, Checked { calls: 2, writes: 1, changes: 1 });
     world.call(before).await;
     assert!(
-        world.breach().starts_with("default/a was called with itself as before configmaps default/a was written in")
+        world
+            .breach()
+            .starts_with("default/a was reconciled with its object from before: configmaps default/a was written in")
     );
     Ok(())
 }
@@ -136,7 +140,11 @@ async fn a_call_on_what_it_has_deleted_itself_is_told() -> Result<(), WorldError
     world.calls.watch(delete)(before.clone(), ()).await?;
     assert_eq!(world.calls.check()?, Checked { calls: 1, writes: 0, changes: 0 });
     world.call(before).await;
-    assert!(world.breach().starts_with("default/a was called with itself as before configmaps default/a was deleted"));
+    assert!(
+        world
+            .breach()
+            .starts_with("default/a was reconciled with its object from before: configmaps default/a was deleted")
+    );
     Ok(())
 }
 
@@ -165,7 +173,9 @@ async fn a_call_by_key_on_a_cache_from_before_its_own_write_is_told() -> Result<
     world.writing_call(world.a().await?).await?;
     let by_key = world.calls.watch(|_: ObjectKey, (): ()| async {});
     by_key(super::key("a"), ()).await;
-    assert!(world.breach().starts_with("default/a was called on a cache from before configmaps default/a was written"));
+    assert!(
+        world.breach().starts_with("default/a was reconciled on a cache from before: configmaps default/a was written")
+    );
     Ok(())
 }
 

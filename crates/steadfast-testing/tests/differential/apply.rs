@@ -1,4 +1,5 @@
-//! Scripts of server-side apply: several managers, mixed with updates and patches, on kinds that are filled in by nobody.
+//! Scripts of server-side apply: several managers, mixed with updates and patches, on kinds without server-side
+//! defaults.
 
 mod bodies;
 mod requests;
@@ -18,7 +19,7 @@ const APPLY: Family = Family { name: "scripts of apply", script, count: 100, pai
 
 const GADGET: Kind = custom("/apis/apply.steadfast.dev/v1", "apply.steadfast.dev/v1", "Gadget", "gadgets");
 
-/// What scripts apply to: maps, sets, lists with keys and without, with a schema and with none.
+/// Kinds for apply: maps, sets, lists with and without keys, with and without a schema.
 const KINDS: &[Kind] = &[
     built_in("/api/v1", "v1", "ConfigMap", "configmaps"),
     built_in("/api/v1", "v1", "ServiceAccount", "serviceaccounts"),
@@ -28,31 +29,31 @@ const KINDS: &[Kind] = &[
     WIDGET,
 ];
 
-/// A script that is being written.
+/// Script under construction.
 pub struct Plot {
-    /// Chance.
+    /// Random source.
     pub chance: Chance,
-    /// The namespace.
+    /// Namespace.
     pub namespace: String,
-    /// The requests so far.
+    /// Requests so far.
     pub steps: Vec<Step>,
-    /// What the script is about: one object of each.
+    /// Kind of the script. The script uses one object of it.
     pub kind: Kind,
 }
 
 impl Plot {
-    /// The path of the script's object.
+    /// Returns the path of the script's object.
     pub fn object(&self) -> String {
         format!("{}/namespaces/{}/{}/it", self.kind.root, self.namespace, self.kind.plural)
     }
 
-    /// The path of its collection.
+    /// Returns the path of its collection.
     pub fn collection(&self) -> String {
         format!("{}/namespaces/{}/{}", self.kind.root, self.namespace, self.kind.plural)
     }
 }
 
-/// The script of a seed: one object, that many write.
+/// Returns the script of a seed: one object with several writers.
 pub fn script(seed: u64) -> Script {
     let mut chance = Chance::of(seed ^ 0xA991);
     let kind = chance.one(KINDS);
@@ -78,13 +79,13 @@ pub fn script(seed: u64) -> Script {
     Script { seed, steps: plot.steps }
 }
 
-/// Defines what the scripts need.
+/// Defines the custom resources that the scripts need.
 async fn prepare(site: &Site) -> Result<(), WorldError> {
     servers::define(&site.open().await?, &bodies::definition()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_servers_apply_alike() -> Result<(), WorldError> {
+async fn both_servers_apply_equally() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = Site::of(&reference.kube_config().await?)?;
@@ -96,7 +97,7 @@ async fn both_servers_apply_alike() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_mutant_that_applies_wrongly_is_told_from_the_server_it_was_made_of() -> Result<(), WorldError> {
+async fn each_apply_mutant_is_detected() -> Result<(), WorldError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     for site in [&one.site, &other.site] {
         prepare(site).await?;

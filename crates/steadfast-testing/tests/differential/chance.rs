@@ -1,11 +1,11 @@
-//! Chance from a seed.
+//! Random numbers from a seed.
 
-/// Splitmix64: the same numbers on every machine.
+/// Splitmix64 generator, with the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// The numbers of a seed.
+    /// Creates the generator of a seed.
     pub fn of(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
     }
@@ -18,17 +18,17 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns `true` with a probability of `percent` percent.
     pub fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of several.
+    /// Selects one of several values.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }

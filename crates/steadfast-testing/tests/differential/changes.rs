@@ -1,9 +1,9 @@
-//! Scripts about definitions that change while they serve: versions that come, go and are stored in, columns, names,
-//! subresources, and the end of a definition with its objects.
+//! Scripts with definitions that change while they are served: versions, stored versions, columns, names and
+//! subresources change, and the definition is deleted with its objects.
 //!
-//! A real server takes a changed definition in some time after it has answered, by several controllers, each for itself:
-//! after each change a script therefore waits until the resource and its discovery are as they should be, which every
-//! change marks by a column of its own, and until the watches that were open have ended.
+//! A real server applies a changed definition some time after its response, by several independent controllers.
+//! Therefore each change sets a unique column. After it, the script waits until the resource and its discovery show the
+//! change, and until the open watches have ended.
 
 use serde_json::{Value, json};
 use steadfast_testing::WorldError;
@@ -33,7 +33,7 @@ struct Version {
     served: bool,
     deprecated: bool,
     status: bool,
-    /// The default of a field, where it has one.
+    /// Default of a field, if any.
     default: Option<&'static str>,
 }
 
@@ -49,14 +49,14 @@ struct Plot {
     namespace: String,
     steps: Vec<Step>,
     versions: Vec<Version>,
-    /// The place of the version that is stored.
+    /// Index of the storage version.
     storage: usize,
-    /// Those that something may be stored in.
+    /// Versions with stored objects.
     stored: Vec<&'static str>,
     short_names: Vec<&'static str>,
-    /// How often the definition has changed.
+    /// Number of changes of the definition.
     changes: usize,
-    /// The number of a change whose watches are open.
+    /// Number of the change with open watches.
     watches: bool,
 }
 
@@ -82,7 +82,7 @@ impl Plot {
         self.chance.one(&served)
     }
 
-    /// What stands under `versions` of the definition.
+    /// Returns the value of `versions` in the definition.
     fn versions(&self) -> Value {
         let of = |(place, version): (usize, &Version)| {
             let mut text = json!({"type": "string"});
@@ -90,7 +90,7 @@ impl Plot {
                 text["default"] = default.into();
             }
             let mut fields = json!({"text": text, "size": {"type": "integer"}});
-            // Each version has a field that others do not know.
+            // Each version has a field that the others do not have.
             fields[version.name] = json!({"type": "string"});
             let status = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             let schema = json!({"type": "object", "properties": {
@@ -130,7 +130,7 @@ impl Plot {
         self.settle();
     }
 
-    /// Waits until the definition serves as it says, and looks at all that it serves.
+    /// Waits until the definition is served as specified, and reads everything that it serves.
     fn settle(&mut self) {
         let versions = self.versions.clone();
         let mark = format!("Change {}", self.changes);
@@ -142,7 +142,7 @@ impl Plot {
             self.push(step);
             let path = format!("/apis/{}/{}", self.group(), version.name);
             let mut step = Step::new("discovery", "GET", path).with("version served");
-            // What is listed before the names is not finished.
+            // Discovery is complete only when the entries before the names are listed.
             let names: String = self.short_names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(",");
             let names = if names.is_empty() { "\"things\"".to_owned() } else { format!("\"shortNames\":[{names}]") };
             let status =
@@ -175,7 +175,7 @@ impl Plot {
         self.watches = false;
     }
 
-    /// A change of the definition, and what is seen of it.
+    /// Adds a change of the definition, and reads its effects.
     fn change(&mut self) {
         self.changes += 1;
         let mut option = "columns";
@@ -227,14 +227,14 @@ impl Plot {
         let spec = json!({"versions": self.versions(), "names": {"shortNames": self.short_names}});
         let mut step = Step::new("change", "PATCH", self.definition_path()).json(&json!({"spec": spec})).with(option);
         step.content_type = MERGE;
-        // The rest of the answer is what the controllers have made of the change by then.
+        // The rest of the response depends on the progress of the controllers.
         step.accept = crate::reads::METADATA;
         step.code_only = true;
         self.push(step);
         self.settle();
     }
 
-    /// A change that is refused.
+    /// Adds a change that is rejected.
     fn refused(&mut self) {
         let mut versions = self.versions();
         let all = versions.as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
@@ -243,7 +243,7 @@ impl Plot {
             1 => all[0]["schema"]["openAPIV3Schema"]["type"] = "string".into(),
             2 => all[0]["name"] = "V1".into(),
             _ => {
-                // Another version in the place of one that something is stored in.
+                // Replaces a version that has stored objects by another one.
                 let stored = self.stored[0];
                 for version in all.iter_mut().filter(|version| version["name"] == stored) {
                     version["name"] = "v9".into();
@@ -312,7 +312,7 @@ impl Plot {
         self.push(step);
     }
 
-    /// A watch, which the next change ends.
+    /// Adds a watch that the next change ends.
     fn watch(&mut self) {
         let path = self.things(self.versions.iter().find(|one| one.served).map_or("v1", |one| one.name));
         let mut step = Step::new("watch", "GET", path.clone()).query("watch=1").query("timeoutSeconds=60");
@@ -323,7 +323,7 @@ impl Plot {
         self.push(step.with("ended by a change"));
     }
 
-    /// The definition is deleted, with what it has defined.
+    /// Adds the deletion of the definition, with its objects.
     fn end(&mut self, held: bool) {
         let version = self.served();
         let path = self.things(version);
@@ -362,7 +362,7 @@ impl Plot {
     }
 }
 
-/// The script of a seed.
+/// Returns the script of a seed.
 fn script(seed: u64) -> Script {
     let chance = Chance::of(seed ^ 0x00C4_A6E5);
     let mut plot = Plot {
@@ -410,7 +410,7 @@ fn script(seed: u64) -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_that_change_are_served_alike() -> Result<(), WorldError> {
+async fn changed_definitions_are_served_equally() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = Site::of(&reference.kube_config().await?)?;
@@ -418,7 +418,7 @@ async fn definitions_that_change_are_served_alike() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_mutant_that_takes_changes_in_wrongly_is_told_from_the_server_it_was_made_of() -> Result<(), WorldError> {
+async fn each_definition_change_mutant_is_detected() -> Result<(), WorldError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     crate::each_is_caught(crate::mutants::CHANGING, &one.site, &other.site, (1..=20).map(script)).await
 }

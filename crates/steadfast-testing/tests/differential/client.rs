@@ -1,4 +1,4 @@
-//! Asking a server over HTTP/2, without anything of Steadfast's: the judge shares no code with what is judged.
+//! An HTTP/2 client without code of Steadfast: the test must not share code with the tested server.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Where a server is, and how it is asked.
+/// Address and credentials of a server.
 #[derive(Clone)]
 pub struct Site {
     host: String,
@@ -26,19 +26,19 @@ pub struct Site {
 }
 
 impl Site {
-    /// The server of a configuration.
+    /// Creates the site of a configuration.
     pub fn of(config: &kube::Config) -> Result<Self, WorldError> {
         let uri = &config.cluster_url;
         let tls = if uri.scheme_str() == Some("https") { Some(connector(config)?) } else { None };
         Ok(Self {
-            host: uri.host().ok_or("the server's address names no host")?.to_owned(),
-            port: uri.port_u16().ok_or("the server's address names no port")?,
+            host: uri.host().ok_or("the server's address has no host")?.to_owned(),
+            port: uri.port_u16().ok_or("the server's address has no port")?,
             tls,
             token: config.auth_info.token.as_ref().map(|token| token.expose_secret().to_owned()),
         })
     }
 
-    /// A connection of its own; it ends when this is dropped, and what is under way on it.
+    /// Opens a connection of its own. Dropping it ends the connection and its requests in flight.
     pub async fn open(&self) -> Result<Session, WorldError> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
@@ -51,7 +51,7 @@ impl Site {
     }
 }
 
-/// A connection to a server.
+/// Connection to a server.
 #[derive(Clone)]
 pub struct Session {
     sender: SendRequest<Full<Bytes>>,
@@ -60,7 +60,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Sends a request; headers without a value are left out.
+    /// Sends a request. Headers without a value are omitted.
     pub async fn send(
         &self,
         method: &str,

@@ -1,12 +1,12 @@
-//! Scripts about what a server forgets: versions, continue tokens and watches from before a compaction, and versions
-//! that are not there yet.
+//! Scripts with versions, continue tokens and watches from before a compaction, and with versions that do not exist
+//! yet.
 //!
-//! Compaction is for a whole server. All scripts are therefore carried out in two rounds, on two servers of their own,
-//! which between the rounds are compacted and their caches begun anew. A real server that is only compacted goes on
-//! answering from its cache, exact lists and pages too, for as long as that holds the events and the snapshots: how
-//! long that is depends on what else was written and on a timer, so it is not compared. The API server is therefore
-//! replaced, and every collection asked for once, before the second round begins: by then each cache holds all of the
-//! first round and nothing of the second. What a refusal says of the newest version in a cache is not compared either.
+//! A compaction affects a whole server. Therefore all scripts run in two rounds on two servers of their own. Between
+//! the rounds, the servers are compacted and their caches restarted. A real server that is only compacted continues to
+//! serve from its cache, including exact lists and pages, while the cache contains the events and snapshots. The
+//! duration depends on other writes and on a timer, so it is not compared. Therefore the API server is replaced, and
+//! each collection is requested once before the second round. By then each cache contains the whole first round and
+//! nothing of the second. The newest version that an error states is not compared either.
 
 mod requests;
 
@@ -27,25 +27,25 @@ use crate::script::{SENTINEL, Script, Step};
 use crate::servers::{self, Embedded};
 use crate::{AT_ONCE, asked, shown, told};
 
-/// How many scripts are run unless something else is asked for.
+/// Default number of scripts.
 const SCRIPTS: u64 = 40;
-/// The kinds that scripts write, as places in `KINDS`: those that nobody fills in.
+/// Kinds that scripts write, as indexes into `KINDS`: kinds without server-side defaults.
 const WRITTEN: usize = 4;
-/// The names that objects have.
+/// Names of objects.
 const NAMES: &[&str] = &["a", "b", "c", "d.e"];
 
-/// A script that is being written.
+/// Script under construction.
 struct Plot {
     chance: Chance,
     namespace: String,
-    /// The kinds that it is about, as places in `KINDS`.
+    /// Kinds of the script, as indexes into `KINDS`.
     kinds: [usize; 2],
     steps: Vec<Step>,
-    /// Steps whose answers are objects, and their kinds.
+    /// Steps with an object as response, and their kinds.
     versions: Vec<(usize, usize)>,
-    /// Steps of the first round that were answered with a page, and their requests.
+    /// Steps of the first round with a page as response, and their requests.
     pages: Vec<(usize, Step)>,
-    /// The kinds whose watches wait for a last object.
+    /// Kinds with watches that wait for a last object.
     watched: BTreeSet<usize>,
 }
 
@@ -106,14 +106,14 @@ impl Plot {
         self.versions.push((kind, step));
     }
 
-    /// A version that an object of this kind, or of another one, has had.
+    /// Returns a version that an object of this or another kind has had.
     fn version(&mut self) -> String {
         let (_, step) = self.versions[self.chance.below(self.versions.len())];
         format!("<<version:{step}>>")
     }
 }
 
-/// The script of a seed, and where its second round begins.
+/// Returns the script of a seed, and the start of its second round.
 fn script(seed: u64) -> (Script, usize) {
     let mut chance = Chance::of(seed ^ 0x00C0_4AC7);
     let first = chance.below(WRITTEN);
@@ -147,7 +147,7 @@ fn script(seed: u64) -> (Script, usize) {
             _ => requests::page(&mut plot, kind),
         }
     }
-    // The last writes of the round are those of both kinds, so that every version before is one that is forgotten.
+    // The last writes of the round touch both kinds, so that each earlier version is compacted.
     for kind in kinds {
         requests::page(&mut plot, kind);
         plot.create(kind, &own, "e");
@@ -167,25 +167,25 @@ fn script(seed: u64) -> (Script, usize) {
     (Script { seed, steps: plot.steps }, end)
 }
 
-/// Asks for every collection once, so that each has a cache.
+/// Requests each collection once, so that each has a cache.
 async fn warm(site: &Site) -> Result<(), WorldError> {
     let list = |kind: &Kind| Step::new("list", "GET", format!("{}/{}?resourceVersion=0", kind.root, kind.plural));
     let steps: Vec<Step> = KINDS[..WRITTEN].iter().map(list).collect();
     for _ in 0..100 {
-        // The address of a server that is replaced is nobody's for a moment.
-        let answers = site.run(&Script { seed: 0, steps: steps.clone() }).await;
-        if answers.is_ok_and(|answers| answers.iter().all(|seen| seen.code == 200)) {
+        // During the replacement, no server listens at the address.
+        let responses = site.run(&Script { seed: 0, steps: steps.clone() }).await;
+        if responses.is_ok_and(|responses| responses.iter().all(|seen| seen.code == 200)) {
             return Ok(());
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    Err("the collections are not served again".into())
+    Err("the collections are still not served".into())
 }
 
-/// Where a script is on either server.
+/// A script and its progress on each server.
 type Pair = (Script, usize, Course, Course);
 
-/// Carries out a round of all scripts on both servers.
+/// Runs a round of all scripts on both servers.
 async fn round(ours: &Site, theirs: &Site, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, WorldError> {
     let run = |(script, middle, mut one, mut other): Pair| async move {
         let end = if last { script.steps.len() } else { middle };
@@ -200,7 +200,7 @@ fn pairs(seeds: impl Iterator<Item = u64>) -> Vec<Pair> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forgotten_is_refused_alike() -> Result<(), WorldError> {
+async fn compacted_versions_are_rejected_equally() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = Site::of(&reference.kube_config().await?)?;
@@ -218,36 +218,37 @@ async fn what_is_forgotten_is_refused_alike() -> Result<(), WorldError> {
         warm(site).await?;
     }
 
-    let answers = round(&embedded.site, &theirs, begun, true).await?;
+    let responses = round(&embedded.site, &theirs, begun, true).await?;
     if single.is_some() {
-        let (script, _, ours, theirs) = &answers[0];
+        let (script, _, ours, theirs) = &responses[0];
         shown(script, &ours.seen, &theirs.seen);
         return Ok(());
     }
     let (mut coverage, mut found) = (Coverage::default(), Vec::new());
-    for (script, _, ours, theirs) in &answers {
+    for (script, _, ours, theirs) in &responses {
         coverage.count(script, &theirs.seen);
         found.extend(differences(script, &ours.seen, &theirs.seen));
     }
     println!("scripts of compaction {first} to {}\n{coverage}", first + count - 1);
     told(&found, count);
     if count >= SCRIPTS {
-        assert!(coverage.pairs() >= requests::PAIRS, "only {} pairs of verb and option came", coverage.pairs());
+        assert!(coverage.pairs() >= requests::PAIRS, "only {} pairs of verb and option occurred", coverage.pairs());
     }
-    assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
+    assert!(coverage.granted_percent() >= 50, "only {}% succeeded", coverage.granted_percent());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_mutant_that_forgets_wrongly_is_told_from_the_server_it_was_made_of() -> Result<(), WorldError> {
+async fn each_compaction_mutant_is_detected() -> Result<(), WorldError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     let begun = round(&one.site, &other.site, pairs(1..=12), false).await?;
     for server in [&one, &other] {
         server.forget();
         warm(&server.site).await?;
     }
-    let answers = round(&one.site, &other.site, begun, true).await?;
-    let answers: Vec<_> = answers.into_iter().map(|(script, _, one, other)| (script, one.seen, other.seen)).collect();
-    crate::are_caught(crate::mutants::FORGETTING, &answers);
+    let responses = round(&one.site, &other.site, begun, true).await?;
+    let responses: Vec<_> =
+        responses.into_iter().map(|(script, _, one, other)| (script, one.seen, other.seen)).collect();
+    crate::are_caught(crate::mutants::FORGETTING, &responses);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Where two answers differ.
+//! Comparison of two responses.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,20 +10,20 @@ use crate::known;
 use crate::normalise::normalised;
 use crate::script::Script;
 
-/// The first step of a script that two servers answered in different ways.
+/// First step of a script with different responses of the two servers.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// The script.
+    /// Seed of the script.
     pub seed: u64,
-    /// The step's number.
+    /// Number of the step.
     pub step: usize,
-    /// The verb.
+    /// Verb of the step.
     pub verb: &'static str,
-    /// The options that it came with.
+    /// Options of the step.
     pub options: Vec<&'static str>,
-    /// What was asked.
+    /// The request.
     pub request: String,
-    /// Where the answers differ, and what stands there: ours, theirs.
+    /// Differing fields with their values: ours, theirs.
     pub places: Vec<(String, Value, Value)>,
 }
 
@@ -32,10 +32,10 @@ impl fmt::Display for Difference {
         let short = |text: &str| text.chars().take(600).collect::<String>();
         writeln!(f, "script {} step {}: {}", self.seed, self.step, short(&self.request))?;
         let places = &self.places;
-        // What another kind of answer has beside its words is of no interest.
+        // If the kinds of the responses differ, other fields are irrelevant.
         let telling = |place: &str| matches!(place, "/code" | "/body/message" | "/body/kind" | "/body/details");
-        let refused = places.iter().any(|(place, _, _)| place == "/code");
-        for (place, ours, theirs) in places.iter().filter(|(place, _, _)| !refused || telling(place)).take(8) {
+        let rejected = places.iter().any(|(place, _, _)| place == "/code");
+        for (place, ours, theirs) in places.iter().filter(|(place, _, _)| !rejected || telling(place)).take(8) {
             let (ours, theirs) = (short(&ours.to_string()), short(&theirs.to_string()));
             writeln!(f, "    {place}\n      embedded:  {ours}\n      reference: {theirs}")?;
         }
@@ -44,7 +44,7 @@ impl fmt::Display for Difference {
 }
 
 impl Difference {
-    /// What it has in common with others of its sort: the verb, its options, and where the answers differ.
+    /// Returns the class of the difference: the verb, its options, and the differing fields.
     pub fn sort(&self) -> String {
         let code = self.places.iter().find(|(place, _, _)| place == "/code");
         let places: BTreeSet<String> = match code {
@@ -55,13 +55,13 @@ impl Difference {
     }
 }
 
-/// A place in an answer whatever the number of an item.
+/// Returns the path of a field without the index of an item.
 fn general(place: &str) -> String {
     let steps = place.split('/').map(|step| if step.parse::<u32>().is_ok() { "#" } else { step });
     steps.collect::<Vec<_>>().join("/")
 }
 
-/// Every step at which two servers' answers differ, but for what is known to.
+/// Returns every step with different responses, except for known differences.
 pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Difference> {
     let (ours, theirs) = (normalised(ours), normalised(theirs));
     let mut found = Vec::new();
@@ -72,8 +72,8 @@ pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Diffe
         let step = &script.steps[number];
         known::forget(step, &mut ours, &mut theirs);
         if step.code_only {
-            for answer in [&mut ours, &mut theirs] {
-                *answer = json!({"code": answer["code"], "message": answer["body"]["message"]});
+            for response in [&mut ours, &mut theirs] {
+                *response = json!({"code": response["code"], "message": response["body"]["message"]});
             }
         }
         let mut places = Vec::new();

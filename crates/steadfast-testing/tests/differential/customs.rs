@@ -1,4 +1,4 @@
-//! Scripts about custom resources with schemas: what is pruned, filled in and refused, in every version.
+//! Scripts with custom resources with schemas: pruning, defaults and rejections, in each version.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ struct Plot {
     namespace: String,
     number: u64,
     steps: Vec<Step>,
-    /// The objects that may exist.
+    /// Objects that may exist.
     objects: BTreeSet<&'static str>,
 }
 
@@ -60,7 +60,7 @@ impl Plot {
         self.objects.insert(name);
     }
 
-    /// Fields that nobody knows may be ignored, warned of, or refused.
+    /// Unknown fields may be ignored, reported by a warning, or rejected.
     fn strictness(&mut self, step: Step) -> Step {
         match self.chance.below(6) {
             0 => step.query("fieldValidation=Strict").with("strict"),
@@ -90,7 +90,7 @@ impl Plot {
     fn change(&mut self) {
         let (version, name) = (self.version(), self.one());
         let place = format!("{}/{name}", self.path(version));
-        // Lists bring versions too, and whose those are is chance.
+        // A list also contains versions, but those of a random object.
         self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
         let last = self.steps.len() - 1;
         let step = match self.chance.below(8) {
@@ -126,7 +126,7 @@ impl Plot {
         let place = format!("{}/{name}", self.path(version));
         self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
         let (last, place) = (self.steps.len() - 1, format!("{place}/scale"));
-        // A scale that is what it was may be a change to a real server, for the sake of who manages it.
+        // For a real server, an unchanged scale may be a change, because of its managers.
         let replicas = if self.chance.percent(15) { json!(-1) } else { self.chance.below(100_000).into() };
         let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
                            "metadata": {"name": name, "namespace": self.namespace}, "spec": {"replicas": replicas}});
@@ -167,7 +167,7 @@ fn patch(verb: &'static str, path: String, body: &Value) -> Step {
     step
 }
 
-/// The script of a seed.
+/// Returns the script of a seed.
 fn script(seed: u64) -> Script {
     let mut chance = Chance::of(seed.wrapping_add(77_000));
     let number = chance.below(POOL as usize) as u64;
@@ -199,7 +199,7 @@ fn script(seed: u64) -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_resources_with_schemas_are_answered_alike() -> Result<(), WorldError> {
+async fn custom_resources_behave_equally() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = Site::of(&reference.kube_config().await?)?;
@@ -208,11 +208,11 @@ async fn custom_resources_with_schemas_are_answered_alike() -> Result<(), WorldE
     CUSTOMS.run(&embedded.site, &theirs).await
 }
 
-/// Those that only scripts about schemas tell.
+/// Mutants that only scripts with schemas detect.
 const MUTANTS: &[Mutant] = &[
     Mutant { name: "no warnings", alter: |_, seen| drop(seen.headers.remove("warning")) },
     Mutant {
-        name: "refusals without their first cause",
+        name: "rejections without their first cause",
         alter: |_, seen| {
             let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
             if let Some(causes) = causes.filter(|causes| !causes.is_empty()) {
@@ -245,7 +245,7 @@ const MUTANTS: &[Mutant] = &[
         },
     },
     Mutant {
-        name: "another version than asked for",
+        name: "another version than requested",
         alter: |step, seen| {
             if step.path.contains("/v2/") && seen.body["apiVersion"] == format!("{GROUP}/v2") {
                 seen.body["apiVersion"] = format!("{GROUP}/v1").into();
@@ -287,7 +287,7 @@ const MUTANTS: &[Mutant] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_mutant_of_custom_resources_is_told_apart() -> Result<(), WorldError> {
+async fn each_custom_resource_mutant_is_detected() -> Result<(), WorldError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     definitions::prepare(&one.site).await?;
     definitions::prepare(&other.site).await?;

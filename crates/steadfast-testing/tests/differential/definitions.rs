@@ -1,4 +1,4 @@
-//! Definitions: a pool that all scripts draw from, and those that are refused.
+//! Definitions: a pool that all scripts share, and definitions that are rejected.
 
 use serde_json::{Value, json};
 use steadfast_testing::WorldError;
@@ -8,16 +8,16 @@ use crate::client::Site;
 use crate::schemas;
 use crate::script::{Script, Step};
 
-/// The group of the pool.
+/// Group of the pool.
 pub const GROUP: &str = "pool.steadfast.dev";
-/// How many definitions there are in the pool.
+/// Number of definitions in the pool.
 pub const POOL: u64 = 12;
-/// Where definitions are.
+/// Path of definitions.
 pub const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// The schema of a version of one of the pool.
+/// Returns the schema of a version of a definition in the pool.
 pub fn schema_of(number: u64, version: &str) -> Value {
-    // Where both versions have the same seed, they have the same schema.
+    // With the same seed, both versions have the same schema.
     let seed = if version == "v2" && number % 2 == 1 { number + 1000 } else { number };
     let mut chance = Chance::of(seed);
     let mut spec = schemas::schema(&mut chance);
@@ -35,7 +35,7 @@ pub fn schema_of(number: u64, version: &str) -> Value {
     json!({"type": "object", "properties": {"spec": spec, "status": status}})
 }
 
-/// Rules of the field with rules.
+/// Returns the rules of the field with rules.
 fn rules() -> Vec<Value> {
     vec![
         json!({"rule": "!has(self.n) || !has(self.m) || self.n <= self.m", "message": " n is above m "}),
@@ -65,7 +65,7 @@ fn rules() -> Vec<Value> {
     ]
 }
 
-/// A field with rules in CEL: each definition has other rules.
+/// Returns a field with rules in CEL. Each definition has other rules.
 fn ruled(number: u64) -> Value {
     let set = json!({"type": "array", "maxItems": 4, "x-kubernetes-list-type": "set",
         "items": {"type": "string", "maxLength": 9}});
@@ -92,7 +92,7 @@ fn ruled(number: u64) -> Value {
     })
 }
 
-/// Columns with the paths that public definitions use, and others that the grammar of client-go has.
+/// Columns with paths of public definitions, and others from the grammar of client-go.
 const COLUMNS: &[(&str, &str)] = &[
     ("string", r#".spec.marks[?(@.type=="Ready")].on"#),
     ("boolean", r#".spec.marks[?(@.type=="Ready")].on"#),
@@ -132,7 +132,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("string", ".spec.a"),
     ("string", ".spec.b"),
     ("string", ".spec.c.a"),
-    // Those that follow are invalid: with the first of them the columns of a table end.
+    // The paths from here on are invalid. The first invalid path ends the columns of a table.
     ("string", ".spec.marks[?(@.type==\"Ready\")"),
     ("string", ".spec.marks[x]"),
     ("string", ".spec.marks["),
@@ -140,7 +140,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("string", ".spec 'a"),
 ];
 
-/// Paths of one of the pool: each path is a column of some definition, the invalid ones at the end.
+/// Returns the paths of a definition in the pool. Each path is a column of some definition, with the invalid ones last.
 fn columns(number: u64) -> Vec<Value> {
     let mut columns = vec![
         json!({"name": "A", "type": "string", "jsonPath": ".spec.a"}),
@@ -154,7 +154,7 @@ fn columns(number: u64) -> Vec<Value> {
     columns
 }
 
-/// One of the pool: every third has no subresources, every second has a deprecated version.
+/// Returns a definition of the pool. Every third has no subresources, and every second has a deprecated version.
 pub fn definition(number: u64) -> Value {
     let version = |name: &str, storage: bool| {
         let mut version = json!({
@@ -182,23 +182,23 @@ pub fn definition(number: u64) -> Value {
     })
 }
 
-/// The kind of one of the pool.
+/// Returns the kind of a definition in the pool.
 pub fn kind(number: u64) -> String {
     format!("Pool{number}")
 }
 
-/// Makes the pool, and waits until all of it is served.
+/// Creates the pool, and waits until all of it is served.
 pub async fn prepare(site: &Site) -> Result<(), WorldError> {
     let create = |number| Step::new("create", "POST", PATH.to_owned()).json(&definition(number));
-    let answers = site.run(&Script { seed: 0, steps: (0..POOL).map(create).collect() }).await?;
-    if let Some(refused) = answers.iter().find(|seen| seen.code != 201) {
-        return Err(format!("a definition of the pool is refused: {}", refused.body).into());
+    let responses = site.run(&Script { seed: 0, steps: (0..POOL).map(create).collect() }).await?;
+    if let Some(rejected) = responses.iter().find(|seen| seen.code != 201) {
+        return Err(format!("a definition of the pool was rejected: {}", rejected.body).into());
     }
     for _ in 0..300 {
         let list = |number, version| Step::new("list", "GET", format!("/apis/{GROUP}/{version}/pool{number}s"));
         let steps = (0..POOL).flat_map(|number| [list(number, "v1"), list(number, "v2")]).collect();
-        let answers = site.run(&Script { seed: 0, steps }).await?;
-        if answers.iter().all(|seen| seen.code == 200) {
+        let responses = site.run(&Script { seed: 0, steps }).await?;
+        if responses.iter().all(|seen| seen.code == 200) {
             return Ok(());
         }
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -206,7 +206,7 @@ pub async fn prepare(site: &Site) -> Result<(), WorldError> {
     Err("the pool is not served".into())
 }
 
-/// A definition that is wrong in one way, or not at all, as a dry run.
+/// Returns a valid definition or one with a single error, as a dry run.
 pub fn attempt(chance: &mut Chance) -> Step {
     let mut definition = definition(0);
     definition["metadata"]["name"] = "attempts.attempt.steadfast.dev".into();

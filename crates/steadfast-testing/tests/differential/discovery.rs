@@ -1,9 +1,9 @@
-//! Requests that are about no objects.
+//! Requests without objects.
 
 use crate::generate::Plot;
 use crate::script::Step;
 
-/// What is served, and how the server is.
+/// Adds requests for discovery and for the state of the server.
 pub fn discovery(plot: &mut Plot) {
     let (option, path) = plot.chance.one(&[
         ("group", "/apis/differential.steadfast.dev"),

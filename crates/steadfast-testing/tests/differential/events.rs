@@ -1,4 +1,4 @@
-//! Events, which two groups of the API serve, each with its own names for their fields.
+//! Events, which two API groups serve with different field names.
 
 use serde_json::{Value, json};
 
@@ -6,16 +6,16 @@ use crate::generate::Plot;
 use crate::kinds::{Kind, built_in};
 use crate::script::Step;
 
-/// Both faces of the collection.
+/// Both representations of the collection.
 pub const EVENTS: [Kind; 2] = [
     built_in("/api/v1", "v1", "Event", "events"),
     built_in("/apis/events.k8s.io/v1", "events.k8s.io/v1", "Event", "events"),
 ];
 
-/// A request for events by one of their two groups.
+/// Adds a request for events through one of their two groups.
 pub fn life(plot: &mut Plot) {
     let drawn = plot.chance.below(8);
-    // By the newer group nearly all fields are immutable, which is validation beyond metadata.
+    // In the newer group, nearly all fields are immutable, which is validation beyond metadata.
     let face = if drawn == 4 { 0 } else { plot.chance.below(2) };
     let Kind { root, plural, .. } = EVENTS[face];
     let group = if face == 0 { "core" } else { "events group" };

@@ -1,4 +1,4 @@
-//! Sending a script to a server.
+//! Execution of a script on a server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,36 +15,36 @@ use steadfast_testing::WorldError;
 use crate::client::{Session, Site};
 use crate::script::{Reading, SENTINEL, Script, Step};
 
-/// How long any answer may take, and a watch wait for its last event.
-const PATIENCE: Duration = Duration::from_secs(90);
-/// How long a script may take in all. With forty under way on two cores they take some ten seconds.
-const DEADLINE: Duration = Duration::from_secs(240);
-/// How long a new watch is given to show its first event before the script goes on: some read what there is only after
-/// they were answered.
+/// Timeout for a response, and for the last event of a watch.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Timeout for a whole script. With forty concurrent scripts on two cores, one takes about ten seconds.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(240);
+/// Timeout for the first event of a new watch before the script continues. Some servers read the initial state only
+/// after they have responded.
 const FIRST_EVENT: Duration = Duration::from_millis(400);
-/// How long before a server is asked again whether it is as it should be.
-const ASKED_AGAIN: Duration = Duration::from_millis(100);
-/// The headers that are not compared: each differs from request to request, or names what only one server has.
+/// Interval between two requests that wait for a certain response.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Headers that are not compared, because they differ between requests, or name something that only one server has.
 const NOT_COMPARED: &[&str] = &[
     "audit-id",
     "date",
-    // The same JSON may be longer: the order of fields and the length of versions.
+    // Equal JSON may differ in length: by the order of fields and the length of versions.
     "content-length",
-    // Which of the server's own objects decided how long the request waited.
+    // Identifies the server's own object that delayed the request.
     "x-kubernetes-pf-flowschema-uid",
     "x-kubernetes-pf-prioritylevel-uid",
 ];
 
-/// What a server answered.
+/// Response of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// The HTTP status.
+    /// HTTP status.
     pub code: u16,
-    /// The headers but for those that are not compared.
+    /// Headers, except for those that are not compared.
     pub headers: BTreeMap<String, String>,
-    /// The body, a text where it is no JSON.
+    /// Body. A string if it is not valid JSON.
     pub body: Value,
-    /// The events of a watch.
+    /// Events of a watch.
     pub events: Vec<Value>,
 }
 
@@ -53,23 +53,23 @@ enum Answer {
     Streaming(JoinHandle<Result<Seen, WorldError>>),
 }
 
-/// A script under way: what was answered so far.
+/// Script in progress, with its responses so far.
 #[derive(Default)]
 pub struct Course {
-    /// One answer for each step.
+    /// One response for each step.
     pub seen: Vec<Seen>,
     brought: Brought,
 }
 
 impl Site {
-    /// Carries out a script; one answer for each step.
+    /// Runs a script, and returns one response for each step.
     pub async fn run(&self, script: &Script) -> Result<Vec<Seen>, WorldError> {
         let mut course = Course::default();
         self.go_on(script, script.steps.len(), &mut course).await?;
         Ok(course.seen)
     }
 
-    /// Carries out a script up to the step `end`, on a connection of its own; watches end before that.
+    /// Runs a script up to the step `end` on a connection of its own. Its watches end before.
     pub async fn go_on(&self, script: &Script, end: usize, course: &mut Course) -> Result<(), WorldError> {
         self.open().await?.go_on(script, end, course).await
     }
@@ -77,37 +77,38 @@ impl Site {
 
 impl Session {
     async fn go_on(&self, script: &Script, end: usize, course: &mut Course) -> Result<(), WorldError> {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         let brought = &mut course.brought;
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + SCRIPT_TIMEOUT;
         for (number, step) in script.steps.iter().enumerate().take(end).skip(course.seen.len()) {
             let answer = async {
                 if let Some(collection) = &step.after_cache {
                     self.catch_up(collection, brought).await?;
                 }
                 if step.after_watches {
-                    ended(&mut answers).await?;
+                    ended(&mut responses).await?;
                 }
                 self.until(step, brought).await
             };
-            let answer = timeout_at(deadline.min(Instant::now() + PATIENCE), answer).await;
-            let answer = answer.unwrap_or_else(|_| Err("no answer came in time".into()));
+            let answer = timeout_at(deadline.min(Instant::now() + RESPONSE_TIMEOUT), answer).await;
+            let answer = answer.unwrap_or_else(|_| Err("no response within the timeout".into()));
             let answer = answer.map_err(|error| format!("{}: {error}", script.place(number)))?;
             if let Answer::Seen(seen) = &answer {
-                // What a dry run creates has the version that was sent with it, if any: no server gave it that.
+                // A dry run returns the version that was sent, if any, which no server assigned.
                 let versioned = seen.code != 201 || !step.path.contains("dryRun=All");
                 brought.remember(number, &seen.body, versioned);
                 brought.deleted |= step.method == "DELETE" && seen.code == 200;
             }
-            answers.push(answer);
+            responses.push(answer);
         }
         let first = course.seen.len();
-        for (number, answer) in answers.into_iter().enumerate().map(|(number, answer)| (first + number, answer)) {
+        for (number, answer) in responses.into_iter().enumerate().map(|(number, answer)| (first + number, answer)) {
             course.seen.push(match answer {
                 Answer::Seen(seen) => seen,
                 Answer::Streaming(task) => {
                     let seen = timeout_at(deadline, task).await;
-                    let seen = seen.map_or_else(|_| Err("the watch did not end in time".into()), |seen| seen?);
+                    let seen =
+                        seen.map_or_else(|_| Err("the watch did not end within the timeout".into()), |seen| seen?);
                     seen.map_err(|error| format!("{}: {error}", script.place(number)))?
                 }
             });
@@ -115,27 +116,27 @@ impl Session {
         Ok(())
     }
 
-    /// Asks until the answer is as the step says.
+    /// Repeats the request until the response meets the condition of the step.
     async fn until(&self, step: &Step, brought: &Brought) -> Result<Answer, WorldError> {
         loop {
             let answer = self.step(step, brought).await?;
             match (&step.until, &answer) {
-                // So says a real server whose cache of a definition that has just changed is not filled yet.
+                // A real server returns this while the cache of a changed definition is not filled yet.
                 (_, Answer::Seen(seen)) if seen.body["message"] == "storage is (re)initializing" => {
-                    tokio::time::sleep(ASKED_AGAIN).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 (Some(until), Answer::Seen(seen)) if !until.holds(seen.code, &seen.body.to_string()) => {
-                    tokio::time::sleep(ASKED_AGAIN).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 _ => return Ok(answer),
             }
         }
     }
 
-    /// Waits until the cache behind a collection has what the script wrote.
+    /// Waits until the cache of a collection has the writes of the script.
     async fn catch_up(&self, collection: &str, brought: &Brought) -> Result<(), WorldError> {
         let mut version = brought.newest;
-        // The answer to a deletion tells no version.
+        // The response to a deletion has no version.
         if brought.deleted {
             let response = self.send("GET", &format!("{collection}?limit=1"), &[], String::new()).await?;
             let list = parsed(&response.into_body().collect().await?.to_bytes());
@@ -159,7 +160,7 @@ impl Session {
         let response = match sent {
             Ok(response) => response,
             Err(error) => {
-                return Ok(Answer::Seen(Seen { body: format!("no answer: {error}").into(), ..Seen::default() }));
+                return Ok(Answer::Seen(Seen { body: format!("no response: {error}").into(), ..Seen::default() }));
             }
         };
         let mut seen = Seen { code: response.status().as_u16(), ..Seen::default() };
@@ -171,8 +172,8 @@ impl Session {
         if step.reading == Reading::UntilSentinel && seen.code == 200 {
             let (first, told) = oneshot::channel();
             let task = tokio::spawn(async move {
-                let read = timeout(PATIENCE, events(body, first)).await;
-                seen.events = read.unwrap_or_else(|_| Ok(vec!["the last event did not come".into()]))?;
+                let read = timeout(RESPONSE_TIMEOUT, events(body, first)).await;
+                seen.events = read.unwrap_or_else(|_| Ok(vec!["the last event did not arrive".into()]))?;
                 Ok(seen)
             });
             let _ = timeout(FIRST_EVENT, told).await;
@@ -192,9 +193,9 @@ impl Session {
     }
 }
 
-/// Waits for the ends of the watches among some answers.
-async fn ended(answers: &mut [Answer]) -> Result<(), WorldError> {
-    for answer in answers {
+/// Waits for the end of the watches among the responses.
+async fn ended(responses: &mut [Answer]) -> Result<(), WorldError> {
+    for answer in responses {
         if let Answer::Streaming(task) = answer {
             *answer = Answer::Seen(task.await??);
         }
@@ -231,12 +232,12 @@ fn parsed(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
 }
 
-/// What earlier answers brought, by step.
+/// Values from earlier responses, by step.
 #[derive(Default)]
 struct Brought {
     values: BTreeMap<(&'static str, usize), String>,
     newest: u64,
-    /// Something was deleted.
+    /// The script deleted an object.
     deleted: bool,
 }
 
@@ -248,7 +249,7 @@ impl Brought {
             ("name", "/metadata/name"),
             ("continue", "/metadata/continue"),
         ];
-        // The version of a list is whatever others have made it.
+        // The version of a list depends on other writers.
         let list = body.get("items").is_some() || body.get("rows").is_some();
         let kept = |what: &str| what == "continue" || !list && (what != "version" || versioned);
         for (what, place) in places.into_iter().filter(|(what, _)| kept(what)) {
@@ -260,7 +261,7 @@ impl Brought {
         self.newest = version.and_then(|text| text.parse::<u64>().ok()).unwrap_or_default().max(self.newest);
     }
 
-    /// The text with what its places stand for; a step that brought nothing stands for the last one before that did.
+    /// Replaces the placeholders in the text. A step without a value stands for the last earlier step with one.
     fn fill(&self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;

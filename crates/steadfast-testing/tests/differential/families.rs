@@ -1,4 +1,4 @@
-//! What scripts are made of: each family adds requests of its own to a script.
+//! Families of requests. Each adds its own requests to a script.
 
 use crate::generate::Plot;
 use crate::{discovery, events, namespaces, patches, reads, refused, watches, writes};
@@ -6,7 +6,7 @@ use crate::{discovery, events, namespaces, patches, reads, refused, watches, wri
 /// Adds one or several requests to a script.
 pub type Family = fn(&mut Plot);
 
-/// The families, and how often each is drawn, in relation to the others.
+/// Families with their relative weights.
 pub const FAMILIES: &[(usize, Family)] = &[
     (15, writes::create),
     (11, writes::update),
@@ -30,7 +30,7 @@ pub const FAMILIES: &[(usize, Family)] = &[
     (3, refused::duplicates),
 ];
 
-/// Adds what a family that chance draws has.
+/// Adds the requests of a random family.
 pub fn add(plot: &mut Plot) {
     let total = FAMILIES.iter().map(|(weight, _)| weight).sum();
     let mut drawn = plot.chance.below(total);

@@ -1,4 +1,4 @@
-//! A family of scripts: which of them are run, and what has to come of it.
+//! A family of scripts: the selection of scripts, and the required result.
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -13,49 +13,53 @@ use crate::execute::Seen;
 use crate::script::Script;
 use crate::{AT_ONCE, asked, one, told};
 
-/// After so many scripts a long run says where it is.
+/// Number of scripts after which a long run prints its progress.
 const PROGRESS: usize = 250;
 
-/// Scripts of one sort.
+/// Family of scripts.
 pub struct Family {
-    /// What they are called, several of them.
+    /// Name of the scripts, in the plural.
     pub name: &'static str,
-    /// The script of a seed.
+    /// Returns the script of a seed.
     pub script: fn(u64) -> Script,
-    /// How many are run unless something else is asked for.
+    /// Default number of scripts.
     pub count: u64,
-    /// So many pairs of verb and option so many scripts are made of at the least.
+    /// Minimum number of pairs of verb and option in the default number of scripts.
     pub pairs: usize,
-    /// The variable that asks for one of them alone.
+    /// Environment variable that selects a single script.
     pub one: &'static str,
 }
 
 impl Family {
-    /// Runs the scripts that are asked for on two servers, which answer alike.
+    /// Runs the selected scripts on two servers, and checks that the responses are equal.
     pub async fn run(&self, ours: &Site, theirs: &Site) -> Result<(), WorldError> {
         if let Some(seed) = asked(self.one) {
             return one(ours, theirs, (self.script)(seed)).await;
         }
         let count = asked("STEADFAST_SCRIPTS").unwrap_or(self.count);
         let first = asked("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
-        let begun = Instant::now();
+        let started = Instant::now();
         let Outcome { coverage, found, ended } = self.compared(ours, theirs, first, count).await;
-        println!("{} {first} to {} in {} s", self.name, first + count - 1, begun.elapsed().as_secs());
+        println!("{} {first} to {} in {} s", self.name, first + count - 1, started.elapsed().as_secs());
         println!("{coverage}");
         told(&found, count);
         ended?;
         if count >= self.count {
-            assert!(coverage.pairs() >= self.pairs, "only {} pairs of verb and option came", coverage.pairs());
+            assert!(coverage.pairs() >= self.pairs, "only {} pairs of verb and option occurred", coverage.pairs());
         }
         let least = usize::try_from(count)? / 100;
-        assert_eq!(coverage.rarer_than(least), Vec::<String>::new(), "each verb comes with each option {least} times");
-        assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
+        assert_eq!(
+            coverage.rarer_than(least),
+            Vec::<String>::new(),
+            "each pair of verb and option must occur {least} times"
+        );
+        assert!(coverage.granted_percent() >= 50, "only {}% succeeded", coverage.granted_percent());
         Ok(())
     }
 
-    /// Runs scripts until the last one, or the first that does not come to its end.
+    /// Runs scripts up to the last one, or up to the first that fails to complete.
     async fn compared(&self, ours: &Site, theirs: &Site, first: u64, count: u64) -> Outcome {
-        let begun = Instant::now();
+        let started = Instant::now();
         let script = self.script;
         let runs = stream::iter(first..first + count).map(|seed| {
             let (ours, theirs) = (ours.clone(), theirs.clone());
@@ -63,7 +67,7 @@ impl Family {
         });
         let mut runs = runs.buffer_unordered(AT_ONCE).enumerate();
         let mut outcome = Outcome { coverage: Coverage::default(), found: Vec::new(), ended: Ok(()) };
-        // Not by a macro: what those print is held back until the test has ended.
+        // Not with a macro, because the test harness captures its output until the test has ended.
         let say = |words: String| drop(writeln!(io::stderr(), "{words}"));
         while let Some((number, run)) = runs.next().await {
             match run.map_err(WorldError::from).flatten() {
@@ -81,22 +85,22 @@ impl Family {
                 }
             }
             if (number + 1).is_multiple_of(PROGRESS) {
-                say(format!("{}: {} of {count} after {} s", self.name, number + 1, begun.elapsed().as_secs()));
+                say(format!("{}: {} of {count} after {} s", self.name, number + 1, started.elapsed().as_secs()));
             }
         }
         outcome
     }
 }
 
-/// What came of several scripts.
+/// Result of several scripts.
 struct Outcome {
     coverage: Coverage,
     found: Vec<Difference>,
-    /// Why a script did not come to its end, where one did not.
+    /// Error of a script that did not complete.
     ended: Result<(), WorldError>,
 }
 
-/// Runs a script on two servers; with what the second one answered, and how the first one differs.
+/// Runs a script on two servers. Returns the responses of the second, and the differences.
 async fn on_both(
     ours: &Site,
     theirs: &Site,

@@ -9,53 +9,53 @@ use crate::families;
 use crate::kinds::{COMMON, KINDS, Kind, fields};
 use crate::script::{SENTINEL, Script, Step};
 
-/// The names that objects have: few, so that scripts meet their own objects again.
+/// Names of objects: few, so that scripts use their own objects repeatedly.
 pub const NAMES: &[&str] = &["a", "b", "c", "d.e"];
 
-/// What a script has made so far, as far as its author can tell.
+/// State of a script under construction, as far as it can be predicted.
 pub struct Plot {
-    /// Chance.
+    /// Random source.
     pub chance: Chance,
-    /// The namespace.
+    /// Namespace.
     pub namespace: String,
-    /// The kinds that it is about, as places in `KINDS`.
+    /// Kinds of the script, as indexes into `KINDS`.
     pub kinds: Vec<usize>,
-    /// The requests so far.
+    /// Requests so far.
     pub steps: Vec<Step>,
-    /// For each object that is thought to exist: the last step that was answered with it.
+    /// Objects that probably exist, with the last step that returned each.
     pub objects: BTreeMap<(usize, &'static str), usize>,
-    /// Steps whose answers are objects that have been, and their kinds.
+    /// Steps with an object as response, and their kinds.
     pub versions: Vec<(usize, usize)>,
-    /// The kinds of which one was given its name by the server.
+    /// Kinds with an object that has a generated name.
     pub generated: BTreeSet<usize>,
-    /// Kinds that are watched need a last object.
+    /// Watched kinds, which need a last object.
     pub watched: BTreeSet<usize>,
 }
 
 impl Plot {
-    /// Adds a step; returns its number.
+    /// Adds a step, and returns its number.
     pub fn push(&mut self, step: Step) -> usize {
         self.steps.push(step);
         self.steps.len() - 1
     }
 
-    /// The path of a collection: in this namespace, where its objects are in namespaces.
+    /// Returns the path of a collection, in this namespace if its kind is namespaced.
     pub fn collection(&self, kind: usize) -> String {
         let Kind { root, plural, namespaced, .. } = KINDS[kind];
         if namespaced { format!("{root}/namespaces/{}/{plural}", self.namespace) } else { format!("{root}/{plural}") }
     }
 
-    /// What an object is called: scripts share what is in no namespace, and give it names of their own.
+    /// Returns the name of an object. Scripts share cluster-scoped kinds, and use unique names in them.
     pub fn name(&self, kind: usize, name: &str) -> String {
         if KINDS[kind].namespaced { name.to_owned() } else { format!("{}-{name}", self.namespace) }
     }
 
-    /// The path of an object.
+    /// Returns the path of an object.
     pub fn at(&self, kind: usize, name: &str) -> String {
         format!("{}/{}", self.collection(kind), self.name(kind, name))
     }
 
-    /// The request for several objects, of which only those of this script are meant.
+    /// Restricts a request for several objects to those of this script.
     pub fn only_own(&self, kind: usize, step: Step) -> Step {
         if KINDS[kind].namespaced && step.path.contains("/namespaces/") {
             return step;
@@ -67,12 +67,12 @@ impl Plot {
         step.query(&format!("labelSelector={own}"))
     }
 
-    /// One of the kinds.
+    /// Selects a kind.
     pub fn kind(&mut self) -> usize {
         self.chance.one(&self.kinds)
     }
 
-    /// An object that is thought to exist, and the step that told of it.
+    /// Selects an object that probably exists, with the step that returned it.
     pub fn existing(&mut self) -> Option<(usize, &'static str, usize)> {
         if self.objects.is_empty() {
             return None;
@@ -81,19 +81,19 @@ impl Plot {
         self.objects.iter().nth(nth).map(|(&(kind, name), &step)| (kind, name, step))
     }
 
-    /// A step that told of an object of a kind.
+    /// Selects a step that returned an object of a kind.
     pub fn version_of(&mut self, kind: usize) -> Option<usize> {
         let of_kind: Vec<usize> = self.versions.iter().filter(|(of, _)| *of == kind).map(|(_, step)| *step).collect();
         (!of_kind.is_empty()).then(|| self.chance.one(&of_kind))
     }
 
-    /// Remembers that a step is answered with an object.
+    /// Records that a step returns an object.
     pub fn wrote(&mut self, kind: usize, name: &'static str, step: usize) {
         self.objects.insert((kind, name), step);
         self.versions.push((kind, step));
     }
 
-    /// A new object.
+    /// Returns a new object.
     pub fn object(&mut self, kind: usize, name: &str) -> Value {
         let app = self.chance.one(&["web", "api", "db"]);
         let mut object = fields(&KINDS[kind], &mut self.chance);
@@ -107,7 +107,7 @@ impl Plot {
     }
 }
 
-/// The script of a seed.
+/// Returns the script of a seed.
 pub fn script(seed: u64) -> Script {
     let namespace = format!("script-{seed}");
     let mut chance = Chance::of(seed);
@@ -137,7 +137,7 @@ pub fn script(seed: u64) -> Script {
     }
     for kind in plot.watched.clone() {
         let mut last = plot.object(kind, SENTINEL);
-        // What every selector of a watch selects.
+        // Labels that match the selector of every watch.
         for (label, value) in [("app", "web"), ("extra", "yes"), ("rank", "7")] {
             last["metadata"]["labels"][label] = value.into();
         }

@@ -4,32 +4,32 @@ use serde_json::{Value, json};
 
 use crate::chance::Chance;
 
-/// A collection that scripts write to.
-#[allow(clippy::struct_field_names, reason = "the API's own word")]
+/// Collection that scripts write to.
+#[allow(clippy::struct_field_names, reason = "the term of the API")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
-    /// The path before the namespace.
+    /// Path before the namespace.
     pub root: &'static str,
-    /// The API version.
+    /// API version.
     pub api_version: &'static str,
-    /// The kind.
+    /// Kind.
     pub kind: &'static str,
-    /// The plural name.
+    /// Plural name.
     pub plural: &'static str,
-    /// Whether it is a custom resource.
+    /// The kind is a custom resource.
     pub custom: bool,
-    /// Whether its objects are in namespaces.
+    /// The kind is namespaced.
     pub namespaced: bool,
 }
 
 impl Kind {
-    /// Whether real servers fill in fields of theirs.
+    /// Returns `true` if real servers set default fields.
     pub fn is_filled_in(&self) -> bool {
         !self.custom && !matches!(self.kind, "ConfigMap" | "Secret" | "Lease")
     }
 }
 
-/// A kind that every server has, in namespaces.
+/// Creates a built-in namespaced kind.
 pub const fn built_in(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind { root, api_version, kind, plural, custom: false, namespaced: true }
 }
@@ -38,16 +38,16 @@ const fn of_cluster(root: &'static str, api_version: &'static str, kind: &'stati
     Kind { root, api_version, kind, plural, custom: false, namespaced: false }
 }
 
-/// A kind that a definition made, in namespaces.
+/// Creates a namespaced kind of a definition.
 pub const fn custom(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind { root, api_version, kind, plural, custom: true, namespaced: true }
 }
 
-/// A custom resource with a status and without a schema.
+/// Custom resource with a status and without a schema.
 pub const WIDGET: Kind =
     custom("/apis/differential.steadfast.dev/v1", "differential.steadfast.dev/v1", "Widget", "widgets");
 
-/// A custom resource of the cluster, without a schema.
+/// Cluster-scoped custom resource without a schema.
 const PLANET: Kind = Kind {
     namespaced: false,
     ..custom(
@@ -58,12 +58,12 @@ const PLANET: Kind = Kind {
     )
 };
 
-/// Those that most scripts write to.
+/// Number of the kinds that most scripts write to.
 pub const COMMON: usize = 4;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// All of them; the first `COMMON` are written to by most scripts.
+/// All kinds. Most scripts write to the first `COMMON`.
 pub const KINDS: &[Kind] = &[
     built_in("/api/v1", "v1", "ConfigMap", "configmaps"),
     built_in("/api/v1", "v1", "Secret", "secrets"),
@@ -89,13 +89,12 @@ pub const KINDS: &[Kind] = &[
     PLANET,
 ];
 
-/// Whether names without dots are the only ones that a kind takes.
+/// Returns `true` if the kind accepts only names without dots.
 pub fn takes_labels_only(kind: &Kind) -> bool {
     matches!(kind.kind, "Pod" | "Service" | "Deployment" | "ReplicaSet" | "StatefulSet" | "CronJob")
 }
 
-/// The fields of an object beyond kind and metadata, which are valid, and of which an update may change those that are
-/// drawn.
+/// Returns valid fields of an object other than kind and metadata. Updates may change the random ones.
 pub fn fields(kind: &Kind, chance: &mut Chance) -> Value {
     let text = chance.one(&["one", "two", "three"]);
     let number = chance.below(4);

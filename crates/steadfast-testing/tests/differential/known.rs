@@ -1,4 +1,4 @@
-//! What differs by intent: each entry stands in `docs/embedded-server.md`, and nothing else may differ.
+//! Intended differences. `docs/embedded-server.md` lists each of them, and no other difference is allowed.
 
 use serde_json::Value;
 
@@ -6,15 +6,15 @@ use crate::events::EVENTS;
 use crate::kinds::KINDS;
 use crate::script::Step;
 
-/// Something that differs by intent.
+/// Intended difference.
 pub struct Known {
-    /// The words by which `docs/embedded-server.md` lists it.
+    /// Text of the entry in `docs/embedded-server.md`.
     pub listed: &'static str,
-    /// Takes it out of both answers where it is in play.
+    /// Removes the difference from both responses, if it applies to the step.
     pub forget: fn(&Step, &mut Value, &mut Value),
 }
 
-/// All that differs by intent.
+/// All intended differences.
 pub const KNOWN: &[Known] = &[
     Known {
         listed: "**Tables** have the columns that a real server gives the common built-in kinds",
@@ -34,19 +34,19 @@ pub const KNOWN: &[Known] = &[
     Known { listed: "**The result of a patch** is quoted", forget: quoted_patches },
 ];
 
-/// Takes out of both answers what differs by intent.
+/// Removes the intended differences from both responses.
 pub fn forget(step: &Step, ours: &mut Value, theirs: &mut Value) {
     for known in KNOWN {
         (known.forget)(step, ours, theirs);
     }
 }
 
-/// Leaves of tables the columns that both have, and of those of what is not for people.
+/// Keeps the table columns that both servers have, and drops some parts that are not shown to people.
 fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    fn tables(answer: &mut Value) -> Vec<&mut Value> {
-        let Value::Object(answer) = answer else { return Vec::new() };
+    fn tables(response: &mut Value) -> Vec<&mut Value> {
+        let Value::Object(response) = response else { return Vec::new() };
         let mut tables = Vec::new();
-        for (part, value) in answer.iter_mut() {
+        for (part, value) in response.iter_mut() {
             match part.as_str() {
                 "body" => tables.push(value),
                 "events" => {
@@ -60,11 +60,11 @@ fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
         tables
     }
     let names = |tables: &[&mut Value]| -> Option<Vec<String>> {
-        // The columns stand in the first event only, which may be a bookmark.
+        // Only the first event has the columns, and it may be a bookmark.
         let columns = tables.iter().find_map(|table| table["columnDefinitions"].as_array())?.iter();
         Some(columns.map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect())
     };
-    // Those of a definition are all there.
+    // Tables of definitions must have all columns.
     let defined = step.path.contains(".steadfast.dev/");
     let (ours, theirs) = (tables(ours), tables(theirs));
     let (Some(our_columns), Some(their_columns)) = (names(&ours), names(&theirs)) else { return };
@@ -79,11 +79,11 @@ fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
             for row in table["rows"].as_array_mut().into_iter().flatten() {
                 retain(&mut row["cells"], &kept);
             }
-            // Without rows it is at times null.
+            // Without rows, this field is sometimes null.
             if table["rows"].is_null() {
                 table["rows"] = Value::Array(Vec::new());
             }
-            // Watches share what is written for them, and are told of the columns again where another one was told first.
+            // Watches share encoded events, so the columns may be repeated if another watch received them first.
             if number > 0 || table["rows"].as_array().is_some_and(|rows| rows.len() == 1) {
                 table["columnDefinitions"] = Value::Null;
             }
@@ -98,19 +98,19 @@ fn retain(list: &mut Value, kept: &[bool]) {
     }
 }
 
-/// Leaves the bookmark at the end of the initial events, and of that what it tells.
+/// Keeps the bookmark at the end of the initial events, and the relevant part of it.
 fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
     let told = |event: &Value| {
         let at = "/object/metadata/annotations/k8s.io~1initial-events-end";
         let in_row = "/object/rows/0/object/metadata/annotations/k8s.io~1initial-events-end";
         event["type"] != "BOOKMARK" || [at, in_row].iter().any(|place| event.pointer(place).is_some())
     };
-    for answer in [ours, theirs] {
-        let Some(events) = answer["events"].as_array_mut() else { continue };
+    for response in [ours, theirs] {
+        let Some(events) = response["events"].as_array_mut() else { continue };
         events.retain(told);
         for event in events.iter_mut().filter(|event| event["type"] == "BOOKMARK") {
             if event["object"]["kind"] == "Table" {
-                // What stands in the cells of an object that is none.
+                // The cells of an object that is a bookmark.
                 event["object"]["rows"][0]["cells"] = Value::Null;
                 continue;
             }
@@ -122,14 +122,14 @@ fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
 }
 
 fn storage_version_hash(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        for resource in answer.pointer_mut("/body/resources").and_then(Value::as_array_mut).into_iter().flatten() {
+    for response in [ours, theirs] {
+        for resource in response.pointer_mut("/body/resources").and_then(Value::as_array_mut).into_iter().flatten() {
             resource.as_object_mut().map(|fields| fields.remove("storageVersionHash"));
         }
     }
 }
 
-/// Leaves of a refusal of unreadable JSON what stands before the parser's own words.
+/// Keeps the part of a JSON parse error before the parser's own text.
 fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
     let words = [
         "json parse error: ",
@@ -141,44 +141,44 @@ fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
         " is registered for version ",
         "error converting YAML to JSON: ",
     ];
-    for answer in [ours, theirs] {
-        // What fields there must not be is told in the same words.
-        if !is_strict(&answer["body"]["message"]) {
+    for response in [ours, theirs] {
+        // Messages about unknown fields must be equal.
+        if !is_strict(&response["body"]["message"]) {
             for words in words {
-                cut_after(answer, words);
+                cut_after(response, words);
             }
         }
     }
 }
 
-/// Leaves of a refusal what stands before the list of what would be taken.
+/// Keeps the part of a rejection before the list of accepted types.
 fn representations(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        let refused = answer["code"] == 406 || answer["code"] == 415;
+    for response in [ours, theirs] {
+        let rejected = response["code"] == 406 || response["code"] == 415;
         let json_only =
-            answer.pointer("/body/message").and_then(Value::as_str).is_some_and(|text| !text.contains("patch"));
-        if refused && json_only {
-            cut_after(answer, "Available representations: ");
-            cut_after(answer, "accepted media types include: ");
-            cut_after(answer, "the following media types are accepted: ");
+            response.pointer("/body/message").and_then(Value::as_str).is_some_and(|text| !text.contains("patch"));
+        if rejected && json_only {
+            cut_after(response, "Available representations: ");
+            cut_after(response, "accepted media types include: ");
+            cut_after(response, "the following media types are accepted: ");
         }
     }
 }
 
-fn cut_after(answer: &mut Value, words: &str) {
-    if let Some(Value::String(message)) = answer.pointer_mut("/body/message")
+fn cut_after(response: &mut Value, words: &str) {
+    if let Some(Value::String(message)) = response.pointer_mut("/body/message")
         && let Some(place) = message.find(words)
     {
         message.truncate(place + words.len());
     }
 }
 
-/// Leaves of several complaints the causes alone, in one order.
+/// Keeps only the causes of several errors, in a fixed order.
 fn order_of_complaints(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        let Some(causes) = answer.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
+    for response in [ours, theirs] {
+        let Some(causes) = response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
         causes.sort_by_key(ToString::to_string);
-        cut_after(answer, " is invalid: [");
+        cut_after(response, " is invalid: [");
     }
 }
 
@@ -188,29 +188,29 @@ fn is_strict(message: &Value) -> bool {
     message.as_str().is_some_and(|message| message.contains(STRICT))
 }
 
-/// Leaves of a refused patch that it was refused, and which fields there must not be.
+/// Keeps the fact that a patch was rejected, and the unknown fields.
 fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        for cause in answer.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
+    for response in [ours, theirs] {
+        for cause in response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
             if cause["field"] == "patch" {
                 let message = cause["message"].as_str().unwrap_or_default();
                 cause["message"] = message.find(STRICT).map(|place| message[place..].to_owned()).into();
             }
         }
-        cut_after(answer, " is invalid: patch: ");
+        cut_after(response, " is invalid: patch: ");
     }
 }
 
 fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    let of_fields = |answer: &Value| {
-        let warning = answer.pointer("/headers/warning").and_then(Value::as_str).unwrap_or_default();
+    let of_fields = |response: &Value| {
+        let warning = response.pointer("/headers/warning").and_then(Value::as_str).unwrap_or_default();
         ["metadata.", "unknown field ", "duplicate field "].iter().any(|words| warning.contains(words))
     };
     if step.path.contains(".steadfast.dev/") || of_fields(ours) || of_fields(theirs) {
         return;
     }
-    for answer in [ours, theirs] {
-        answer["headers"].as_object_mut().map(|headers| headers.remove("warning"));
+    for response in [ours, theirs] {
+        response["headers"].as_object_mut().map(|headers| headers.remove("warning"));
     }
 }
 
@@ -219,7 +219,7 @@ fn is_of_a_kind_that_is_filled_in(step: &Step) -> bool {
     KINDS.iter().chain(&EVENTS).any(|kind| kind.is_filled_in() && is_of(kind.plural))
 }
 
-/// Takes from the reference's managers the fields beyond metadata that it filled in, where it does that.
+/// Removes the fields beyond metadata that the reference set by default from its managers.
 fn managers_of_what_is_filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
     fn walk(ours: &Value, theirs: &mut Value) {
         match (ours, theirs) {
@@ -258,7 +258,7 @@ fn managers_of_what_is_filled_in(step: &Step, ours: &mut Value, theirs: &mut Val
     }
 }
 
-/// Leaves of an answer to a dry run of a deletion that it was granted, where a real server shows an object without anything.
+/// Keeps only the success of a dry-run deletion if a real server returns an object without fields.
 fn empty_objects(step: &Step, ours: &mut Value, theirs: &mut Value) {
     let is_dry = step.path.contains("dryRun=All") || step.body.contains("\"dryRun\"");
     let is_empty = theirs["body"]["kind"] != "Status"
@@ -269,7 +269,7 @@ fn empty_objects(step: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-/// Takes the managers from events.
+/// Removes the managers of events.
 fn managers_of_events(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if step.verb != "event" {
         return;
@@ -277,14 +277,14 @@ fn managers_of_events(step: &Step, ours: &mut Value, theirs: &mut Value) {
     let forget = |event: &mut Value| {
         event.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
     };
-    for answer in [ours, theirs] {
-        let body = &mut answer["body"];
+    for response in [ours, theirs] {
+        let body = &mut response["body"];
         forget(body);
         body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(forget);
     }
 }
 
-/// Leaves of the one what the other has too.
+/// Keeps the fields of one value that the other has too.
 fn reduce(ours: &Value, theirs: &mut Value) {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => {
@@ -298,7 +298,7 @@ fn reduce(ours: &Value, theirs: &mut Value) {
     }
 }
 
-/// Takes out of the reference's objects what it filled in beyond metadata, where it does that.
+/// Removes the fields beyond metadata that the reference set by default from its objects.
 fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if !is_of_a_kind_that_is_filled_in(step) {
         return;
@@ -320,7 +320,7 @@ fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-/// Of the reference's object, what ours has.
+/// Keeps the fields of the reference's object that ours has.
 fn object(ours: &Value, theirs: &mut Value) {
     for (key, theirs) in theirs.as_object_mut().into_iter().flatten() {
         if key != "metadata" {
@@ -337,7 +337,7 @@ fn addresses(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if step.path != "/api" {
         return;
     }
-    for answer in [ours, theirs] {
-        answer["body"]["serverAddressByClientCIDRs"] = Value::Null;
+    for response in [ours, theirs] {
+        response["body"]["serverAddressByClientCIDRs"] = Value::Null;
     }
 }

@@ -1,9 +1,10 @@
-//! The embedded server beside a real kube-apiserver: random scripts of requests go to both, and the answers are equal,
-//! but for what must differ and for what is listed in `docs/embedded-server.md`.
+//! Compares the embedded server with a real kube-apiserver. Random scripts of requests run on both, and the responses
+//! must be equal, except for unavoidable differences and for those that `docs/embedded-server.md` lists.
 //!
-//! `STEADFAST_SCRIPTS=5000` runs so many of each family; `STEADFAST_SCRIPT=17` runs that one and prints both servers'
-//! answers; `STEADFAST_FIRST_SCRIPT` is where they begin. `STEADFAST_ALL_DIFFERENCES` tells of those too
-//! that follow another one in their script. Where the reference is not built this is skipped, and says so.
+//! `STEADFAST_SCRIPTS=5000` sets the number of scripts per family, and `STEADFAST_FIRST_SCRIPT` the first one.
+//! `STEADFAST_SCRIPT=17` runs one script and prints the responses of both servers. `STEADFAST_ALL_DIFFERENCES` also
+//! prints differences that follow another one in their script. Without the reference, the tests are skipped with a
+//! message.
 
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
@@ -52,9 +53,9 @@ use mutants::{MUTANTS, Mutant};
 use script::Script;
 use servers::Embedded;
 
-/// How many scripts are under way at once.
+/// Number of concurrent scripts.
 const AT_ONCE: usize = 40;
-/// The API at large.
+/// Family for the general API.
 const GENERAL: Family =
     Family { name: "scripts", script: generate::script, count: 150, pairs: 102, one: "STEADFAST_SCRIPT" };
 
@@ -63,7 +64,7 @@ fn asked(variable: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_servers_answer_alike() -> Result<(), WorldError> {
+async fn both_servers_respond_equally() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = Site::of(&reference.kube_config().await?)?;
@@ -72,10 +73,10 @@ async fn both_servers_answer_alike() -> Result<(), WorldError> {
     GENERAL.run(&embedded.site, &theirs).await
 }
 
-/// Prints the differences, and finds none.
+/// Prints the differences, and fails if any exist.
 fn told(found: &[Difference], count: u64) {
     let mut sorts: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
-    // What follows a difference differs for its sake.
+    // The differences after the first one in a script may be its consequences.
     let mut told = BTreeSet::new();
     let all = env::var_os("STEADFAST_ALL_DIFFERENCES").is_some();
     for difference in found.iter().filter(|difference| told.insert(difference.seed) || all) {
@@ -87,17 +88,17 @@ fn told(found: &[Difference], count: u64) {
         println!("{count} like this: {example}");
     }
     let seeds: BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();
-    assert!(found.is_empty(), "{} of {count} scripts are answered in different ways: {seeds:?}", seeds.len());
+    assert!(found.is_empty(), "{} of {count} scripts have different responses: {seeds:?}", seeds.len());
 }
 
-/// Runs one script and prints all of it.
+/// Runs one script, and prints all of it.
 async fn one(ours: &Site, theirs: &Site, script: Script) -> Result<(), WorldError> {
     let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
     shown(&script, &ours, &theirs);
     Ok(())
 }
 
-/// Prints what was asked and answered, and finds no difference.
+/// Prints the requests and the responses, and fails if they differ.
 fn shown(script: &Script, ours: &[Seen], theirs: &[Seen]) {
     for (number, step) in script.steps.iter().enumerate() {
         println!("step {number}: {} {} {} {}", step.method, step.path, step.accept, step.body);
@@ -112,40 +113,40 @@ fn shown(script: &Script, ours: &[Seen], theirs: &[Seen]) {
     for difference in &found {
         println!("{difference}");
     }
-    assert!(found.is_empty(), "{} steps are answered in different ways", found.len());
+    assert!(found.is_empty(), "{} steps have different responses", found.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_mutant_is_told_from_the_server_it_was_made_of() -> Result<(), WorldError> {
+async fn each_mutant_is_detected() -> Result<(), WorldError> {
     let one = Embedded::start(1).await?;
     let other = Embedded::start(2).await?;
     each_is_caught(MUTANTS, &one.site, &other.site, (1..=60).map(script)).await
 }
 
-/// Alters the answers of one of two servers that are alike, in each way, and finds that this is noticed.
+/// Applies each mutant to the responses of one of two equal servers, and checks that it is detected.
 async fn each_is_caught(
     mutants: &[Mutant],
     one: &Site,
     other: &Site,
     scripts: impl Iterator<Item = Script>,
 ) -> Result<(), WorldError> {
-    let answers = stream::iter(scripts).map(|script| async move {
+    let responses = stream::iter(scripts).map(|script| async move {
         let (one, other) = futures::future::try_join(one.run(&script), other.run(&script)).await?;
         Ok::<_, WorldError>((script, one, other))
     });
-    let answers: Vec<_> = answers.buffered(AT_ONCE).try_collect().await?;
-    are_caught(mutants, &answers);
+    let responses: Vec<_> = responses.buffered(AT_ONCE).try_collect().await?;
+    are_caught(mutants, &responses);
     Ok(())
 }
 
-/// Alters the answers of the second of two servers that are alike, in each way, and finds that this is noticed.
-fn are_caught(mutants: &[Mutant], answers: &[(Script, Vec<Seen>, Vec<Seen>)]) {
-    for (script, one, other) in answers {
+/// Applies each mutant to the responses of the second of two equal servers, and checks that it is detected.
+fn are_caught(mutants: &[Mutant], responses: &[(Script, Vec<Seen>, Vec<Seen>)]) {
+    for (script, one, other) in responses {
         let found = differences(script, one, other);
         assert!(found.is_empty(), "the server differs from itself: {}", found[0]);
     }
     let is_caught = |mutant: &&Mutant| {
-        answers.iter().any(|(script, one, other)| {
+        responses.iter().any(|(script, one, other)| {
             let mut altered = other.clone();
             for (step, seen) in script.steps.iter().zip(&mut altered) {
                 (mutant.alter)(step, seen);
@@ -154,14 +155,14 @@ fn are_caught(mutants: &[Mutant], answers: &[(Script, Vec<Seen>, Vec<Seen>)]) {
         })
     };
     let missed: Vec<&str> = mutants.iter().filter(|mutant| !is_caught(mutant)).map(|mutant| mutant.name).collect();
-    assert!(missed.is_empty(), "nothing tells a server apart that has this: {missed:?}");
+    assert!(missed.is_empty(), "undetected mutants: {missed:?}");
 }
 
 #[test]
-fn what_differs_by_intent_is_listed_in_the_documentation() {
+fn intended_differences_are_documented() {
     let page = include_str!("../../../../docs/embedded-server.md");
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     for known in known::KNOWN {
-        assert!(page.contains(known.listed), "docs/embedded-server.md does not have: {}", known.listed);
+        assert!(page.contains(known.listed), "docs/embedded-server.md does not contain: {}", known.listed);
     }
 }

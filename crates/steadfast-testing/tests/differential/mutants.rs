@@ -1,30 +1,30 @@
-//! Servers that are wrong in one way: each must be told apart through the normaliser.
+//! Mutants: servers with one defect each, which must be detected in spite of the normalization.
 
 use serde_json::Value;
 
 use crate::execute::Seen;
 use crate::script::Step;
 
-/// A wrong answer.
+/// Defective response.
 pub struct Mutant {
-    /// What is wrong.
+    /// Description of the defect.
     pub name: &'static str,
-    /// Makes it wrong, where it fits.
+    /// Applies the defect to a response, if applicable.
     pub alter: fn(&Step, &mut Seen),
 }
 
-/// One for each family of behaviour.
+/// One mutant for each kind of behaviour.
 pub const MUTANTS: &[Mutant] = &[
-    Mutant { name: "an accepted creation is answered 200", alter: |_, seen| replace_code(seen, 201, 200) },
-    Mutant { name: "a conflict is answered 422", alter: |_, seen| replace_code(seen, 409, 422) },
-    Mutant { name: "a missing object is answered 410", alter: |_, seen| replace_code(seen, 404, 410) },
+    Mutant { name: "a creation returns 200", alter: |_, seen| replace_code(seen, 201, 200) },
+    Mutant { name: "a conflict returns 422", alter: |_, seen| replace_code(seen, 409, 422) },
+    Mutant { name: "a missing object returns 410", alter: |_, seen| replace_code(seen, 404, 410) },
     Mutant { name: "another content type", alter: |_, seen| drop(seen.headers.remove("content-type")) },
     Mutant { name: "no reason", alter: |_, seen| remove(&mut seen.body, "", "reason") },
     Mutant { name: "no details", alter: |_, seen| remove(&mut seen.body, "", "details") },
     Mutant { name: "another message", alter: |_, seen| edit(&mut seen.body, "/message", |text| format!("{text}.")) },
     Mutant { name: "no UID", alter: |_, seen| remove(&mut seen.body, "/metadata", "uid") },
     Mutant { name: "no version", alter: |_, seen| remove(&mut seen.body, "/metadata", "resourceVersion") },
-    Mutant { name: "versions that stand still", alter: |step, seen| still(step, seen) },
+    Mutant { name: "constant versions", alter: |step, seen| still(step, seen) },
     Mutant { name: "no creation time", alter: |_, seen| remove(&mut seen.body, "/metadata", "creationTimestamp") },
     Mutant { name: "no deletion time", alter: |_, seen| remove(&mut seen.body, "/metadata", "deletionTimestamp") },
     Mutant { name: "no generation", alter: |_, seen| remove(&mut seen.body, "/metadata", "generation") },
@@ -50,14 +50,14 @@ pub const MUTANTS: &[Mutant] = &[
         alter: |_, seen| drop((!seen.events.is_empty()).then(|| seen.events.remove(0))),
     },
     Mutant {
-        name: "an event told twice",
+        name: "a repeated event",
         alter: |_, seen| seen.events.first().cloned().map_or((), |event| seen.events.insert(0, event)),
     },
-    Mutant { name: "changes told as additions", alter: |_, seen| rename(seen, "MODIFIED", "ADDED") },
-    Mutant { name: "deletions told as changes", alter: |_, seen| rename(seen, "DELETED", "MODIFIED") },
+    Mutant { name: "changes reported as additions", alter: |_, seen| rename(seen, "MODIFIED", "ADDED") },
+    Mutant { name: "deletions reported as changes", alter: |_, seen| rename(seen, "DELETED", "MODIFIED") },
     Mutant { name: "no bookmarks", alter: |_, seen| seen.events.retain(|event| event["type"] != "BOOKMARK") },
     Mutant { name: "a deletion at the version before", alter: |_, seen| old_deletions(seen) },
-    Mutant { name: "metadata only with everything", alter: |step, seen| everything(step, seen) },
+    Mutant { name: "complete objects instead of metadata", alter: |step, seen| everything(step, seen) },
     Mutant {
         name: "patches that change nothing",
         alter: |step, seen| of_verb("patch", step, || remove(&mut seen.body, "/metadata", "annotations")),
@@ -67,23 +67,23 @@ pub const MUTANTS: &[Mutant] = &[
         alter: |step, seen| of_verb("patch", step, || each_list(&mut seen.body, |list| list.reverse())),
     },
     Mutant {
-        name: "patches of no sort that are granted",
+        name: "unknown patch types succeed",
         alter: |step, seen| of_method("PATCH", step, || replace_code(seen, 415, 200)),
     },
     Mutant {
-        name: "patches that do not fit and are granted",
+        name: "invalid patches succeed",
         alter: |step, seen| of_verb("patch", step, || replace_code(seen, 422, 200)),
     },
     Mutant {
-        name: "namespaces that go without a phase",
+        name: "terminating namespaces without a phase",
         alter: |step, seen| of_verb("namespace", step, || remove(&mut seen.body, "/status", "phase")),
     },
     Mutant {
-        name: "namespaces that take more while they go",
+        name: "terminating namespaces accept objects",
         alter: |step, seen| of_verb("namespace", step, || replace_code(seen, 403, 201)),
     },
     Mutant {
-        name: "namespaces that go and do not say so",
+        name: "terminating namespaces without a condition",
         alter: |step, seen| of_verb("namespace", step, || remove(&mut seen.body, "/details", "causes")),
     },
     Mutant {
@@ -91,11 +91,11 @@ pub const MUTANTS: &[Mutant] = &[
         alter: |step, seen| of_verb("delete", step, || replace_code(seen, 409, 200)),
     },
     Mutant {
-        name: "deletions that do not tell whose they are",
+        name: "deletions without the identity of the object",
         alter: |step, seen| of_verb("delete", step, || remove(&mut seen.body, "/details", "uid")),
     },
     Mutant {
-        name: "finalizers that hold nothing",
+        name: "finalizers without an effect",
         alter: |step, seen| of_verb("delete", step, || remove(&mut seen.body, "/metadata", "finalizers")),
     },
     Mutant {
@@ -103,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
         alter: |step, seen| of_verb("delete collection", step, || lose(&mut seen.body, "items")),
     },
     Mutant {
-        name: "events that are those of their own group alone",
+        name: "events in only one group",
         alter: |step, seen| of_verb("event", step, || replace_code(seen, 200, 404)),
     },
     Mutant {
@@ -111,16 +111,19 @@ pub const MUTANTS: &[Mutant] = &[
         alter: |step, seen| of_verb("odd type", step, || replace_code(seen, 400, 201)),
     },
     Mutant {
-        name: "fields that are there twice and nobody is told of",
+        name: "repeated fields without a warning",
         alter: |step, seen| of_verb("duplicate", step, || drop(seen.headers.remove("warning"))),
     },
-    Mutant { name: "bad requests that are granted", alter: |_, seen| replace_code(seen, 400, 200) },
-    Mutant { name: "bodies of any sort are taken", alter: |_, seen| replace_code(seen, 415, 201) },
-    Mutant { name: "methods that are not there are not found", alter: |_, seen| replace_code(seen, 405, 404) },
-    Mutant { name: "refusals without fields", alter: |_, seen| each_cause(seen, |cause| drop(cause.remove("field"))) },
+    Mutant { name: "bad requests succeed", alter: |_, seen| replace_code(seen, 400, 200) },
+    Mutant { name: "bodies of any type are accepted", alter: |_, seen| replace_code(seen, 415, 201) },
+    Mutant { name: "unknown methods return 404", alter: |_, seen| replace_code(seen, 405, 404) },
+    Mutant {
+        name: "rejections without fields",
+        alter: |_, seen| each_cause(seen, |cause| drop(cause.remove("field"))),
+    },
 ];
 
-/// Those that only scripts of a compaction tell.
+/// Mutants that only scripts of a compaction detect.
 pub const FORGETTING: &[Mutant] = &[
     Mutant {
         name: "a token that expires for good",
@@ -131,9 +134,9 @@ pub const FORGETTING: &[Mutant] = &[
         },
     },
     Mutant { name: "nothing expires", alter: |_, seen| replace_code(seen, 410, 200) },
-    Mutant { name: "watches expire in silence", alter: |_, seen| seen.events.retain(|event| event["type"] != "ERROR") },
+    Mutant { name: "watches expire silently", alter: |_, seen| seen.events.retain(|event| event["type"] != "ERROR") },
     Mutant {
-        name: "watches expire by their answer",
+        name: "watches expire by their HTTP status",
         alter: |_, seen| {
             if seen.events.iter().any(|event| event["type"] == "ERROR") {
                 seen.code = 410;
@@ -141,21 +144,21 @@ pub const FORGETTING: &[Mutant] = &[
         },
     },
     Mutant {
-        name: "an expired watch that does not say what it had",
+        name: "an expired watch without its version",
         alter: |_, seen| {
             for event in &mut seen.events {
                 edit(event, "/object/message", |text| text.replace(|letter: char| letter.is_ascii_digit(), ""));
             }
         },
     },
-    Mutant { name: "the future is answered", alter: |_, seen| replace_code(seen, 504, 200) },
+    Mutant { name: "future versions succeed", alter: |_, seen| replace_code(seen, 504, 200) },
     Mutant {
-        name: "the future without an hour",
+        name: "future versions without a retry delay",
         alter: |_, seen| remove(&mut seen.body, "/details", "retryAfterSeconds"),
     },
     Mutant { name: "tokens of any form", alter: |_, seen| replace_code(seen, 400, 200) },
     Mutant {
-        name: "tokens that go on one object later",
+        name: "tokens that skip one object",
         alter: |step, seen| {
             if step.path.contains("continue=") {
                 lose(&mut seen.body, "items");
@@ -176,7 +179,7 @@ pub const FORGETTING: &[Mutant] = &[
     },
 ];
 
-/// Those that only scripts of definitions that change tell.
+/// Mutants that only scripts of changed definitions detect.
 pub const CHANGING: &[Mutant] = &[
     Mutant {
         name: "versions that stay",
@@ -200,9 +203,9 @@ pub const CHANGING: &[Mutant] = &[
             }
         },
     },
-    Mutant { name: "versions that nobody is warned of", alter: |_, seen| drop(seen.headers.remove("warning")) },
+    Mutant { name: "deprecated versions without a warning", alter: |_, seen| drop(seen.headers.remove("warning")) },
     Mutant {
-        name: "defaults that stay away",
+        name: "missing defaults",
         alter: |_, seen| {
             for text in ["given", "other"] {
                 if seen.body.pointer("/spec/text").is_some_and(|value| value == text) {
@@ -227,8 +230,8 @@ pub const CHANGING: &[Mutant] = &[
             }
         },
     },
-    Mutant { name: "changes that are wrong and taken", alter: |_, seen| replace_code(seen, 422, 200) },
-    Mutant { name: "definitions that go and take more", alter: |_, seen| replace_code(seen, 403, 201) },
+    Mutant { name: "invalid changes are accepted", alter: |_, seen| replace_code(seen, 422, 200) },
+    Mutant { name: "terminating definitions accept objects", alter: |_, seen| replace_code(seen, 403, 201) },
     Mutant {
         name: "definitions that stay",
         alter: |step, seen| {
@@ -238,7 +241,7 @@ pub const CHANGING: &[Mutant] = &[
         },
     },
     Mutant {
-        name: "an end that is not told to watches",
+        name: "a deletion without an end of watches",
         alter: |_, seen| {
             seen.events.retain(|event| event["type"] != "DELETED");
         },
@@ -279,7 +282,7 @@ fn each_cause(seen: &mut Seen, alter: impl Fn(&mut serde_json::Map<String, Value
     causes.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
 }
 
-/// Those that only scripts of apply tell.
+/// Mutants that only scripts of apply detect.
 pub const APPLYING: &[Mutant] = &[
     Mutant { name: "no managers", alter: |_, seen| remove(&mut seen.body, "/metadata", "managedFields") },
     Mutant { name: "managers without times", alter: |_, seen| each_manager(seen, |one| drop(one.remove("time"))) },
@@ -301,12 +304,12 @@ pub const APPLYING: &[Mutant] = &[
         },
     },
     Mutant {
-        name: "maps that nobody manages themselves",
+        name: "maps without managers of their own",
         alter: |_, seen| each_manager(seen, |one| one.get_mut("fieldsV1").map_or((), without_dots)),
     },
     Mutant { name: "conflicts without causes", alter: |_, seen| remove(&mut seen.body, "/details", "causes") },
-    Mutant { name: "conflicts that are not told", alter: |_, seen| replace_code(seen, 409, 200) },
-    Mutant { name: "objects that are applied to are all new", alter: |step, seen| applied_as_new(step, seen) },
+    Mutant { name: "unreported conflicts", alter: |_, seen| replace_code(seen, 409, 200) },
+    Mutant { name: "each apply is reported as a creation", alter: |step, seen| applied_as_new(step, seen) },
     Mutant {
         name: "sets in another order",
         alter: |_, seen| {
@@ -316,7 +319,7 @@ pub const APPLYING: &[Mutant] = &[
         },
     },
     Mutant {
-        name: "what is no longer applied stays",
+        name: "fields that are no longer applied are kept",
         alter: |step, seen| {
             if step.verb == "apply" && seen.body.get("kind").is_some_and(|kind| kind == "ConfigMap") {
                 seen.body["data"]["c"] = "one".into();

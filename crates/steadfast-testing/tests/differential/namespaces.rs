@@ -1,4 +1,4 @@
-//! The life of a namespace.
+//! The lifecycle of a namespace.
 
 use serde_json::json;
 
@@ -8,9 +8,9 @@ use crate::writes::options;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// A namespace with something in it that a finalizer holds, its deletion, and what is granted there afterwards.
+/// Adds a namespace with an object that a finalizer keeps, its deletion, and later requests in it.
 ///
-/// Nobody takes its contents away on a real server without controllers; what they leave behind is not looked at.
+/// A real server without controllers does not delete the contents, so the remaining objects are not compared.
 pub fn life(plot: &mut Plot) {
     let name = format!("{}-other-{}", plot.namespace, plot.steps.len());
     let at = format!("{NAMESPACES}/{name}");
@@ -30,7 +30,7 @@ pub fn life(plot: &mut Plot) {
     plot.push(step("DELETE", at.clone()).json(&wrong).with("wrong uid"));
     plot.push(step("DELETE", at.clone()).with("delete"));
     plot.push(step("GET", at.clone()).with("get"));
-    // Refused, so that whoever comes after finds it.
+    // The deletion is rejected, so that later scripts still find the namespace.
     plot.push(step("DELETE", format!("{NAMESPACES}/kube-public")).with("of one that never ends"));
     let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
     plot.push(step("POST", format!("{at}/configmaps")).json(&late).with("creation while terminating"));

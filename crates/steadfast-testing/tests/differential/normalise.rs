@@ -1,4 +1,5 @@
-//! Forgetting what must differ: UIDs, versions, times, generated names, the order of managers by their times.
+//! Normalization of unavoidable differences: UIDs, versions, times, generated names, and the order of managers with
+//! equal times.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,15 +7,15 @@ use serde_json::{Map, Value, json};
 
 use crate::execute::Seen;
 
-/// Five letters and digits follow the prefix of a generated name.
+/// Number of random characters after the prefix of a generated name.
 const SUFFIX: usize = 5;
 const PREFIXES: &[&str] = &["made-", "Not_Valid-", LONG];
-/// So much of a prefix is left where it is too long for a name.
+/// Remaining part of a prefix that is too long for a name.
 const LONG: &str = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn";
 /// Times before this year were written by the script.
 const OWN_YEARS: &str = "2026";
 
-/// The answers to a script, in words that both servers share.
+/// Returns the responses to a script in a form that is equal for both servers.
 pub fn normalised(answers: &[Seen]) -> Vec<Value> {
     let mut names = Names::default();
     for seen in answers {
@@ -67,7 +68,8 @@ impl Names {
             }
             Value::Array(items) if matches!(key, "managedFields" | "causes") => {
                 let mut named: Vec<Value> = items.iter().map(|item| self.value(key, item)).collect();
-                // Managers stand by the second of their last change, and conflicts with several managers anyhow.
+                // Managers are ordered by the second of their last change. The order in conflicts with several managers
+                // is random.
                 if key == "managedFields" || items.iter().any(|item| item["reason"] == "FieldManagerConflict") {
                     named.sort_by_key(Value::to_string);
                 }
@@ -98,12 +100,12 @@ impl Names {
         if key == "message" { self.with_versions(&named) } else { named }
     }
 
-    /// How many versions of this script's objects are no newer.
+    /// Replaces a version by its rank among the versions of this script's objects.
     fn version(&self, version: u64) -> String {
         format!("<version {}>", self.versions.range(..=version).count())
     }
 
-    /// A sentence whose numbers that are versions of this script's objects are named.
+    /// Replaces the numbers in a sentence that are versions of this script's objects.
     fn with_versions(&self, text: &str) -> String {
         let mut named = String::new();
         let mut digits = String::new();
@@ -113,9 +115,9 @@ impl Names {
                 continue;
             }
             match digits.parse() {
-                // Whatever else was written has made it.
+                // Another writer created this version.
                 Ok(_) if named.ends_with(", current: ") => named.push_str("<current>"),
-                // A part of a name, as that of an RFC, or of a time; what is said as an example.
+                // Part of a name, such as that of an RFC, or of a time in an example.
                 Ok(_) if letter == '-' || named.ends_with(['-', '\'']) => named.push_str(&digits),
                 Ok(version) if self.versions.contains(&version) || is_version(&named) => {
                     named.push_str(&self.version(version));
@@ -131,7 +133,7 @@ impl Names {
     }
 }
 
-/// Whether the number that follows these words is a version.
+/// Returns `true` if the number after this text is a version.
 fn is_version(words: &str) -> bool {
     let oldest = words.contains("too old resource version: ") && words.ends_with(" (");
     oldest || words.ends_with("in the precondition (") || words.ends_with("ResourceVersion in record (")
@@ -146,7 +148,7 @@ fn is_time(text: &str) -> bool {
     shaped && text.get(..4).is_some_and(|year| year >= OWN_YEARS)
 }
 
-/// `5s`, `2m3s`, `<unknown>`: an age, small as those of scripts are.
+/// Returns `true` for an age such as `5s`, `2m3s` or `<unknown>`, with the small values of scripts.
 fn is_age(text: &str) -> bool {
     let amount = |text: &str| text.strip_suffix(['s', 'm']).is_some_and(|number| number.parse::<u16>().is_ok());
     amount(text) || text.split_once('m').is_some_and(|(minutes, rest)| minutes.parse::<u16>().is_ok() && amount(rest))
@@ -175,11 +177,11 @@ fn without_suffix(text: &str, prefix: &str) -> String {
     named
 }
 
-/// A year is a number as a version is, and one server's object may have just that version.
+/// A year is a number like a version, and an object of one server may have just this version.
 #[test]
-fn a_year_or_an_example_is_no_version() {
-    let said = "Invalid value: \"2020-01-01T00:00:00Z\": field is immutable, as '2020' and RFC-2020 are; not 2020";
-    let body = json!({"message": said, "metadata": {"resourceVersion": "2020"}});
+fn years_and_examples_are_not_versions() {
+    let message = "Invalid value: \"2020-01-01T00:00:00Z\": field is immutable, as '2020' and RFC-2020 are; not 2020";
+    let body = json!({"message": message, "metadata": {"resourceVersion": "2020"}});
     let seen = [Seen { body, ..Seen::default() }];
-    assert_eq!(normalised(&seen)[0]["body"]["message"], said.replace("not 2020", "not <version 1>"));
+    assert_eq!(normalised(&seen)[0]["body"]["message"], message.replace("not 2020", "not <version 1>"));
 }

@@ -12,7 +12,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const OPERATIONS: &str = "application/json-patch+json";
 const HELD: &str = "steadfast.dev/held";
 
-/// A patch that merges.
+/// Adds a merge patch.
 pub fn patch(plot: &mut Plot) {
     let Some((kind, name, last)) = plot.existing() else { return create(plot) };
     let text = plot.chance.one(&["one", "two", "three"]);
@@ -54,13 +54,13 @@ pub fn patch(plot: &mut Plot) {
     push(plot, step, &body, kind, name);
 }
 
-/// A strategic merge patch with its directives.
+/// Adds a strategic merge patch with directives.
 pub fn strategic(plot: &mut Plot) {
     let built_in: Vec<_> = plot.objects.iter().filter(|((kind, _), _)| !KINDS[*kind].custom).collect();
     if built_in.is_empty() {
         return patch(plot);
     }
-    // Deployments are rare, and only they keep fields of a patched object as `$retainKeys` says.
+    // Deployments are rare, and only their patches support `$retainKeys`.
     let deployments: Vec<_> = built_in.iter().filter(|((kind, _), _)| KINDS[*kind].kind == "Deployment").collect();
     let (&(kind, name), _) = match deployments.len() {
         0 => built_in[plot.chance.below(built_in.len())],
@@ -108,7 +108,7 @@ pub fn strategic(plot: &mut Plot) {
     push(plot, step, &body, kind, name);
 }
 
-/// A patch of operations.
+/// Adds a JSON patch.
 pub fn operations(plot: &mut Plot) {
     let Some((kind, name, _)) = plot.existing() else { return create(plot) };
     let text = plot.chance.one(&["one", "two", "three"]);
@@ -180,7 +180,8 @@ pub fn operations(plot: &mut Plot) {
 }
 
 fn push(plot: &mut Plot, mut step: Step, body: &Value, kind: usize, name: &'static str) {
-    // What a deletion has already is put back after the time of the write is noted, which may or may not be another second.
+    // The existing fields of a deletion are restored after the time of the write is taken, which may be in another
+    // second.
     let kept = !plot.chance.percent(8) && !step.options.contains(&"deletion given");
     if !kept {
         step = step.query("dryRun=All").with("dry run");

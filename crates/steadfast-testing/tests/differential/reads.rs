@@ -4,13 +4,13 @@ use crate::generate::{NAMES, Plot};
 use crate::kinds::KINDS;
 use crate::script::Step;
 
-/// Rows for people.
+/// Media type of a table.
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Only what names and versions an object.
+/// Media type of the metadata of an object.
 pub const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
-/// One object.
+/// Adds a read of one object.
 pub fn get(plot: &mut Plot) {
     let (kind, name) = match plot.existing() {
         Some((kind, name, _)) => (kind, name),
@@ -45,7 +45,7 @@ pub fn get(plot: &mut Plot) {
     plot.push(step);
 }
 
-/// A list, and the pages that follow.
+/// Adds a list, with its later pages.
 pub fn list(plot: &mut Plot) {
     let index = plot.kind();
     let kind = KINDS[index];
@@ -59,7 +59,7 @@ pub fn list(plot: &mut Plot) {
     } else if shared {
         step = step.with("cluster-scoped");
     }
-    // Other scripts write, at other times on either server, what tells whether more would follow.
+    // Other scripts write at different times on each server, so the number of remaining objects is not comparable.
     let limit = !shared && plot.chance.percent(45);
     if limit {
         let most = plot.chance.one(&["limit=1", "limit=2", "limit=500"]);
@@ -117,7 +117,7 @@ pub fn list(plot: &mut Plot) {
     let mut last = plot.push(step);
     if limit && !exact && !path.contains("resourceVersion") {
         for _ in 0..plot.chance.below(3) {
-            // What is written between two pages is not seen in the second.
+            // A write between two pages must not appear in the second page.
             if plot.chance.percent(30) {
                 crate::writes::create(plot);
             }

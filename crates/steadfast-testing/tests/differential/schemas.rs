@@ -1,15 +1,15 @@
-//! Schemas from a grammar, and values that fit them or nearly do.
+//! Random schemas, and values that are valid or nearly valid for them.
 
 use serde_json::{Map, Value, json};
 
 use crate::chance::Chance;
 
-/// How deep schemas are nested.
+/// Nesting depth of schemas.
 const DEPTH: usize = 3;
-/// The names of fields: few, so that schemas and values meet.
+/// Names of fields: few, so that schemas and values overlap.
 const FIELDS: &[&str] = &["a", "b", "c", "d"];
 
-/// A schema of an object's part; a definition with it is taken by a real server.
+/// Returns a schema for a part of an object, such that a real server accepts a definition with it.
 pub fn schema(chance: &mut Chance) -> Value {
     object(chance, DEPTH)
 }
@@ -86,7 +86,7 @@ fn whole(chance: &mut Chance) -> Value {
     }
 }
 
-/// A value that fits a schema, or does not in so many of a hundred places.
+/// Returns a value for a schema. In `wrong` percent of the positions, it does not match.
 pub fn value(chance: &mut Chance, schema: &Value, wrong: usize) -> Value {
     if chance.percent(wrong) {
         return match chance.below(9) {
@@ -133,7 +133,7 @@ fn fields(chance: &mut Chance, schema: &Value, wrong: usize) -> Value {
         let required = schema["required"].as_array().is_some_and(|names| names.iter().any(|one| one == name));
         let often = match name.as_str() {
             _ if required => 100 - wrong,
-            // Fields with much in them, and with rules: most scripts are to be granted.
+            // Complex fields and fields with rules are rare, so that most scripts succeed.
             "ruled" => 12,
             "marks" => 25,
             _ => 60,

@@ -1,16 +1,16 @@
-//! What a script is: requests that name what earlier answers brought.
+//! Scripts: requests that refer to values of earlier responses.
 
-/// Requests, one after the other, in a namespace of their own; everything they write has its name as label `script`.
+/// Sequence of requests in a namespace of its own. All written objects have the namespace's name as the label `script`.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// What it was made from.
+    /// Seed of the script.
     pub seed: u64,
     /// The requests.
     pub steps: Vec<Step>,
 }
 
 impl Script {
-    /// Which step it is, for whoever has to look at it.
+    /// Returns the position of a step, for messages.
     pub fn place(&self, number: usize) -> String {
         let Step { method, path, .. } = &self.steps[number];
         format!("script {} step {number}: {method} {path}", self.seed)
@@ -19,51 +19,51 @@ impl Script {
 
 /// One request.
 ///
-/// In its path and body, `<<version:3>>`, `<<uid:3>>`, `<<name:3>>` and `<<continue:3>>` stand for what the answer to
-/// step 3 brought, on the server that is asked.
+/// In its path and body, `<<version:3>>`, `<<uid:3>>`, `<<name:3>>` and `<<continue:3>>` stand for values in the
+/// response of the same server to step 3.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// The HTTP method.
+    /// HTTP method.
     pub method: &'static str,
-    /// The path with its query.
+    /// Path with its query.
     pub path: String,
-    /// `Content-Type`, where there is one.
+    /// `Content-Type`, if any.
     pub content_type: &'static str,
-    /// `Accept`, where there is one.
+    /// `Accept`, if any.
     pub accept: &'static str,
-    /// The body as text.
+    /// Body as text.
     pub body: String,
-    /// Reads from a cache, which has to have caught up before: the collection's path.
+    /// Collection of a read from a cache. The cache must have caught up before the request.
     pub after_cache: Option<String>,
-    /// It is asked again until the answer is so.
+    /// Condition on the response. The request is repeated until it is met.
     pub until: Option<Until>,
-    /// It is asked when the watches so far have ended.
+    /// The request is sent after the earlier watches have ended.
     pub after_watches: bool,
-    /// Of the answer, the code alone is compared, and of a refusal the message.
+    /// Only the code of the response is compared, and the message of a rejection.
     pub code_only: bool,
-    /// What the answer is read as.
+    /// Interpretation of the response.
     pub reading: Reading,
-    /// The verb, and the options it comes with: what coverage is counted by.
+    /// Verb for the coverage.
     pub verb: &'static str,
-    /// See `verb`.
+    /// Options for the coverage.
     pub options: Vec<&'static str>,
 }
 
-/// What an answer is to be.
+/// Condition on a response.
 #[derive(Clone, Debug)]
 pub enum Until {
-    /// With this status.
+    /// The response has this status.
     Code(u16),
-    /// With this text in the body.
+    /// The body contains this text.
     Has(String),
-    /// Without it.
+    /// The body does not contain this text.
     Lacks(String),
-    /// As both say.
+    /// Both conditions hold.
     Both(Box<Until>, Box<Until>),
 }
 
 impl Until {
-    /// Whether an answer is so.
+    /// Returns `true` if a response meets the condition.
     pub fn holds(&self, code: u16, body: &str) -> bool {
         match self {
             Self::Code(wanted) => code == *wanted,
@@ -74,41 +74,41 @@ impl Until {
     }
 }
 
-/// How long an answer is read.
+/// Interpretation of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// Until its end.
+    /// Read to its end.
     #[default]
     Whole,
-    /// The same, as the events of a watch where it is granted.
+    /// Read to its end, as events of a watch if the request succeeds.
     Events,
-    /// In the background until the event of the last object, which each script creates at its end.
+    /// Read in the background until the event of the last object, which each script creates at its end.
     UntilSentinel,
 }
 
-/// The object that ends the watches.
+/// Name of the object that ends the watches.
 pub const SENTINEL: &str = "zz-sentinel";
 
 impl Step {
-    /// A request without anything special.
+    /// Creates a request without options.
     pub fn new(verb: &'static str, method: &'static str, path: String) -> Self {
         Self { method, path, verb, ..Self::default() }
     }
 
-    /// With a JSON body.
+    /// Sets a JSON body.
     pub fn json(mut self, body: &serde_json::Value) -> Self {
         self.content_type = "application/json";
         self.body = body.to_string();
         self
     }
 
-    /// Counted as using an option.
+    /// Adds an option for the coverage.
     pub fn with(mut self, option: &'static str) -> Self {
         self.options.push(option);
         self
     }
 
-    /// One more parameter of the query.
+    /// Adds a parameter to the query.
     pub fn query(mut self, parameter: &str) -> Self {
         self.path.push(if self.path.contains('?') { '&' } else { '?' });
         self.path.push_str(parameter);

@@ -1,4 +1,4 @@
-//! The servers, and what scripts expect to be there.
+//! The servers, and the objects that scripts expect.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use steadfast_testing::{WorldError, kube_config};
 use crate::AT_ONCE;
 use crate::client::{Session, Site};
 
-/// So many revisions there are at the least before scripts begin: versions are to be no small numbers.
+/// Minimum number of revisions before the scripts start, so that versions are not small numbers.
 const REVISIONS: usize = 1500;
 
-/// An embedded server, ready for scripts.
+/// Embedded server that is ready for scripts.
 pub struct Embedded {
     server: ApiServer,
-    /// How it is reached.
+    /// Address and credentials.
     pub site: Site,
 }
 
 impl Embedded {
-    /// A server with a seed of its own.
+    /// Starts a server with its own seed.
     pub async fn start(seed: u64) -> Result<Self, WorldError> {
         let server = ApiServer::builder().seed(seed).start().await?;
         for _ in 0..REVISIONS / 2 {
@@ -36,14 +36,14 @@ impl Embedded {
         Ok(Self { server, site })
     }
 
-    /// Forgets all versions but the present ones, and begins its cache anew.
+    /// Compacts the server to its current state, and restarts its cache.
     pub fn forget(&self) {
         self.server.compact();
         self.server.faults().restart();
     }
 }
 
-/// Makes as many revisions on a server that cannot be written to directly.
+/// Creates the same number of revisions on a server without direct access to its store.
 pub async fn fill(site: &Site) -> Result<(), WorldError> {
     let session = site.open().await?;
     let write = |number: usize| {
@@ -61,21 +61,21 @@ pub async fn fill(site: &Site) -> Result<(), WorldError> {
     stream::iter((0..REVISIONS / 2).map(write)).buffer_unordered(AT_ONCE).try_collect::<()>().await
 }
 
-/// Defines the custom resources and waits until they are served.
+/// Defines the custom resources, and waits until they are served.
 pub async fn prepare(site: &Site) -> Result<(), WorldError> {
     let session = site.open().await?;
     define(&session, &definition("differential.steadfast.dev", "Widget", "Namespaced")).await?;
     define(&session, &definition("cluster.differential.steadfast.dev", "Planet", "Cluster")).await
 }
 
-/// Creates a definition and waits until it is served.
+/// Creates a definition, and waits until it is served.
 pub async fn define(session: &Session, definition: &Value) -> Result<(), WorldError> {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let headers = [("content-type", "application/json")];
     let response = session.send("POST", path, &headers, definition.to_string()).await?;
     if response.status() != 201 {
         let body = response.into_body().collect().await?.to_bytes();
-        return Err(format!("the definition is refused: {}", String::from_utf8_lossy(&body)).into());
+        return Err(format!("the definition was rejected: {}", String::from_utf8_lossy(&body)).into());
     }
     let text = |place: &str| definition.pointer(place).and_then(Value::as_str).unwrap_or_default();
     let version = format!("/apis/{}/{}", text("/spec/group"), text("/spec/versions/0/name"));
@@ -113,7 +113,7 @@ fn definition(group: &str, kind: &str, scope: &str) -> Value {
     })
 }
 
-/// How many resources a version has, subresources among them.
+/// Returns the number of resources of a version, including subresources.
 async fn discovered(session: &Session, version: &str) -> Result<usize, WorldError> {
     let response = session.send("GET", version, &[], String::new()).await?;
     let body = response.into_body().collect().await?.to_bytes();

@@ -5,7 +5,7 @@ use crate::kinds::KINDS;
 use crate::reads::{METADATA, TABLE};
 use crate::script::{Reading, Step};
 
-/// A watch, ended by the script's last objects, which each of these selectors selects.
+/// Adds a watch that ends with the script's last objects, which match each of these selectors.
 pub fn watch(plot: &mut Plot) {
     let index = plot.kind();
     let kind = KINDS[index];

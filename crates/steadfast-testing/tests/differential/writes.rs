@@ -1,4 +1,4 @@
-//! Requests that change something.
+//! Requests that write.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::generate::{NAMES, Plot};
 use crate::kinds::{KINDS, takes_labels_only};
 use crate::script::Step;
 
-/// A creation: mostly of what is not there.
+/// Adds a creation, mostly of a new object.
 pub fn create(plot: &mut Plot) {
     let kind = plot.kind();
     let mut name = plot.chance.one(NAMES);
@@ -22,7 +22,7 @@ pub fn create(plot: &mut Plot) {
             step = step.query("dryRun=All").with("dry run");
             kept = false;
         }
-        // One of a kind: the order of two in a list would be chance.
+        // Only one object per kind, because the order of two generated names in a list would be random.
         1 if plot.generated.insert(kind) => {
             object["metadata"]["generateName"] = plot.name(kind, "made-").into();
             if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -39,7 +39,7 @@ pub fn create(plot: &mut Plot) {
             object["metadata"]["annotations"] = json!({"note": "n"});
             object["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000".into();
             object["metadata"]["generation"] = 7.into();
-            // Fields that a built-in kind does not have are another matter: see "no schemas" in the documentation.
+            // Unknown fields of built-in kinds are excluded: see "no schemas" in the documentation.
             if KINDS[kind].kind == "Widget" {
                 object["status"] = json!({"phase": "Given"});
             }
@@ -62,7 +62,7 @@ pub fn create(plot: &mut Plot) {
     }
 }
 
-/// An update of what is there, mostly.
+/// Adds an update, mostly of an existing object.
 pub fn update(plot: &mut Plot) {
     let Some((kind, name, last)) = plot.existing() else { return create(plot) };
     let mut object = plot.object(kind, name);
@@ -119,7 +119,7 @@ pub fn update(plot: &mut Plot) {
     }
 }
 
-/// A deletion of what is there.
+/// Adds a deletion of an existing object.
 pub fn delete(plot: &mut Plot) {
     let Some((kind, name, last)) = plot.existing() else { return create(plot) };
     let mut step = Step::new("delete", "DELETE", plot.at(kind, name));
@@ -157,14 +157,14 @@ pub fn delete(plot: &mut Plot) {
         _ => step = step.with("plain"),
     }
     let step = plot.push(step);
-    // What finalizers hold stays, and is met again by chance.
+    // An object that its finalizers keep may be used again.
     if gone && plot.chance.percent(60) {
         plot.objects.remove(&(kind, name));
     }
     plot.versions.push((kind, step));
 }
 
-/// The body of a deletion.
+/// Returns the body of a deletion.
 pub fn options(fields: &Value) -> Value {
     let mut options = fields.clone();
     options["kind"] = "DeleteOptions".into();
@@ -172,7 +172,7 @@ pub fn options(fields: &Value) -> Value {
     options
 }
 
-/// A deletion of several.
+/// Adds a deletion of several objects.
 pub fn delete_collection(plot: &mut Plot) {
     let kind = plot.kind();
     let step = Step::new("delete collection", "DELETE", plot.collection(kind));

@@ -1,7 +1,7 @@
-//! The Rust that the README and the guides show compiles, and does what they say.
+//! Checks that the Rust code in the README and the guides compiles and behaves as documented.
 //!
-//! Each snippet is in [`snippets`] as the page has it, in a function that gives it what it takes for granted, or in an example. A
-//! snippet that a page has and its files have not, word for word, is an error.
+//! Each snippet is in [`snippets`] verbatim, in a function that provides its context, or in an example. A snippet of a
+//! page that is missing in its file, word for word, is an error.
 
 mod snippets;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, config_map};
 
-/// The pages, where they are, and what is compiled of them.
+/// Pages, their paths, and the compiled code.
 const PAGES: [(&str, &str, &str); 4] = [
     ("README.md", include_str!("../../../../README.md"), include_str!("snippets.rs")),
     ("docs/guide.md", include_str!("../../../../docs/guide.md"), include_str!("snippets.rs")),
@@ -26,21 +26,21 @@ const PAGES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// The example that is on the page about controllers, and is run by its own test.
+/// Example on the page about controllers, which has its own test.
 const POOL: &str = concat!(
     include_str!("../../../../examples/pool/wanted.rs"),
     include_str!("../../../../examples/pool/here.rs"),
     include_str!("../../../../examples/pool/there.rs"),
 );
 
-/// Says to a copy of this program which of the first programs it is to run, instead of all tests but one: this.
+/// Environment variable for a child process of this test program. It selects one of the first programs to run.
 const PROGRAM: &str = "STEADFAST_DOCUMENTS_PROGRAM";
-const FIRST: &str = "the_programs_that_are_shown_first_run_and_shut_down";
+const FIRST_PROGRAMS_TEST: &str = "first_programs_run_and_shut_down";
 
-/// How long a program may take until it says what is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for a program's expected output.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The lines of each fence of Rust, without indentation and empty lines.
+/// Returns the lines of each Rust code block, without indentation and empty lines.
 fn snippets_of(page: &str) -> Vec<Vec<&str>> {
     let mut snippets = Vec::new();
     let mut lines = page.lines();
@@ -56,7 +56,7 @@ fn words<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines.map(str::trim).filter(|line| !line.is_empty()).collect()
 }
 
-/// The snippets of `page` that `compiled` does not have as they are, by their first lines.
+/// Returns the snippets of `page` that are not in `compiled` verbatim, by their first lines.
 fn missing<'a>(page: &'a str, compiled: &str) -> Vec<&'a str> {
     let compiled = words(compiled.lines());
     let is_there = |snippet: &Vec<&str>| compiled.windows(snippet.len()).any(|window| window == snippet);
@@ -65,30 +65,30 @@ fn missing<'a>(page: &'a str, compiled: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_snippet_of_readme_and_guides_is_compiled_as_it_is_shown() {
+fn snippets_of_pages_are_compiled_verbatim() {
     let mut shown = 0;
     for (path, page, compiled) in PAGES {
         shown += snippets_of(page).len();
         let missing = missing(page, compiled);
         assert!(
             missing.is_empty(),
-            "{path} has snippets that nobody compiles, which begin with {missing:#?}: have them in \
-             crates/steadfast-testing/tests/documents/snippets.rs or examples/pool as they are on the page"
+            "{path} has snippets that are not compiled, with these first lines: {missing:#?}; add them to \
+             crates/steadfast-testing/tests/documents/snippets.rs or examples/pool verbatim"
         );
     }
-    assert!(shown >= 5, "{shown} snippets: are the pages read?");
+    assert!(shown >= 5, "only {shown} snippets: check that the pages are read");
 }
 
 #[test]
-fn a_snippet_of_which_a_word_differs_is_missing() {
+fn changed_snippet_is_reported_as_missing() {
     let page = "A page.\n\n```rust\nlet a = 1;\n\nlet b = 2;\n```\n\n```sh\nls\n```\n";
     assert!(missing(page, "fn f() {\n    let a = 1;\n    let b = 2;\n}").is_empty());
     assert_eq!(missing(page, "fn f() {\n    let a = 1;\n    let b = 3;\n}"), ["let a = 1;"]);
     assert_eq!(missing(page, "let a = 1;"), ["let a = 1;"]);
 }
 
-/// Runs one of the first programs on a server with the pod `default/web-0`, as its own process with a kubeconfig of
-/// that server, until it says `last`; returns what it has said.
+/// Runs one of the first programs on a server with the pod `default/web-0`, as a child process with a kubeconfig of
+/// that server, until its output contains `last`. Returns the output.
 async fn said(program: &str, last: &str) -> Result<String, WorldError> {
     let server = ApiServer::start().await?;
     server.create(&json!({
@@ -99,15 +99,15 @@ async fn said(program: &str, last: &str) -> Result<String, WorldError> {
     let kubeconfig = env::temp_dir().join(format!("steadfast-documents-{}-{program}", std::process::id()));
     fs::write(&kubeconfig, server.kubeconfig())?;
     let mut running = Command::new(env::current_exe()?)
-        .args(["--exact", FIRST, "--nocapture"])
+        .args(["--exact", FIRST_PROGRAMS_TEST, "--nocapture"])
         .env(PROGRAM, program)
         .env("KUBECONFIG", &kubeconfig)
         .stdout(Stdio::piped())
         .spawn()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let ended = loop {
         match running.try_wait()? {
-            None if begun.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(20)).await,
+            None if started.elapsed() < PROGRAM_TIMEOUT => tokio::time::sleep(Duration::from_millis(20)).await,
             ended => break ended,
         }
     };
@@ -122,7 +122,7 @@ async fn said(program: &str, last: &str) -> Result<String, WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_programs_that_are_shown_first_run_and_shut_down() -> Result<(), WorldError> {
+async fn first_programs_run_and_shut_down() -> Result<(), WorldError> {
     match env::var(PROGRAM).as_deref() {
         Ok("readme") => {
             return tokio::task::spawn_blocking(snippets::readme::run).await?.map_err(Into::into);
@@ -130,7 +130,7 @@ async fn the_programs_that_are_shown_first_run_and_shut_down() -> Result<(), Wor
         Ok("guide") => {
             return tokio::task::spawn_blocking(snippets::guide::run).await?.map_err(Into::into);
         }
-        Ok(other) => return Err(format!("there is no program {other}").into()),
+        Ok(other) => return Err(format!("unknown program {other}").into()),
         Err(_) => {}
     }
     let readme = said("readme", "web-0 is there: true; fresh").await?;
@@ -141,12 +141,12 @@ async fn the_programs_that_are_shown_first_run_and_shut_down() -> Result<(), Wor
 }
 
 #[tokio::test]
-async fn the_test_that_is_shown_passes() -> Result<(), WorldError> {
+async fn documented_test_passes() -> Result<(), WorldError> {
     snippets::a_test_with_a_bad_network().await.map_err(|error| error.to_string().into())
 }
 
 #[tokio::test]
-async fn the_metrics_that_are_shown_tell_of_the_connection() -> Result<(), WorldError> {
+async fn documented_metrics_include_connection() -> Result<(), WorldError> {
     let server = ApiServer::start().await?;
     server.create(&config_map("a", "1"))?;
     let connection = steadfast_testing::connection(&server).await?;

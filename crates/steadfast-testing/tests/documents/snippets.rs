@@ -1,6 +1,6 @@
-//! The snippets of README and guide, each as it is shown there.
+//! The snippets of the README and the guide, verbatim.
 
-// They are shown in the way that reads best, and some take for granted what a function here gives them.
+// The snippets are written for readability, and some need a context that a function here provides.
 #![allow(unused, clippy::all, clippy::pedantic)]
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use steadfast::{Change, Connection, Event, FieldPath, InformerFactory, Lazy, Not
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Recorder, config_map, history, informers};
 
-/// README.md, "In a program": all of it, as it is copied into an empty crate.
+/// README.md, "In a program": the complete program, as in an empty crate.
 #[rustfmt::skip]
 pub(crate) mod readme {
     use std::time::Duration;
@@ -39,13 +39,13 @@ pub(crate) mod readme {
         Ok(())
     }
 
-    /// Runs it, on a thread that may block.
+    /// Runs the program, on a thread that may block.
     pub(crate) fn run() -> Result<(), String> {
         main().map_err(|error| error.to_string())
     }
 }
 
-/// docs/guide.md, "The first program": all of it, as it is copied into an empty crate.
+/// docs/guide.md, "The first program": the complete program, as in an empty crate.
 #[rustfmt::skip]
 pub(crate) mod guide {
     use std::time::Duration;
@@ -75,7 +75,7 @@ pub(crate) mod guide {
         Ok(())
     }
 
-    /// Runs it, on a thread that may block.
+    /// Runs the program, on a thread that may block.
     pub(crate) fn run() -> Result<(), String> {
         main().map_err(|error| error.to_string())
     }
@@ -109,7 +109,7 @@ async fn reading(pods: steadfast::Informer<Pod>, by_node: steadfast::Index<Pod, 
     Ok(())
 }
 
-/// docs/guide.md, "Readiness": what axum hands to a handler stands for it here.
+/// docs/guide.md, "Readiness": `State` replaces the extractor of axum here.
 #[rustfmt::skip]
 mod readiness {
     use http::StatusCode;

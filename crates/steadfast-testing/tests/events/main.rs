@@ -1,4 +1,4 @@
-//! The recorder of events on an embedded server: in virtual time but for one test, on a server in memory.
+//! The recorder of events, in virtual time on an embedded server in memory, except for one test.
 
 mod burst;
 mod metrics;
@@ -26,10 +26,10 @@ use tokio::time::Instant;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// When the tests begin, by the clock of people: as the server has it.
+/// Wall-clock time of the server at the start of the tests.
 const BEGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// What requests for events are about, to the rules of faults.
+/// Resource of events in the rules of faults.
 const EVENTS: &str = "events.events.k8s.io";
 
 struct World {
@@ -50,30 +50,30 @@ impl World {
         let known = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 5, settings: known, network: network.clone(), ..InMemory::default() };
         let connection = memory.connection(&server).await?;
-        let begun = Instant::now();
-        let clock = move || BEGIN + SignedDuration::try_from(begun.elapsed()).expect("the tests are short");
+        let started = Instant::now();
+        let clock = move || BEGIN + SignedDuration::try_from(started.elapsed()).expect("the duration fits");
         let recorder = EventRecorder::builder(&connection, "example.com/web").instance("web-1");
         let events = recorder.settings(settings).wall_clock(clock).build()?;
         Ok(Self { server, network, connection, events })
     }
 
-    /// Records an event with this note about the config map of this name.
+    /// Records an event with this note about the config map with this name.
     fn note(&self, name: &str, note: &str) {
         self.events.publish(&about(name), EventDraft::normal("Changed", "Changing").note(note));
     }
 
-    /// The events that the server has, in the order of their names.
+    /// Returns the server's events, in the order of their names.
     async fn held(&self) -> Result<Vec<Event>, WorldError> {
         let api: Api<Event> = Api::all(self.connection.client());
         Ok(api.list(&ListParams::default()).await?.items)
     }
 
-    /// The same: the name of the object, the note, how often.
+    /// Returns the events as text: the name of the object, the note, the count.
     async fn told(&self) -> Result<Vec<String>, WorldError> {
         Ok(self.held().await?.iter().map(told).collect())
     }
 
-    /// The requests that were made for events, other than lists.
+    /// Returns the requests for events, except for lists.
     fn requests(&self) -> Vec<RequestRecord> {
         let requests = self.server.requests().into_iter();
         requests.filter(|request| matches!(request.verb, Verb::Create | Verb::Patch)).collect()
@@ -84,14 +84,14 @@ impl World {
     }
 }
 
-/// The config map of this name in `default`, with a UID.
+/// Returns the config map with this name in `default`, with a UID.
 fn about(name: &str) -> ConfigMap {
     let mut about = config_map(name, "1");
     about.metadata.uid = Some(format!("uid-of-{name}"));
     about
 }
 
-/// How often an event was recorded, as far as it says.
+/// Returns the count that an event states.
 fn times(event: &Event) -> i32 {
     event.series.as_ref().map_or(1, |series| series.count)
 }

@@ -1,4 +1,4 @@
-//! What a scrape sees of a recorder.
+//! Metrics of a recorder in a scrape.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -7,7 +7,7 @@ use steadfast_controller::EventMetrics;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_scrape_has_what_became_of_each_recorded_event() -> Result<(), WorldError> {
+async fn scrape_counts_each_event_result() -> Result<(), WorldError> {
     let world = World::with(EventSettings { queue: 3, ..EventSettings::default() }).await?;
     let gone = EventRecorder::new(&world.connection, "gone")?;
     let metrics = EventMetrics::default().with("web", &world.events).with("gone", &gone);
@@ -41,7 +41,7 @@ async fn a_scrape_has_what_became_of_each_recorded_event() -> Result<(), WorldEr
         "steadfast_events_queue_length{recorder=\"web\"} 1.0",
         "steadfast_events_series{recorder=\"web\"} 3.0",
     ] {
-        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+        assert!(text.lines().any(|other| other == line), "{line} is missing in\n{text}");
     }
     assert!(!text.contains("gone"), "{text}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Servers that are away, busy or silent.
+//! Servers that are unreachable, busy or silent.
 
 use steadfast_apiserver::{Answer, RequestRule};
 use steadfast_testing::proxy::Direction;
@@ -6,7 +6,7 @@ use steadfast_testing::proxy::Direction;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_recorded_while_the_server_is_away_is_there_afterwards_once() -> Result<(), WorldError> {
+async fn events_during_outage_are_delivered_once() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.note("before", "it was changed");
     world.flush().await?;
@@ -17,7 +17,7 @@ async fn what_is_recorded_while_the_server_is_away_is_there_afterwards_once() ->
         tokio::time::sleep(SECOND).await;
     }
     tokio::time::sleep(3 * MINUTE).await;
-    assert_eq!(world.events.figures().waiting, 100, "nothing is given up");
+    assert_eq!(world.events.figures().waiting, 100, "no event is dropped");
     world.server.faults().start();
     world.flush().await?;
     let told = world.told().await?;
@@ -30,7 +30,7 @@ async fn what_is_recorded_while_the_server_is_away_is_there_afterwards_once() ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_is_asked_by_one_request_at_a_time_and_ever_less_often() -> Result<(), WorldError> {
+async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS);
     world.server.faults().answer_with(rule, Answer::code(503));
@@ -39,7 +39,7 @@ async fn a_server_that_is_away_is_asked_by_one_request_at_a_time_and_ever_less_o
     }
     tokio::time::sleep(10 * MINUTE).await;
     let requests = world.requests();
-    // Eight at first, then one after 1 s, 2 s, 4 s … 60 s, each or half of it.
+    // Eight at first, then one after 1 s, 2 s, 4 s … 60 s, each shortened by up to half.
     assert!((8 + 12..=8 + 26).contains(&requests.len()), "{} requests", requests.len());
     assert_eq!(world.events.figures().failed, 0);
     world.server.faults().answer_truly();
@@ -49,7 +49,7 @@ async fn a_server_that_is_away_is_asked_by_one_request_at_a_time_and_ever_less_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_wait_as_long_as_the_server_asks_for() -> Result<(), WorldError> {
+async fn retry_after_delays_all_requests() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).times(1);
     world.server.faults().answer_with(rule, Answer::retry_after(429, 20 * SECOND));
@@ -67,9 +67,9 @@ async fn all_wait_as_long_as_the_server_asks_for() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_made_and_whose_answer_was_lost_is_not_made_twice() -> Result<(), WorldError> {
+async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
     let world = World::new().await?;
-    // The connection is there, so that the request goes out.
+    // The connection already exists, so that the request is sent.
     assert_eq!(world.told().await?, Vec::<String>::new());
     world.network.black_hole(Direction::ToClient, true);
     world.note("a", "it was changed");
@@ -80,13 +80,13 @@ async fn what_was_made_and_whose_answer_was_lost_is_not_made_twice() -> Result<(
     world.flush().await?;
     assert_eq!(world.told().await?, ["a: it was changed ×2"]);
     let codes: Vec<_> = world.requests().iter().filter_map(|request| request.code).collect();
-    assert_eq!(codes, [201, 409, 200], "it was there, and its count was not");
+    assert_eq!(codes, [201, 409, 200], "the event existed, without its count");
     assert_eq!(world.events.figures().delivered, 2);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_fails_each_time_keeps_no_other_from_being_sent() -> Result<(), WorldError> {
+async fn failing_event_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).namespace("broken");
     world.server.faults().answer_with(rule, Answer::code(500));
@@ -106,7 +106,7 @@ async fn an_event_that_fails_each_time_keeps_no_other_from_being_sent() -> Resul
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_at_its_deadline_and_says_what_is_left() -> Result<(), WorldError> {
+async fn stop_reports_undelivered_events_at_deadline() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.note("a", "it was changed");
     world.flush().await?;
@@ -115,40 +115,40 @@ async fn a_stop_ends_at_its_deadline_and_says_what_is_left() -> Result<(), World
         world.note("a", "it was changed");
         world.note("b", "it was changed");
     }
-    let begun = Instant::now();
-    let error = world.events.stop(5 * SECOND).await.expect_err("the server does not answer");
-    assert_eq!((error.left, begun.elapsed()), (4, 5 * SECOND));
+    let started = Instant::now();
+    let error = world.events.stop(5 * SECOND).await.expect_err("the server does not respond");
+    assert_eq!((error.left, started.elapsed()), (4, 5 * SECOND));
     assert!(error.to_string().contains("after 5s the server did not count 4 of the recorded events"), "{error}");
     world.note("a", "it was changed");
     let figures = world.events.figures();
     assert_eq!((figures.recorded, figures.delivered, figures.dropped, figures.waiting), (6, 1, 5, 0));
-    let again = world.events.stop(SECOND).await.expect_err("nothing has changed");
+    let again = world.events.stop(SECOND).await.expect_err("the events are still undelivered");
     assert_eq!(again.left, 4);
-    assert!(world.events.flush(SECOND).await.is_ok(), "nothing is waited for any more");
+    assert!(world.events.flush(SECOND).await.is_ok(), "no event is pending any more");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_waits_for_what_is_sent_and_not_longer() -> Result<(), WorldError> {
+async fn stop_waits_for_inflight_requests_only() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().delay(SECOND);
     for number in 0..20 {
         world.note(&format!("a-{number}"), "it was changed");
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     world.events.stop(MINUTE).await?;
-    assert!(begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < MINUTE, "{:?}", started.elapsed());
     world.server.faults().delay(Duration::ZERO);
     assert_eq!(world.told().await?.len(), 20);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flush_that_is_not_done_in_time_says_so_and_goes_on() -> Result<(), WorldError> {
+async fn late_flush_returns_error_and_continues() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().freeze(true);
     world.note("a", "it was changed");
-    let error = world.events.flush(5 * SECOND).await.expect_err("the server does not answer");
+    let error = world.events.flush(5 * SECOND).await.expect_err("the server does not respond");
     assert_eq!(error.left, 1);
     world.server.faults().freeze(false);
     world.flush().await?;

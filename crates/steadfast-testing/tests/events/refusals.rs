@@ -1,4 +1,4 @@
-//! What a server refuses is given up, and told without what it was about to say.
+//! Rejected events are dropped, and reported without their note.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use steadfast_apiserver::{Answer, RequestRule, Status};
 
 use super::*;
 
-/// What is logged in one test.
+/// Log output of one test.
 #[derive(Clone, Default)]
 struct Said(Arc<Mutex<Vec<u8>>>);
 
@@ -24,7 +24,7 @@ impl Write for Said {
 }
 
 impl Said {
-    /// From here on, what the recorder says is heard, until that is dropped.
+    /// Captures the log output until the guard is dropped.
     fn listen(&self) -> tracing::subscriber::DefaultGuard {
         let own = self.clone();
         let filter = tracing_subscriber::EnvFilter::new("steadfast_controller=trace");
@@ -38,7 +38,7 @@ impl Said {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_given_up_at_once_and_told_without_its_note() -> Result<(), WorldError> {
+async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> {
     let said = Said::default();
     let _listening = said.listen();
     let world = World::new().await?;
@@ -60,7 +60,7 @@ async fn what_is_refused_is_given_up_at_once_and_told_without_its_note() -> Resu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_permission_is_told_with_what_to_do_about_it() -> Result<(), WorldError> {
+async fn missing_permission_is_logged_with_advice() -> Result<(), WorldError> {
     let said = Said::default();
     let _listening = said.listen();
     let world = World::new().await?;
@@ -71,12 +71,12 @@ async fn a_missing_permission_is_told_with_what_to_do_about_it() -> Result<(), W
     world.server.faults().answer_truly();
     world.note("a", "it was changed");
     world.flush().await?;
-    assert_eq!(world.told().await?, ["a: it was changed ×1"], "what was refused is not counted");
+    assert_eq!(world.told().await?, ["a: it was changed ×1"], "a rejected event is not counted");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_create_and_not_patch_has_each_event_by_itself() -> Result<(), WorldError> {
+async fn recorder_without_patch_creates_separate_events() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).verb(Verb::Patch);
     world.server.faults().answer_with(rule, Answer::Forbidden);
@@ -91,7 +91,7 @@ async fn who_may_create_and_not_patch_has_each_event_by_itself() -> Result<(), W
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_dropped_is_told_once_a_minute() -> Result<(), WorldError> {
+async fn dropped_events_are_logged_once_a_minute() -> Result<(), WorldError> {
     let said = Said::default();
     let _listening = said.listen();
     let world = World::with(EventSettings { queue: 10, ..EventSettings::default() }).await?;

@@ -1,11 +1,11 @@
-//! What the server has of what is recorded again and again.
+//! Series of equal events on the server.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_recorded_again_is_counted_in_one_event() -> Result<(), WorldError> {
+async fn repeated_event_is_counted() -> Result<(), WorldError> {
     let world = World::new().await?;
     for _ in 0..3 {
         world.note("a", "it was changed");
@@ -28,13 +28,13 @@ async fn what_is_recorded_again_is_counted_in_one_event() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_series_is_told_to_its_end_by_itself_and_then_begins_anew() -> Result<(), WorldError> {
+async fn series_is_flushed_and_then_restarted() -> Result<(), WorldError> {
     let world = World::new().await?;
     for _ in 0..100 {
         world.note("a", "it was changed");
         tokio::time::sleep(SECOND).await;
     }
-    assert_eq!(world.told().await?, ["a: it was changed ×64"], "half of it at least");
+    assert_eq!(world.told().await?, ["a: it was changed ×64"], "at least half of the count");
     assert_eq!(world.requests().len(), 7);
     tokio::time::sleep(6 * MINUTE).await;
     assert_eq!(world.told().await?, ["a: it was changed ×100"]);
@@ -46,11 +46,11 @@ async fn a_series_is_told_to_its_end_by_itself_and_then_begins_anew() -> Result<
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_the_server_has_forgotten_is_there_again_with_its_count() -> Result<(), WorldError> {
+async fn expired_event_is_recreated_with_count() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.note("a", "it was changed");
     world.flush().await?;
-    let name = world.held().await?.remove(0).metadata.name.ok_or("it has a name")?;
+    let name = world.held().await?.remove(0).metadata.name.ok_or("the event has no name")?;
     world.server.delete_named(EVENTS, "default", &name)?;
     assert_eq!(world.told().await?, Vec::<String>::new());
     world.note("a", "it was changed");
@@ -62,7 +62,7 @@ async fn an_event_that_the_server_has_forgotten_is_there_again_with_its_count() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn similar_ones_are_combined_from_the_tenth_on() -> Result<(), WorldError> {
+async fn similar_events_are_combined_after_ten() -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 1..=30 {
         world.note("a", &format!("change {number}"));
@@ -77,7 +77,7 @@ async fn similar_ones_are_combined_from_the_tenth_on() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_recorder_sends_what_it_has() -> Result<(), WorldError> {
+async fn dropped_recorder_sends_pending_events() -> Result<(), WorldError> {
     let World { server, network: _, connection, events } = World::new().await?;
     for _ in 0..3 {
         events.publish(&about("a"), EventDraft::normal("Changed", "Changing").note("it was changed"));

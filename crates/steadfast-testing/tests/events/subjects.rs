@@ -1,4 +1,4 @@
-//! What events can be about.
+//! Objects that events refer to.
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::api::ApiResource;
@@ -10,7 +10,7 @@ use steadfast_testing::connection;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_the_same_in_whatever_form_it_is_given() -> Result<(), WorldError> {
+async fn object_is_equal_in_each_form() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let factory = InformerFactory::new(&world.connection);
@@ -18,9 +18,9 @@ async fn an_object_is_the_same_in_whatever_form_it_is_given() -> Result<(), Worl
         (factory.informer::<ConfigMap>(Scope::all())?, factory.informer::<Lazy<ConfigMap>>(Scope::all())?);
     let metadata = factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
     factory.wait_for_sync(MINUTE).await?;
-    let typed = typed.lister()?.get("default", "a")?.ok_or("it is there")?;
-    let lazy = lazy.lister()?.get("default", "a")?.ok_or("it is there")?;
-    let metadata = metadata.lister()?.get("default", "a")?.ok_or("it is there")?;
+    let typed = typed.lister()?.get("default", "a")?.ok_or("the object is missing")?;
+    let lazy = lazy.lister()?.get("default", "a")?.ok_or("the object is missing")?;
+    let metadata = metadata.lister()?.get("default", "a")?.ok_or("the object is missing")?;
 
     let draft = || EventDraft::normal("Changed", "Changing").note("it was changed");
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
@@ -48,7 +48,7 @@ async fn an_object_is_the_same_in_whatever_form_it_is_given() -> Result<(), Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_about_what_is_in_no_namespace_are_in_default() -> Result<(), WorldError> {
+async fn cluster_scoped_events_are_in_default() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut node = Node::default();
     node.metadata.name = Some("n1".to_owned());
@@ -56,15 +56,15 @@ async fn events_about_what_is_in_no_namespace_are_in_default() -> Result<(), Wor
     world.flush().await?;
     let held = world.held().await?;
     assert_eq!(held[0].metadata.namespace.as_deref(), Some("default"));
-    let regarding = held[0].regarding.clone().ok_or("it is about something")?;
+    let regarding = held[0].regarding.clone().ok_or("the event has no object")?;
     assert_eq!((regarding.kind.as_deref(), regarding.namespace), (Some("Node"), None));
     assert_eq!(held[0].related.as_ref().and_then(|related| related.name.as_deref()), Some("a"));
     Ok(())
 }
 
-/// On threads of its own, as in a program: the recorder and its connection go, and what was recorded arrives.
+/// On threads of its own, as in a program: the recorder and its connection are dropped, and the recorded events arrive.
 #[tokio::test]
-async fn a_program_that_lets_go_of_everything_still_sends_what_it_has_recorded() -> Result<(), WorldError> {
+async fn dropped_connection_still_sends_recorded_events() -> Result<(), WorldError> {
     let server = ApiServer::builder().start().await?;
     let recording = connection(&server).await?;
     let events = EventRecorder::new(&recording, "web")?;
@@ -78,17 +78,17 @@ async fn a_program_that_lets_go_of_everything_still_sends_what_it_has_recorded()
         })
     });
     for thread in threads.collect::<Vec<_>>() {
-        thread.join().map_err(|_| "it panicked")?;
+        thread.join().map_err(|_| "the thread panicked")?;
     }
     let api: Api<Event> = Api::all(connection(&server).await?.client());
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let counted: i32 = api.list(&ListParams::default()).await?.iter().map(times).sum();
         if counted == 4000 {
             return Ok(());
         }
-        if begun.elapsed() > MINUTE {
-            return Err(format!("{counted} of 4000").into());
+        if started.elapsed() > MINUTE {
+            return Err(format!("only {counted} of 4000 events arrived").into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

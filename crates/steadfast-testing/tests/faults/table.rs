@@ -1,4 +1,4 @@
-//! `docs/faults.md` is what a fresh run gives; `STEADFAST_REWRITE=1` writes it.
+//! Checks that `docs/faults.md` matches a fresh run. `STEADFAST_REWRITE=1` rewrites it.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -60,17 +60,17 @@ fn bytes(count: u64) -> String {
 
 fn dated(took: Option<Duration>, limit: Option<Duration>) -> String {
     let Some(took) = took else { return "-".to_owned() };
-    // Coarse, so that the document changes with what the library does and not with each draw of its jitter.
-    let told = match took.as_millis() {
+    // Coarse, so that the document does not change with each random jitter.
+    let text = match took.as_millis() {
         0..10 => "at once".to_owned(),
         10..1000 => "< 1 s".to_owned(),
         millis => format!("{} s", millis.div_ceil(1000)),
     };
-    limit.map_or(told.clone(), |limit| format!("{told} (≤ {} s)", limit.as_secs()))
+    limit.map_or(text.clone(), |limit| format!("{text} (≤ {} s)", limit.as_secs()))
 }
 
 #[test]
-fn the_document_says_what_a_fresh_run_gives() -> Result<(), Trouble> {
+fn fault_document_matches_fresh_run() -> Result<(), Trouble> {
     let mut document = HEAD.to_owned();
     let mut summaries = SCENARIOS.to_owned();
     let mut missing = String::new();

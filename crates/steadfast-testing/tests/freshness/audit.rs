@@ -1,4 +1,4 @@
-//! The audit (R12): what a server's watch has lost is found, named and repaired; nothing else is.
+//! The audit (R12): events that a server's watch has lost are detected, named and repaired, and nothing else is.
 
 use serde_json::json;
 use steadfast_contract::Terms;
@@ -6,10 +6,10 @@ use steadfast_testing::{Held, Recorder, Recording, history};
 
 use super::*;
 
-const AUDIT: Duration = Duration::from_secs(600);
+const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 
-/// A server that loses an update, a deletion and a creation on the way to its watchers; the recording of it, and what
-/// was noted, one audit period later.
+/// Runs a server that loses an update, a deletion and a creation for its watches. Returns the recording, and the number
+/// of diagnostics, one audit period later.
 async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<InForm>, usize), WorldError> {
     let world = World::new().await?;
     for name in ["changed", "deleted", "same"] {
@@ -17,7 +17,7 @@ async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<InF
     }
     world.noise(5 * SOON);
     let recorder = Recorder::of(&world.server);
-    let informer = started(world.build().audit_every(AUDIT), breach).await?;
+    let informer = started(world.build().audit_every(AUDIT_PERIOD), breach).await?;
     let notes = notes(&informer);
     let recording = recorder.record(&informer);
     recording.until_synced().await;
@@ -27,7 +27,7 @@ async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<InF
     world.server.merge_patch("configmaps", "default", "changed", json!({ "data": { "value": "2" } }))?;
     world.server.delete_named("configmaps", "default", "deleted")?;
     world.server.create(&config_map("created", "1"))?;
-    tokio::time::sleep(AUDIT).await;
+    tokio::time::sleep(AUDIT_PERIOD).await;
     let lost = noted(&notes, |note| match note {
         Note::Lost { key, held, listed, .. } => match key.name() {
             "changed" => held.is_some() && listed.is_some(),
@@ -41,7 +41,7 @@ async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<InF
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_watch_lost_is_named_and_repaired_within_one_audit_period() -> Result<(), WorldError> {
+async fn audit_repairs_lost_events_within_period() -> Result<(), WorldError> {
     let (world, recorder, seen, lost) = lossy(None).await?;
     assert_eq!(lost, 3);
     assert_eq!(seen.in_words("default/changed"), ["Added", "Updated"]);
@@ -50,28 +50,28 @@ async fn what_a_watch_lost_is_named_and_repaired_within_one_audit_period() -> Re
     assert_eq!(seen.in_words("default/same"), ["Added"]);
     assert!(seen.informer().freshness().is_fresh(), "{}", seen.informer().freshness());
     let counts = world.server.request_counts();
-    assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit's, the repair");
+    assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit, the repair");
     recorder.settle(&world.server).await;
-    let terms = Terms { audit: Some(AUDIT), ..Terms::default() };
+    let terms = Terms { audit: Some(AUDIT_PERIOD), ..Terms::default() };
     let report = terms.judge(&history(&world.server, "", "configmaps")?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_audit_that_sees_nothing_is_caught() -> Result<(), WorldError> {
+async fn blind_audit_is_detected() -> Result<(), WorldError> {
     let (world, recorder, seen, lost) = lossy(Some(Breach::BlindAudit)).await?;
     assert_eq!(lost, 0);
     assert_eq!(seen.in_words("default/deleted"), ["Added"]);
     recorder.settle_at(&world.server.revision().to_string(), PERIOD).await;
-    let terms = Terms { audit: Some(AUDIT), ..Terms::default() };
+    let terms = Terms { audit: Some(AUDIT_PERIOD), ..Terms::default() };
     let report = terms.judge(&history(&world.server, "", "configmaps")?, &recorder.trace());
-    assert!(!report.passed(), "the checker sees what was never repaired");
+    assert!(!report.passed(), "the checker must report the unrepaired loss");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_audit_nothing_finds_it_and_nothing_is_asked() -> Result<(), WorldError> {
+async fn disabled_audit_sends_no_request() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -84,12 +84,12 @@ async fn without_an_audit_nothing_finds_it_and_nothing_is_asked() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_change_during_audits_are_no_false_alarm() -> Result<(), WorldError> {
+async fn changes_during_audit_cause_no_alarm() -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 0..40 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
-    // Pages take their time, and much happens between them.
+    // The pages take time, with many changes between them.
     let informer = started(world.build().audit_every(PERIOD).page_size(Some(3)), None).await?;
     let notes = notes(&informer);
     world.server.faults().delay(Duration::from_millis(300));
@@ -117,7 +117,7 @@ async fn objects_that_change_during_audits_are_no_false_alarm() -> Result<(), Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restore_whose_versions_have_passed_ours_is_found() -> Result<(), WorldError> {
+async fn audit_detects_restore_with_newer_versions() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["back", "kept"] {
         world.server.create(&config_map(name, "1"))?;
@@ -125,7 +125,7 @@ async fn a_restore_whose_versions_have_passed_ours_is_found() -> Result<(), Worl
     let backup = world.server.revision();
     world.server.merge_patch("configmaps", "default", "back", json!({ "data": { "value": "2" } }))?;
     world.server.create(&config_map("gone", "1"))?;
-    let informer = started(world.build().audit_every(AUDIT), None).await?;
+    let informer = started(world.build().audit_every(AUDIT_PERIOD), None).await?;
     let notes = notes(&informer);
     world.server.faults().cut();
     world.server.faults().restore(backup);
@@ -134,9 +134,9 @@ async fn a_restore_whose_versions_have_passed_ours_is_found() -> Result<(), Worl
         world.server.create(&config_map(&format!("new-{number}"), "1"))?;
     }
     world.server.faults().heal();
-    tokio::time::sleep(AUDIT).await;
+    tokio::time::sleep(AUDIT_PERIOD).await;
     assert!(!held(&informer, "gone") && held(&informer, "new-0") && held(&informer, "kept"));
-    let back = informer.lister()?.get("default", "back")?.expect("it was there at the backup");
+    let back = informer.lister()?.get("default", "back")?.expect("the backup contains the object");
     assert_eq!(back.value("value").as_deref(), Some("1"));
     assert_eq!(noted(&notes, |note| matches!(note, Note::NewEpoch { .. })), 1);
     assert!(informer.freshness().is_fresh(), "{}", informer.freshness());

@@ -1,9 +1,9 @@
-//! Streams with bookmarks: their own period, and what a quiet hour costs.
+//! Streams with bookmarks: their own period, and the cost of a quiet hour.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_with_bookmarks_that_rise_needs_next_to_no_proof_beside_them() -> Result<(), WorldError> {
+async fn rising_bookmarks_need_few_other_proofs() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.noise(5 * SOON);
     let informer = world.synced().await?;
@@ -13,14 +13,14 @@ async fn an_hour_with_bookmarks_that_rise_needs_next_to_no_proof_beside_them() -
     assert!(told.oldest <= PERIOD + PERIOD / 8, "{:?}", told.oldest);
     let cost = world.cost_since(begin);
     assert_eq!(cost.lists, 0);
-    // Where a watch ends and another begins, two bookmarks may be further apart than a period.
+    // Between the end of a watch and the start of the next, two bookmarks may be further apart than a period.
     assert!(cost.probes <= cost.watches && cost.short_watches <= cost.probes, "{cost:?}");
-    assert!((5..=12).contains(&cost.watches), "none but what the server ended after 5 to 10 min: {cost:?}");
+    assert!((5..=12).contains(&cost.watches), "only watches that the server ended after 5 to 10 min: {cost:?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_with_bookmarks_that_do_not_rise_costs_a_probe_and_a_short_watch_a_period() -> Result<(), WorldError> {
+async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().rare_progress(true);
     world.noise(5 * SOON);
@@ -32,12 +32,12 @@ async fn an_hour_with_bookmarks_that_do_not_rise_costs_a_probe_and_a_short_watch
     let cost = world.cost_since(begin);
     assert_eq!(cost.lists, 0);
     assert!((10..=60).contains(&cost.probes) && cost.short_watches <= cost.probes, "{cost:?}");
-    assert!((5..=12).contains(&cost.watches), "none for silence: {cost:?}");
+    assert!((5..=12).contains(&cost.watches), "no watch because of silence: {cost:?}");
     Ok(())
 }
 
-/// An etcd that stands still behind a live server, with bookmarks every 10 s; tells whether that was noticed within two
-/// of these, and what a probe takes.
+/// Freezes the etcd behind a live server, with bookmarks every 10 s. Returns `true` if this was noticed within two
+/// bookmark periods plus the time of a probe.
 async fn frozen_etcd(breach: Option<Breach>) -> Result<bool, WorldError> {
     let (world, informer) = in_rhythm(breach).await?;
     assert_eq!(told(&informer, PERIOD).await.states, ["fresh"]);
@@ -46,19 +46,19 @@ async fn frozen_etcd(breach: Option<Breach>) -> Result<bool, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_etcd_is_noticed_within_two_periods_of_the_streams_own() -> Result<(), WorldError> {
+async fn frozen_etcd_is_noticed_within_two_periods() -> Result<(), WorldError> {
     assert!(frozen_etcd(None).await?);
-    assert!(!frozen_etcd(Some(Breach::EqualBookmarks)).await?, "bookmarks that do not rise are no proof");
-    assert!(!frozen_etcd(Some(Breach::AlwaysFresh)).await?, "the bound on the age holds, whatever else does not");
+    assert!(!frozen_etcd(Some(Breach::EqualBookmarks)).await?, "bookmarks with an equal version are not proofs");
+    assert!(!frozen_etcd(Some(Breach::AlwaysFresh)).await?, "the age limit holds independently of other checks");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_server_is_noticed_within_two_periods_of_the_streams_own() -> Result<(), WorldError> {
+async fn frozen_server_is_noticed_within_two_periods() -> Result<(), WorldError> {
     let (world, informer) = in_rhythm(None).await?;
     world.server.faults().freeze(true);
     let noticed = until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await?;
-    assert!(noticed > Duration::from_secs(3), "not before an answer is late: {noticed:?}");
+    assert!(noticed > Duration::from_secs(3), "not before a response is late: {noticed:?}");
     until(PERIOD / 6 * 2, || matches!(informer.freshness(), Freshness::Stale(_))).await?;
     world.server.faults().freeze(false);
     until(PERIOD, || informer.freshness().is_fresh()).await?;
@@ -66,8 +66,8 @@ async fn a_frozen_server_is_noticed_within_two_periods_of_the_streams_own() -> R
     Ok(())
 }
 
-/// A stream that stalls, on a stream with bookmarks every 10 s; tells whether another watch has brought what it holds
-/// back within three of these.
+/// Stalls a stream with bookmarks every 10 s. Returns `true` if another watch delivered the missing events within three
+/// bookmark periods.
 async fn stalled(breach: Option<Breach>) -> Result<bool, WorldError> {
     let (world, informer) = in_rhythm(breach).await?;
     world.server.faults().stall_streams(true);
@@ -76,14 +76,14 @@ async fn stalled(breach: Option<Breach>) -> Result<bool, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_stalled_stream_holds_back_is_here_within_three_periods_of_its_own() -> Result<(), WorldError> {
+async fn stalled_stream_is_bypassed_within_three_periods() -> Result<(), WorldError> {
     assert!(stalled(None).await?);
-    assert!(!stalled(Some(Breach::NoSearch)).await?, "without a search nothing ends the silence");
+    assert!(!stalled(Some(Breach::NoSearch)).await?, "without the silence probe, no other check ends the silence");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_turns_quiet_is_taken_for_a_quiet_one() -> Result<(), WorldError> {
+async fn newly_quiet_stream_is_probed_periodically() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     let informer = world.synced().await?;
     for number in 0..30 {
@@ -93,7 +93,7 @@ async fn a_stream_that_turns_quiet_is_taken_for_a_quiet_one() -> Result<(), Worl
     let begin = world.server.elapsed();
     assert_eq!(told(&informer, HOUR).await.states, ["fresh"]);
     let cost = world.cost_since(begin);
-    assert!(cost.probes <= 64, "a probe a minute, and a few until its rhythm was forgotten: {cost:?}");
+    assert!(cost.probes <= 64, "one probe per minute, and a few until the interval was reset: {cost:?}");
     assert_eq!((cost.lists, cost.short_watches), (0, 0));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Clocks that jump (F31): a machine that slept and whose monotonic clock went on meanwhile.
+//! Clock jumps (F31): a machine that slept while its monotonic clock advanced.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use steadfast::environment::{Environment, Socket, Task};
 
 use super::*;
 
-/// An environment whose clock can be put forward.
+/// Environment with a clock that can be advanced.
 struct Jumping {
     local: Local,
     ahead: Arc<AtomicU64>,
@@ -62,7 +62,7 @@ impl Environment for Jumping {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_timer_condemns_no_stream_before_what_has_arrived_is_read() -> Result<(), WorldError> {
+async fn late_timer_reads_stream_before_closing() -> Result<(), WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let dialer = server.dialer();
     let ahead = Arc::new(AtomicU64::new(0));
@@ -79,7 +79,7 @@ async fn a_late_timer_condemns_no_stream_before_what_has_arrived_is_read() -> Re
     let notes = notes(&informer);
     let (opened, watches) = (steadfast::unstable::dialled(&connection), server.request_counts().watches);
     for sleep in [10, 70, 600, 100_000] {
-        // What it wakes up to, before anything has run: news on their way, and timers long overdue.
+        // State at the wake-up, before any task runs: events in flight, and overdue timers.
         server.create(&config_map(&format!("after-{sleep}"), "1"))?;
         ahead.fetch_add(sleep * 1000, Ordering::Relaxed);
         until(PERIOD + SOON, || held(&informer, &format!("after-{sleep}"))).await?;
@@ -89,7 +89,7 @@ async fn a_late_timer_condemns_no_stream_before_what_has_arrived_is_read() -> Re
     let doubts =
         noted(&notes, |note| matches!(note, Note::Suspect { .. } | Note::Failed { .. } | Note::Relisting { .. }));
     assert_eq!(doubts, 0, "{:?}", notes.lock());
-    assert_eq!(steadfast::unstable::dialled(&connection), opened, "no connection was condemned");
-    assert_eq!(server.request_counts().watches, watches, "nor any stream");
+    assert_eq!(steadfast::unstable::dialled(&connection), opened, "no connection was closed");
+    assert_eq!(server.request_counts().watches, watches, "no watch was reopened");
     Ok(())
 }

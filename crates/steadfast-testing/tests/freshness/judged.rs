@@ -1,4 +1,4 @@
-//! Proofs and their dates, judged by the checker: the library as it is passes, the library broken on purpose does not.
+//! Proofs and their times, as the checker sees them: the library passes, and the library with an injected fault fails.
 
 use steadfast_contract::{Clause, Report, Terms};
 use steadfast_testing::{Recorder, history};
@@ -9,14 +9,14 @@ const NAME: &str = "config maps";
 
 fn judged(world: &World, recorder: &Recorder) -> Report {
     let terms = Terms { slack: Duration::ZERO, ..Terms::default() };
-    terms.judge(&history(&world.server, "", "configmaps").expect("they are served"), &recorder.trace())
+    terms.judge(&history(&world.server, "", "configmaps").expect("config maps are served"), &recorder.trace())
 }
 
 fn caught(report: &Report) -> bool {
     report.breaches.iter().any(|breach| breach.clause == Clause::C10)
 }
 
-/// A list in six pages of 20 s each, of the moment of the first; what is written meanwhile is not in it.
+/// Runs a list of six pages that take 20 s each, at the version of the first page. Later writes are not in the list.
 async fn slow_list(breach: Option<Breach>) -> Result<Report, WorldError> {
     let world = World::new().await?;
     for name in ["a", "b", "c", "d", "e", "f"] {
@@ -39,14 +39,14 @@ async fn slow_list(breach: Option<Breach>) -> Result<Report, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_as_old_as_its_request() -> Result<(), WorldError> {
+async fn list_age_counts_from_request() -> Result<(), WorldError> {
     let honest = slow_list(None).await?;
     assert!(honest.passed(), "{honest:#?}");
-    assert!(caught(&slow_list(Some(Breach::LateList)).await?), "dated when it was complete, it is a lie");
+    assert!(caught(&slow_list(Some(Breach::LateList)).await?), "a list that is dated at its end must be reported");
     Ok(())
 }
 
-/// A connection that breaks after 20 s without a proof.
+/// Runs a connection that breaks after 20 s without a proof.
 async fn broken_connection(breach: Option<Breach>) -> Result<Report, WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
@@ -61,15 +61,18 @@ async fn broken_connection(breach: Option<Breach>) -> Result<Report, WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_open_again_is_no_proof() -> Result<(), WorldError> {
+async fn resumed_watch_is_not_a_proof() -> Result<(), WorldError> {
     let honest = broken_connection(None).await?;
     assert!(honest.passed(), "{honest:#?}");
-    assert!(caught(&broken_connection(Some(Breach::UnprovenResume)).await?), "fresh by a proof from before the break");
+    assert!(
+        caught(&broken_connection(Some(Breach::UnprovenResume)).await?),
+        "a proof from before the disconnect must be reported"
+    );
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_break_one_probe_within_two_seconds_serves_all_informers_of_a_resource() -> Result<(), WorldError> {
+async fn one_probe_after_disconnect_serves_all_informers() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut informers = Vec::new();
     for number in 0..100 {
@@ -83,13 +86,13 @@ async fn after_a_break_one_probe_within_two_seconds_serves_all_informers_of_a_re
     let doubted = informers.iter().filter(|informer| informer.freshness().is_fresh()).count();
     until(3 * SOON, || informers.iter().all(|informer| informer.freshness().is_fresh())).await?;
     let cost = world.cost_since(begin);
-    assert!((1..=3).contains(&cost.probes), "{cost:?}; {doubted} were fresh all the time");
-    assert_eq!((cost.lists, cost.short_watches), (0, 0), "nothing was written: {cost:?}");
+    assert!((1..=3).contains(&cost.probes), "{cost:?}; {doubted} stayed fresh");
+    assert_eq!((cost.lists, cost.short_watches), (0, 0), "no write needs a list: {cost:?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_end_keeps_the_cache_fresh_and_costs_no_proof() -> Result<(), WorldError> {
+async fn clean_end_keeps_cache_fresh() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     tokio::time::sleep(PERIOD / 6).await;
@@ -99,12 +102,12 @@ async fn a_clean_end_keeps_the_cache_fresh_and_costs_no_proof() -> Result<(), Wo
     let cost = world.cost_since(begin);
     assert_eq!((cost.probes, cost.watches), (0, 1), "{cost:?}");
     world.server.faults().goaway();
-    assert_eq!(told(&informer, 5 * SOON).await.states, ["fresh"], "nor does a connection that is to end say anything");
+    assert_eq!(told(&informer, 5 * SOON).await.states, ["fresh"], "a draining connection must not cause a doubt");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_began_anew_behind_its_address_is_known_within_five_seconds() -> Result<(), WorldError> {
+async fn replaced_server_is_detected_within_five_seconds() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b", "c"] {
         world.server.create(&config_map(name, "1"))?;
@@ -120,7 +123,7 @@ async fn a_server_that_began_anew_behind_its_address_is_known_within_five_second
     let told = told(&informer, Duration::from_secs(5)).await;
     assert_eq!(noted(&notes, |note| matches!(note, Note::NewEpoch { .. })), 1, "{:?}", told.states);
     assert_eq!(told.states.last(), Some(&"fresh"), "{:?}", told.causes);
-    assert!(told.states.iter().filter(|state| **state == "fresh").count() == 1, "not fresh before: {:?}", told.states);
-    assert!(!held(&informer, "a"), "what is not there is not held");
+    assert!(told.states.iter().filter(|state| **state == "fresh").count() == 1, "fresh only once: {:?}", told.states);
+    assert!(!held(&informer, "a"), "the deleted object must not be cached");
     Ok(())
 }

@@ -1,11 +1,12 @@
-//! Streams without bookmarks (F18): probes prove where they can, else a list of versions, once in five periods.
+//! Streams without bookmarks (F18): proofs by probes if possible, and otherwise by a list of versions once in five
+//! periods.
 
 use super::*;
 
 const LISTS_AN_HOUR: usize = 12;
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_without_bookmarks_is_fresh_by_probes_while_nothing_is_written() -> Result<(), WorldError> {
+async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), WorldError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -19,7 +20,7 @@ async fn an_hour_without_bookmarks_is_fresh_by_probes_while_nothing_is_written()
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_bookmarks_fresh_ends_at_two_periods_and_says_that_only_a_list_proves() -> Result<(), WorldError> {
+async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), WorldError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     world.noise(5 * SOON);
@@ -28,18 +29,18 @@ async fn without_bookmarks_fresh_ends_at_two_periods_and_says_that_only_a_list_p
     let told = told(&informer, HOUR).await;
     assert!(told.oldest <= 2 * PERIOD, "{:?}", told.oldest);
     assert!(told.fresh_for >= HOUR / 3, "{:?}", told.fresh_for);
-    assert!(!told.states.contains(&"suspect"), "it is not doubted for having none: {:?}", told.causes);
+    assert!(!told.states.contains(&"suspect"), "missing bookmarks alone cause no doubt: {:?}", told.causes);
     let causes: Vec<&str> = told.causes.iter().map(|cause| &**cause).collect();
     assert!(causes.iter().all(|cause| cause.contains("the server sends no bookmarks")), "{causes:?}");
     let cost = world.cost_since(begin);
     assert!((10..=LISTS_AN_HOUR).contains(&cost.lists), "{cost:?}");
-    // One when the list's proof is a period old, one when the next list is due.
+    // One when the list's proof is one period old, and one when the next list is due.
     assert!(cost.short_watches <= 2 * LISTS_AN_HOUR + 4 && (5..=12).contains(&cost.watches), "{cost:?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_allows_a_longer_period_is_fresh_all_the_time() -> Result<(), WorldError> {
+async fn longer_period_keeps_informer_fresh() -> Result<(), WorldError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     world.noise(5 * SOON);
@@ -54,7 +55,7 @@ async fn who_allows_a_longer_period_is_fresh_all_the_time() -> Result<(), WorldE
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_stream_without_bookmarks_is_found_by_the_list() -> Result<(), WorldError> {
+async fn list_detects_stalled_stream_without_bookmarks() -> Result<(), WorldError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -63,6 +64,6 @@ async fn a_stalled_stream_without_bookmarks_is_found_by_the_list() -> Result<(),
     world.server.create(&config_map("b", "1"))?;
     until(2 * PERIOD, || held(&informer, "b")).await?;
     until(PERIOD, || informer.freshness().is_fresh()).await?;
-    assert_eq!(noted(&notes, |note| matches!(note, Note::Relisting { .. })), 0, "another watch brought it");
+    assert_eq!(noted(&notes, |note| matches!(note, Note::Relisting { .. })), 0, "another watch delivered the events");
     Ok(())
 }

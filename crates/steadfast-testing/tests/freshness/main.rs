@@ -1,5 +1,6 @@
-//! Freshness, calibrated by what each stream has shown (C10, R2), and the audit (R12): in virtual time, on a server in
-//! memory, with what each of it costs. Where a scenario tells of a bound, the library broken on purpose is told by it too.
+//! Freshness, calibrated by the behaviour of each stream (C10, R2), and the audit (R12), with the cost of each. The
+//! tests run in virtual time on a server in memory. For each bound, the scenario must fail for a library with an
+//! injected fault.
 
 mod audit;
 mod bookmarks;
@@ -27,12 +28,12 @@ struct World {
     factory: InformerFactory,
 }
 
-/// What a stretch of time has cost.
+/// Cost of a time span.
 #[derive(Debug)]
 struct Cost {
     lists: usize,
     probes: usize,
-    /// Watches of four seconds, beside the watch.
+    /// Watches of four seconds, in addition to the regular watch.
     short_watches: usize,
     watches: usize,
 }
@@ -50,7 +51,7 @@ impl World {
         Self::of(ApiServer::builder()).await
     }
 
-    /// A server as some aggregated ones are: no streamed lists, no bookmarks.
+    /// Creates a server like some aggregated ones: without streamed lists and bookmarks.
     async fn without_bookmarks() -> Result<Self, WorldError> {
         let world = Self::new().await?;
         world.server.faults().refuse_streamed_lists(true);
@@ -66,7 +67,7 @@ impl World {
         started(self.build(), None).await
     }
 
-    /// Writes that are none of a config map's business go on for as long as the server lives.
+    /// Writes unrelated objects periodically, until the server is dropped.
     fn noise(&self, every: Duration) {
         let server = self.server.clone();
         tokio::spawn(async move {
@@ -76,7 +77,7 @@ impl World {
                 let written = serde_json::json!({
                     "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "default", "name": name }
                 });
-                // A server that stands still takes none.
+                // A frozen server rejects writes.
                 let _ = server.create(&written);
             }
         });
@@ -87,7 +88,7 @@ impl World {
         for request in self.server.requests().iter().filter(|request| request.at >= begin) {
             match request.verb {
                 Verb::List | Verb::StreamedList => cost.lists += 1,
-                // What is asked before a short watch, of nothing.
+                // Empty requests that precede a short watch.
                 Verb::Watch | Verb::Probe if request.query.contains("metadata.name") => {}
                 Verb::Probe => cost.probes += 1,
                 Verb::Watch
@@ -110,7 +111,7 @@ async fn started(builder: InformerBuilder<'_, InForm>, breach: Option<Breach>) -
     Ok(informer)
 }
 
-/// What readers are told within `time`: the states that follow each other, the oldest that was called fresh, the causes.
+/// Observations of a reader within a time span: the sequence of states, the maximum age of a fresh one, and the causes.
 struct Told {
     states: Vec<&'static str>,
     oldest: Duration,
@@ -142,7 +143,7 @@ async fn told(informer: &Informer<InForm>, time: Duration) -> Told {
     told
 }
 
-/// Everything that `informer` notes.
+/// Returns all diagnostics of `informer`.
 fn notes(informer: &Informer<InForm>) -> Arc<Mutex<Vec<Note>>> {
     let notes = Arc::new(Mutex::new(Vec::new()));
     let own = notes.clone();
@@ -158,7 +159,7 @@ fn held(informer: &Informer<InForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
-/// A server with a bookmark period of ten seconds whose bookmarks rise, and an informer that has seen enough of them.
+/// Creates a server with rising bookmarks every ten seconds, and an informer that has seen enough of them.
 async fn in_rhythm(breach: Option<Breach>) -> Result<(World, Informer<InForm>), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.create(&config_map("a", "1"))?;

@@ -1,4 +1,4 @@
-//! Probes are shared by the informers of one resource; their failures are not.
+//! Informers of one resource share probes, but not their failures.
 
 use k8s_openapi::api::core::v1::Secret;
 use steadfast_apiserver::{Answer, RequestRule};
@@ -10,7 +10,7 @@ use super::*;
 const MANY: usize = 100;
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_informers_of_one_resource_that_fall_silent_ask_once() -> Result<(), WorldError> {
+async fn hundred_silent_informers_share_one_probe() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut informers = Vec::new();
     for number in 0..MANY {
@@ -28,19 +28,19 @@ async fn a_hundred_informers_of_one_resource_that_fall_silent_ask_once() -> Resu
         probes.filter(|probe| probe.path.ends_with(resource)).count()
     };
     assert!((1..=2).contains(&of("configmaps")), "{}", of("configmaps"));
-    assert_eq!(of("secrets"), 1, "another resource is another question");
+    assert_eq!(of("secrets"), 1, "another resource needs its own probe");
     for informer in &informers {
         let Freshness::Fresh { age, .. } = informer.freshness() else { panic!("{}", informer.freshness()) };
-        assert!(age < PERIOD / 2, "proven by the one probe: {age:?}");
+        assert!(age < PERIOD / 2, "the shared probe proves it: {age:?}");
     }
-    // And so it goes on.
+    // The same holds for later periods.
     tokio::time::sleep(10 * PERIOD).await;
     assert!(of("configmaps") <= 24, "{}", of("configmaps"));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_is_forbidden_in_one_namespace_decides_nothing_for_others() -> Result<(), WorldError> {
+async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut informers = Vec::new();
     for name in ["default", "kube-system", "kube-public"] {
@@ -55,13 +55,13 @@ async fn a_probe_that_is_forbidden_in_one_namespace_decides_nothing_for_others()
         tokio::time::sleep(PERIOD / 2).await;
         assert!(informers[0].freshness().is_fresh(), "{}", informers[0].freshness());
     }
-    // Where another's answer came first, it serves those who may not ask as well.
+    // If another informer's response arrived first, it also proves the cache of the informer without permission.
     let answered = world.server.requests().iter().filter(|probe| probe.verb == Verb::Probe).count();
     assert!(answered <= 60, "{answered}");
     Ok(())
 }
 
-/// A reflector whose probe is answered 4 s after it was sent; tells how old its proof then is said to be.
+/// Runs a reflector with a probe whose response arrives after 4 s. Returns the age of the proof.
 fn late_answer(breach: Option<Breach>) -> Duration {
     let at = |seconds| steadfast::environment::Instant::from_zero(Duration::from_secs(seconds));
     let mut settings = ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() };
@@ -76,11 +76,11 @@ fn late_answer(breach: Option<Breach>) -> Duration {
             _ => None,
         })
     };
-    let (list, _) = sent(reflector.step(at(0), Input::TransferGranted)).expect("a list");
+    let (list, _) = sent(reflector.step(at(0), Input::TransferGranted)).expect("the reflector sends a list");
     reflector.step(at(0), Input::Opened(list));
     let end = Bookmark { version: "9".into(), initial_events_end: true };
     reflector.record(at(0), list, Record::Bookmark(&end));
-    let (probe, request) = sent(reflector.step(at(70), Input::Tick)).expect("a probe");
+    let (probe, request) = sent(reflector.step(at(70), Input::Tick)).expect("the reflector sends a probe");
     assert!(matches!(request, Request::Probe { .. }));
     reflector.step(at(74), Input::Probed(probe, Some("9".into()), at(70)));
     match reflector.evidence().at(at(74)) {
@@ -90,7 +90,7 @@ fn late_answer(breach: Option<Breach>) -> Duration {
 }
 
 #[test]
-fn a_probe_proves_what_was_true_when_it_was_sent() {
+fn probe_proof_dates_from_its_request() {
     assert_eq!(late_answer(None), Duration::from_secs(4));
-    assert_eq!(late_answer(Some(Breach::LateProof)), Duration::ZERO, "the broken library says otherwise");
+    assert_eq!(late_answer(Some(Breach::LateProof)), Duration::ZERO, "the injected fault must be visible");
 }

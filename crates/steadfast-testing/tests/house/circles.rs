@@ -1,4 +1,4 @@
-//! Files that import each other, straight or through others.
+//! Cycles of imports between files, direct or through other files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::imports::Imports;
 
-/// Files each of which reaches all others by imports.
+/// Files that reach each other by imports.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Circle {
     pub(crate) files: Vec<PathBuf>,
 }
 
 impl Imports {
-    /// The circles there are; each file is in one at most.
+    /// Returns the cycles. Each file is in at most one.
     pub(crate) fn circles(&self) -> Vec<Circle> {
         let reached: BTreeMap<&Path, BTreeSet<&Path>> =
             self.of.keys().map(|file| (file.as_path(), self.reached_from(file))).collect();
@@ -41,7 +41,7 @@ impl Imports {
         reached
     }
 
-    /// The circle with what ties it, for people.
+    /// Describes the cycle with its imports.
     pub(crate) fn describe(&self, circle: &Circle) -> String {
         let mut text = String::new();
         for file in &circle.files {

@@ -1,36 +1,36 @@
-//! Which file imports which: each path is followed to the file that defines what it names.
+//! Imports between files: each path is resolved to the file that defines its item.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::modules::{Id, Modules, Sources};
 
-/// For each file the files that it imports, and what it takes from there.
+/// Imported files with the imported paths, for each file.
 #[derive(Debug, Default)]
 pub(crate) struct Imports {
     pub(crate) of: BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>,
 }
 
-/// What a path names.
+/// Target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Named {
     /// A module.
     Module(Id),
-    /// What this module defines, by its name there.
+    /// Item that this module defines, with its name there.
     Item(Id, String),
-    /// Nothing of this crate.
+    /// Item of another crate.
     Foreign,
 }
 
-/// How often a name may be handed on.
-const STEPS: usize = 32;
+/// Maximum number of re-exports that are followed.
+const MAX_REEXPORTS: usize = 32;
 
 impl Imports {
-    /// What the files of the crate with this root import.
+    /// Reads the imports of the crate with this root.
     ///
     /// # Panics
     ///
-    /// Where a path into the crate leads to nothing that was read: then an import could be missed.
+    /// Panics if a path into the crate cannot be resolved, because an import could be missed.
     pub(crate) fn read(sources: &impl Sources, root: &Path) -> Self {
         let modules = Modules::read(sources, root);
         let mut imports = Self::default();
@@ -40,15 +40,14 @@ impl Imports {
             let used = module.handed_on.iter().filter(|(name, _)| module.words.contains(*name)).map(|(_, path)| path);
             let paths = module.paths.iter().chain(used).map(|path| (path, false));
             for (path, is_glob) in paths.chain(globs) {
-                let named = modules.named(id, path, STEPS);
-                let named = named.unwrap_or_else(|| {
-                    panic!("{}: `{}` leads to nothing that was read", module.file.display(), path.join("::"))
-                });
+                let named = modules.named(id, path, MAX_REEXPORTS);
+                let named = named
+                    .unwrap_or_else(|| panic!("{}: `{}` cannot be resolved", module.file.display(), path.join("::")));
                 let from = match named {
                     Named::Item(from, name) if modules.is_extended(from, &name, id) => continue,
                     Named::Item(from, _) => from,
                     Named::Module(from) if is_glob => from,
-                    // What is taken from it is named where that is done.
+                    // An import of a module matters only at the use of its items.
                     Named::Module(_) | Named::Foreign => continue,
                 };
                 let from = &modules.all[from].file;
@@ -63,7 +62,7 @@ impl Imports {
 }
 
 impl Modules {
-    /// Whether `module`, which is part of `owner`, adds methods to a type that is defined there.
+    /// Returns `true` if `module`, a part of `owner`, adds methods to a type that `owner` defines.
     fn is_extended(&self, owner: Id, name: &str, module: Id) -> bool {
         let mut above = self.all[module].parent;
         while let Some(id) = above {
@@ -75,18 +74,18 @@ impl Modules {
         false
     }
 
-    /// What `path` names in the module `here`; nothing where it is of this crate and leads nowhere.
+    /// Resolves `path` in the module `here`. `None` if the path belongs to this crate but has no target.
     fn named(&self, here: Id, path: &[String], steps: usize) -> Option<Named> {
-        assert!(steps > 0, "names that are handed on in a circle: {}", path.join("::"));
+        assert!(steps > 0, "cyclic re-exports: {}", path.join("::"));
         let module = &self.all[here];
         let (first, rest) = path.split_first()?;
         match first.as_str() {
             "crate" => self.within(0, rest, steps),
             "self" => self.within(here, rest, steps),
             "super" => self.within(module.parent?, rest, steps),
-            // `Self::NAME`, and what the standard library and other crates have.
+            // `Self::NAME`, and items of the standard library and of other crates.
             name if module.children.contains_key(name) || module.imports.contains_key(name) => {
-                // An import of another crate's, or a crate's name itself.
+                // Import from another crate, or the name of a crate.
                 if module.imports.get(name).is_some_and(|import| import.first() == Some(first)) {
                     return Some(Named::Foreign);
                 }
@@ -97,7 +96,7 @@ impl Modules {
         }
     }
 
-    /// What `path` names, seen from outside of the module `at`.
+    /// Resolves `path` from outside of the module `at`.
     fn within(&self, at: Id, path: &[String], steps: usize) -> Option<Named> {
         let module = &self.all[at];
         let Some((first, rest)) = path.split_first() else { return Some(Named::Module(at)) };

@@ -1,8 +1,9 @@
-//! The house itself: no two files import each other, also not through others, and crates import each other one way.
+//! Structure of the project: no two files import each other, directly or through others, and crates import each other in
+//! one direction.
 //!
-//! A file imports the file that *defines* what it names by a path, wherever that name was handed on on the way; handing a
-//! name on (`pub use`) is such an import too. A module that declares another (`mod name;`) does not import it by that.
-//! Tests inside a file do not count.
+//! A file imports the file that *defines* an item that it names by a path, through all re-exports. A re-export
+//! (`pub use`) is such an import too. The declaration of a module (`mod name;`) is not an import. Tests inside a file are
+//! ignored.
 
 mod circles;
 mod imports;
@@ -31,7 +32,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
 }
 
-/// The folders of all packages, by where they are: below `crates`, or below the repository.
+/// Returns the folders of all packages, by their path below `crates`, or below the repository.
 fn packages() -> BTreeMap<String, PathBuf> {
     let repository = repository();
     let crates = std::fs::read_dir(repository.join("crates")).expect("the folder of crates");
@@ -39,7 +40,7 @@ fn packages() -> BTreeMap<String, PathBuf> {
     let packages = crates.chain(["bench", "bench/controllers"].map(|folder| repository.join(folder)));
     let packages = packages.filter(|folder| folder.join("Cargo.toml").is_file());
     let place = |folder: &Path| {
-        let place = folder.strip_prefix(&repository).expect("it is below the repository");
+        let place = folder.strip_prefix(&repository).expect("the folder is below the repository");
         place.strip_prefix("crates").unwrap_or(place).to_string_lossy().into_owned()
     };
     packages.map(|folder| (place(&folder), folder)).collect()
@@ -60,14 +61,14 @@ fn no_files_import_each_other() {
         }
     }
     let found = found.replace(&format!("{}/", repository().display()), "");
-    assert!(found.is_empty(), "files that import each other; what they share belongs into a file below them:\n{found}");
+    assert!(found.is_empty(), "files that import each other; move the shared items into a file below them:\n{found}");
 }
 
-/// Each crate, the crates of ours that it may depend on, and those that its tests may use besides.
+/// Each crate, its allowed dependencies within the project, and the additional ones of its tests.
 const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     ("steadfast-core", &[], &[]),
     ("steadfast", &["steadfast-core"], &["steadfast-apiserver"]),
-    // Itself, with the metrics that its tests look at.
+    // Depends on itself, with the metrics that its tests check.
     ("steadfast-controller", &["steadfast"], &["steadfast-controller"]),
     (
         "steadfast-notify",
@@ -81,7 +82,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     (
         "steadfast-testing",
         &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-core"],
-        // Itself, with what its tests alone may break.
+        // Depends on itself, with the injected faults that only its tests use.
         &["steadfast-controller", "steadfast-testing"],
     ),
     (
@@ -112,7 +113,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     ("fuzz", &["steadfast", "steadfast-core"], &[]),
 ];
 
-/// The crates of ours in one section of a manifest.
+/// Returns the project's own crates in one section of a manifest.
 fn dependencies(manifest: &str, section: &str) -> Vec<String> {
     let lines = manifest.lines().skip_while(|line| line.trim() != format!("[{section}]")).skip(1);
     let lines = lines.take_while(|line| !line.starts_with('['));
@@ -123,7 +124,7 @@ fn dependencies(manifest: &str, section: &str) -> Vec<String> {
 #[test]
 fn crates_import_each_other_one_way() {
     for name in packages().keys() {
-        assert!(MAY_IMPORT.iter().any(|(known, ..)| known == name), "say what the crate {name} may import");
+        assert!(MAY_IMPORT.iter().any(|(known, ..)| known == name), "add the allowed imports of the crate {name}");
     }
     for (name, may, tests_may) in MAY_IMPORT {
         let folder = if name.starts_with("steadfast") { Path::new("crates").join(name) } else { name.into() };
@@ -134,9 +135,9 @@ fn crates_import_each_other_one_way() {
         for other in imports.iter().chain(&tests_import) {
             let allowed =
                 may.contains(&other.as_str()) || (tests_import.contains(other) && tests_may.contains(&other.as_str()));
-            assert!(allowed, "{name} imports {other}, which docs/architecture.md does not know");
+            assert!(allowed, "{name} imports {other}, which is not in docs/architecture.md");
         }
-        // What is allowed and not done is a line to strike out.
+        // An allowed but unused import must be removed from the list.
         assert_eq!(imports.len(), may.len(), "{name} imports {imports:?}, and may import {may:?}");
     }
 }

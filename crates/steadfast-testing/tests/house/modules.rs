@@ -1,54 +1,53 @@
-//! A crate as a tree of modules: the file of each, the items that it defines, the names that it imports, the paths that it
-//! names.
+//! A crate as a tree of modules: the file, the items, the imports and the paths of each module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::tokens::{Tree, read};
 
-/// A module, by its place among a crate's.
+/// Index of a module in its crate.
 pub(crate) type Id = usize;
 
 /// One module: a file, or a part of one.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its file.
+    /// File of the module.
     pub(crate) file: PathBuf,
     pub(crate) parent: Option<Id>,
-    /// The modules that it declares, by name.
+    /// Declared modules, by name.
     pub(crate) children: BTreeMap<String, Id>,
-    /// The names of what it defines itself.
+    /// Names of the module's own items.
     pub(crate) items: Vec<String>,
-    /// What it imports or hands on, by the name that it has here.
+    /// Imports and re-exports, by their name in this module.
     pub(crate) imports: BTreeMap<String, Vec<String>>,
-    /// The modules of which it imports everything, or what is not said, and whether it hands that on.
+    /// Modules of glob imports, and whether the import is a re-export.
     pub(crate) globs: Vec<(Vec<String>, bool)>,
-    /// The paths that its code has, in imports and elsewhere.
+    /// Paths in the code, including imports.
     pub(crate) paths: Vec<Vec<String>>,
-    /// What it hands on (`pub use`), by the name that it has here.
+    /// Re-exports (`pub use`), by their name in this module.
     pub(crate) handed_on: BTreeMap<String, Vec<String>>,
-    /// The names of what everybody may use (`pub`, and not `#[doc(hidden)]`), modules among them.
+    /// Names of public items (`pub`, without `#[doc(hidden)]`), including modules.
     pub(crate) public: BTreeSet<String>,
-    /// The types to which it adds methods (`impl Type`), by the name that they have here.
+    /// Types to which the module adds methods (`impl Type`), by their name in this module.
     pub(crate) extended: BTreeSet<String>,
-    /// The words of its code, imports left out.
+    /// Identifiers in the code, without imports.
     pub(crate) words: BTreeSet<String>,
 }
 
-/// The modules of a crate, its root first; tests inside it are left out.
+/// Modules of a crate, the root first. Test modules are omitted.
 #[derive(Debug)]
 pub(crate) struct Modules {
     pub(crate) all: Vec<Module>,
 }
 
-/// Where the text of a file comes from.
+/// Source of the text of files.
 pub(crate) trait Sources {
-    /// The text of the file at `path`; nothing where there is none.
+    /// Returns the text of the file at `path`, or `None` if the file does not exist.
     fn text(&self, path: &Path) -> Option<String>;
 }
 
 impl Modules {
-    /// The modules below the file `root`.
+    /// Reads the modules below the file `root`.
     pub(crate) fn read(sources: &impl Sources, root: &Path) -> Self {
         let mut modules = Self { all: Vec::new() };
         let text = sources.text(root).unwrap_or_else(|| panic!("no file {}", root.display()));
@@ -57,7 +56,7 @@ impl Modules {
         modules
     }
 
-    /// Adds a module whose own modules are in `folder`.
+    /// Adds a module with its child modules in `folder`.
     fn add(&mut self, sources: &impl Sources, file: &Path, folder: &Path, parent: Option<Id>, body: &[Tree]) -> Id {
         let id = self.all.len();
         self.all.push(Module {
@@ -116,7 +115,7 @@ impl Modules {
 }
 
 impl Module {
-    /// Takes in what `trees` import and name.
+    /// Processes the imports and paths in `trees`.
     fn note(&mut self, trees: &[Tree]) {
         let mut at = 0;
         while let Some(tree) = trees.get(at) {
@@ -133,7 +132,7 @@ impl Module {
                 }
                 Tree::Word(_) => {
                     let mut path = Vec::new();
-                    let begun = at;
+                    let started = at;
                     while let Some(Tree::Word(word)) = trees.get(at) {
                         path.push(word.clone());
                         self.words.insert(word.clone());
@@ -143,7 +142,7 @@ impl Module {
                         }
                         at += 1;
                     }
-                    let is_foreign = begun > 0 && trees[begun - 1] == Tree::Colons;
+                    let is_foreign = started > 0 && trees[started - 1] == Tree::Colons;
                     if path.len() > 1 && !is_foreign {
                         self.paths.push(path);
                     }
@@ -159,7 +158,7 @@ impl Module {
         }
     }
 
-    /// Takes in the paths that an attribute has as strings: a module, as a rule, of which something is taken.
+    /// Processes the paths in the strings of an attribute, which usually name a module.
     fn note_texts(&mut self, attribute: &[Tree]) {
         for tree in attribute {
             match tree {
@@ -172,7 +171,7 @@ impl Module {
         }
     }
 
-    /// Takes in one tree of names behind a `use`.
+    /// Processes one tree of a `use` declaration.
     fn note_use(&mut self, before: &[String], trees: &[Tree], is_handed_on: bool) {
         let mut path = before.to_vec();
         let mut rest = trees;
@@ -201,8 +200,8 @@ impl Module {
                     }
                     let name = match alias {
                         [Tree::Word(keyword), Tree::Word(name)] if keyword == "as" => name,
-                        [] => path.last().expect("a name"),
-                        other => panic!("not read behind `use`: {other:?}"),
+                        [] => path.last().expect("a path has a name"),
+                        other => panic!("unexpected tokens after `use`: {other:?}"),
                     };
                     self.imports.insert(name.clone(), path.clone());
                     if is_handed_on {
@@ -212,20 +211,20 @@ impl Module {
                     }
                     return;
                 }
-                other => panic!("not read behind `use`: {other:?}"),
+                other => panic!("unexpected tokens after `use`: {other:?}"),
             }
         }
     }
 }
 
-/// Words that stand before what says which item it is.
+/// Modifiers before the keyword of an item.
 const MODIFIERS: [&str; 6] = ["pub", "async", "unsafe", "extern", "default", "safe"];
-/// Words before a name that is defined, where a body in braces ends the item.
+/// Keywords before the name of an item that may end with a body in braces.
 const WITH_BODY: [&str; 5] = ["fn", "struct", "enum", "union", "trait"];
-/// Words before a name that is defined, where only a semicolon ends the item.
+/// Keywords before the name of an item that ends with a semicolon.
 const WITH_SEMICOLON: [&str; 3] = ["const", "static", "type"];
 
-/// The first item, and what comes after it.
+/// Splits off the first item.
 fn next_item(trees: &[Tree]) -> (&[Tree], &[Tree]) {
     let declared = without_attributes(trees);
     let ends_by_semicolon = match declared {
@@ -241,7 +240,7 @@ fn next_item(trees: &[Tree]) -> (&[Tree], &[Tree]) {
     trees.split_at(skipped + length)
 }
 
-/// The item without its attributes, visibility and such words.
+/// Returns the item without attributes, visibility and modifiers.
 fn without_attributes(item: &[Tree]) -> &[Tree] {
     let mut rest = item;
     loop {
@@ -260,7 +259,7 @@ fn without_attributes(item: &[Tree]) -> &[Tree] {
     }
 }
 
-/// Whether everybody may use the item, and is told of it.
+/// Returns `true` if the item is public and documented.
 fn is_public(item: &[Tree]) -> bool {
     let attributes = &item[..item.len() - without_attributes(item).len()];
     let hidden = [Tree::Word("doc".into()), Tree::Group('(', vec![Tree::Word("hidden".into())])];
@@ -270,7 +269,7 @@ fn is_public(item: &[Tree]) -> bool {
     visibility.is_some() && !restricted && !is_hidden
 }
 
-/// The names by which the item can be used from outside.
+/// Returns the names of the item for use from outside.
 fn names_declared(declared: &[Tree]) -> Vec<String> {
     match declared {
         [Tree::Word(keyword), Tree::Word(name), ..] if keyword == "mod" => vec![name.clone()],
@@ -279,7 +278,7 @@ fn names_declared(declared: &[Tree]) -> Vec<String> {
     }
 }
 
-/// The names that one tree behind a `use` gives.
+/// Returns the names that one tree of a `use` declaration introduces.
 fn names_used(tree: &[Tree]) -> Vec<String> {
     match tree {
         [.., Tree::Group('{', inner)] => inner.split(|tree| tree.is_sign(',')).flat_map(names_used).collect(),
@@ -287,21 +286,21 @@ fn names_used(tree: &[Tree]) -> Vec<String> {
         [.., Tree::Word(name)] => vec![name.clone()],
         [.., Tree::Sign('*')] => vec!["*".to_owned()],
         [] => Vec::new(),
-        other => panic!("not read behind `pub use`: {other:?}"),
+        other => panic!("unexpected tokens after `pub use`: {other:?}"),
     }
 }
 
-/// Whether the item is there in tests alone.
+/// Returns `true` if the item exists only in tests.
 fn is_test(item: &[Tree]) -> bool {
     let attributes = &item[..item.len() - without_attributes(item).len()];
     attributes.iter().any(|attribute| {
         let Tree::Group('[', inner) = attribute else { return false };
-        assert!(!inner.first().is_some_and(|word| word.is_word("path")), "`#[path]` is not read");
+        assert!(!inner.first().is_some_and(|word| word.is_word("path")), "`#[path]` is not supported");
         matches!(&inner[..], [cfg, Tree::Group('(', condition)] if cfg.is_word("cfg") && condition == &[Tree::Word("test".into())])
     })
 }
 
-/// The names that the item defines: its own, or, where a macro makes it, any that the macro is given.
+/// Returns the names that the item defines. For a macro call, any name in its arguments.
 fn names_defined(declared: &[Tree]) -> Vec<String> {
     match declared {
         [Tree::Word(keyword), Tree::Word(name), ..]
@@ -320,13 +319,13 @@ fn names_defined(declared: &[Tree]) -> Vec<String> {
     }
 }
 
-/// The type that the item adds methods to, where it is no more than that.
+/// Returns the type to which the item adds methods, if it is an inherent `impl`.
 fn name_extended(declared: &[Tree]) -> Option<String> {
     let [Tree::Word(keyword), rest @ .., Tree::Group('{', _)] = declared else { return None };
     if keyword != "impl" || rest.iter().any(|tree| tree.is_word("for")) {
         return None;
     }
-    // Behind the parameters, up to its arguments and what is asked of them.
+    // After the parameters, up to the arguments of the type and its bounds.
     let (mut depth, mut arrow) = (0_usize, false);
     let mut rest = rest.iter().skip_while(|tree| {
         depth += usize::from(tree.is_sign('<'));

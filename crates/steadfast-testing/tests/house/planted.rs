@@ -1,4 +1,4 @@
-//! The test of imports, tested: circles that are planted are found, and what is none is not.
+//! Tests of the import check: planted cycles are found, and other structures are not reported.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::imports::Imports;
 use crate::modules::{Modules, Sources};
 
-/// A crate that is written here.
+/// Crate with files in memory.
 struct Written(BTreeMap<PathBuf, String>);
 
 impl Sources for Written {
@@ -19,24 +19,24 @@ fn written(files: &[(&str, &str)]) -> Written {
     Written(files.iter().map(|(path, text)| (PathBuf::from("src").join(path), (*text).to_owned())).collect())
 }
 
-/// The modules of a crate with these files.
+/// Returns the modules of a crate with these files.
 pub(crate) fn modules(files: &[(&str, &str)]) -> Modules {
     Modules::read(&written(files), Path::new("src/lib.rs"))
 }
 
-/// The imports of a crate with these files.
+/// Returns the imports of a crate with these files.
 fn imports(files: &[(&str, &str)]) -> Imports {
     Imports::read(&written(files), Path::new("src/lib.rs"))
 }
 
-/// The circles in a crate with these files, by the files' names.
+/// Returns the cycles in a crate with these files, by the names of the files.
 fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let name = |path: &PathBuf| path.strip_prefix("src").unwrap_or(path).display().to_string();
     imports(files).circles().iter().map(|circle| circle.files.iter().map(name).collect()).collect()
 }
 
 #[test]
-fn two_files_that_import_each_other_are_a_circle_and_named() {
+fn mutual_imports_are_reported_as_cycle() {
     let files = [
         ("lib.rs", "mod one; mod two; mod three;"),
         ("one.rs", "use crate::two::Two; pub struct One(Two);"),
@@ -50,7 +50,7 @@ fn two_files_that_import_each_other_are_a_circle_and_named() {
 }
 
 #[test]
-fn a_circle_through_a_third_file_is_found() {
+fn cycle_through_third_file_is_found() {
     let files = [
         ("lib.rs", "mod one; mod two; mod three;"),
         ("one.rs", "pub fn one() { crate::two::two() }"),
@@ -61,7 +61,7 @@ fn a_circle_through_a_third_file_is_found() {
 }
 
 #[test]
-fn a_parent_and_its_child_that_import_each_other_are_a_circle() {
+fn parent_and_child_form_a_cycle() {
     let files = [
         ("lib.rs", "mod room;"),
         ("room.rs", "mod inner; pub struct Word; pub fn door() { inner::open(Word) }"),
@@ -71,7 +71,7 @@ fn a_parent_and_its_child_that_import_each_other_are_a_circle() {
 }
 
 #[test]
-fn a_name_is_followed_to_the_file_that_defines_it() {
+fn reexported_name_resolves_to_definition() {
     let files = [
         ("lib.rs", "mod room; pub use room::Word;"),
         ("room.rs", "mod door; mod word; pub use word::Word; pub use door::*;"),
@@ -82,7 +82,7 @@ fn a_name_is_followed_to_the_file_that_defines_it() {
 }
 
 #[test]
-fn what_is_handed_on_is_imported_where_it_is_used_as_well() {
+fn used_reexport_counts_as_import() {
     let below = ("room/inner.rs", "use super::Word; pub struct Inner(Word);");
     let root = ("lib.rs", "mod room;");
     let hands_on = ("room.rs", "mod inner; pub use inner::Inner; pub struct Word;");
@@ -92,7 +92,7 @@ fn what_is_handed_on_is_imported_where_it_is_used_as_well() {
 }
 
 #[test]
-fn methods_below_the_file_of_their_type_are_no_import_of_it() {
+fn methods_in_child_file_are_not_imports() {
     let root = ("lib.rs", "mod room;");
     let types = ("room.rs", "mod part; pub struct Room<K> { part: part::Part, key: K } pub struct Word;");
     let methods = "use super::Room; pub struct Part; impl<F: Fn() -> u8, K> Room<K> { fn enter(&self, f: F) {} }";
@@ -104,7 +104,7 @@ fn methods_below_the_file_of_their_type_are_no_import_of_it() {
 }
 
 #[test]
-fn comments_strings_and_tests_are_no_imports() {
+fn comments_strings_and_tests_are_ignored() {
     let files = [
         ("lib.rs", "mod one; mod two;"),
         ("one.rs", "use crate::two::Two; pub struct One(Two);"),
@@ -127,7 +127,7 @@ fn comments_strings_and_tests_are_no_imports() {
 }
 
 #[test]
-fn a_path_in_an_attribute_counts() {
+fn attribute_path_counts_as_import() {
     let files = [
         ("lib.rs", "mod one; mod two;"),
         ("one.rs", "#[derive(Serialize)] pub struct One { #[serde(with = \"crate::two\")] at: u8 }"),
@@ -137,7 +137,7 @@ fn a_path_in_an_attribute_counts() {
 }
 
 #[test]
-fn what_macros_are_given_counts() {
+fn macro_arguments_count_as_imports() {
     let files = [
         ("lib.rs", "mod one; mod two;"),
         ("one.rs", "pub fn one() { println!(\"{}\", crate::two::TWO) }"),
@@ -147,7 +147,7 @@ fn what_macros_are_given_counts() {
 }
 
 #[test]
-#[should_panic(expected = "`crate::one::Missing` leads to nothing that was read")]
-fn a_path_that_leads_nowhere_is_not_passed_over() {
+#[should_panic(expected = "`crate::one::Missing` cannot be resolved")]
+fn unresolved_path_panics() {
     imports(&[("lib.rs", "mod one; mod two;"), ("one.rs", "pub struct One;"), ("two.rs", "use crate::one::Missing;")]);
 }

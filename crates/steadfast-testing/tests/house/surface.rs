@@ -1,16 +1,16 @@
-//! What of the library is promised: the page that says it, held against the sources.
+//! Comparison of the public API with the page that documents it.
 
 use std::collections::BTreeSet;
 
 use crate::modules::{Id, Modules};
 use crate::{Repository, repository};
 
-/// The names that everybody may use of the module `id`, whose own name is `path`.
+/// Returns the public names of the module `id`, whose own name is `path`.
 fn surface(modules: &Modules, id: Id, path: &str) -> BTreeSet<String> {
     let module = &modules.all[id];
     let mut names = BTreeSet::new();
     for name in &module.public {
-        assert_ne!(name, "*", "{path} hands on all of another module; name what is promised");
+        assert_ne!(name, "*", "{path} re-exports a whole module; list the public names instead");
         let name_of = format!("{path}::{name}");
         match module.children.get(name).filter(|_| !module.imports.contains_key(name)) {
             Some(child) => names.extend(surface(modules, *child, &name_of)),
@@ -20,7 +20,7 @@ fn surface(modules: &Modules, id: Id, path: &str) -> BTreeSet<String> {
     names
 }
 
-/// The names in the first columns of the page's tables, each below the module that its section is about.
+/// Returns the names in the first columns of the page's tables, each below the module of its section.
 fn promised(page: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut module = None;
@@ -32,7 +32,7 @@ fn promised(page: &str) -> BTreeSet<String> {
         if let (Some(module), Some((cell, _))) = (module, row) {
             let spans = cell.split('`').skip(1).step_by(2);
             for name in spans {
-                assert!(names.insert(format!("{module}::{name}")), "{name} is twice on the page");
+                assert!(names.insert(format!("{module}::{name}")), "{name} occurs twice on the page");
             }
         }
     }
@@ -40,19 +40,19 @@ fn promised(page: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_page_of_what_is_promised_has_all_that_is_public_and_nothing_else() {
+fn api_page_lists_exactly_public_names() {
     let modules = Modules::read(&Repository, &repository().join("crates/steadfast/src/lib.rs"));
     let public = surface(&modules, 0, "steadfast");
     let page = std::fs::read_to_string(repository().join("docs/api.md")).expect("docs/api.md");
     let promised = promised(&page);
     let missing: Vec<_> = public.difference(&promised).collect();
-    let gone: Vec<_> = promised.difference(&public).collect();
-    assert!(missing.is_empty(), "public, and not in docs/api.md; is it for users? {missing:#?}");
-    assert!(gone.is_empty(), "in docs/api.md, and not public: {gone:#?}");
+    let removed: Vec<_> = promised.difference(&public).collect();
+    assert!(missing.is_empty(), "public, but not in docs/api.md; document it or make it private: {missing:#?}");
+    assert!(removed.is_empty(), "in docs/api.md, but not public: {removed:#?}");
 }
 
 #[test]
-fn what_is_hidden_or_restricted_is_no_surface() {
+fn hidden_and_restricted_items_are_not_public() {
     let text = "
         mod inner;
         pub mod open;

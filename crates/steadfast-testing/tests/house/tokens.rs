@@ -1,32 +1,32 @@
-//! Rust's text as trees of tokens, without comments: enough to see which paths it names.
+//! Rust source as trees of tokens, without comments: sufficient to find the paths.
 
-/// A token, or all that is between two brackets.
+/// Token, or bracketed group of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tree {
-    /// A name, a keyword or a number.
+    /// Name, keyword or number.
     Word(String),
     /// `::`
     Colons,
-    /// What a string says, as it is written.
+    /// Content of a string, with its escape sequences.
     Text(String),
     /// Any other character.
     Sign(char),
-    /// What is between brackets, by the one that opens them.
+    /// Content of brackets, with the opening bracket.
     Group(char, Vec<Tree>),
 }
 
 impl Tree {
-    /// Whether it is this name or keyword.
+    /// Returns `true` for this name or keyword.
     pub(crate) fn is_word(&self, word: &str) -> bool {
         matches!(self, Self::Word(own) if own == word)
     }
 
-    /// Whether it is this character.
+    /// Returns `true` for this character.
     pub(crate) fn is_sign(&self, sign: char) -> bool {
         matches!(self, Self::Sign(own) if *own == sign)
     }
 
-    /// The name or keyword, where it is one.
+    /// Returns the name or keyword, if the tree is one.
     pub(crate) fn word(&self) -> Option<&str> {
         match self {
             Self::Word(word) => Some(word),
@@ -35,11 +35,11 @@ impl Tree {
     }
 }
 
-/// The trees of `text`, which compiles.
+/// Parses `text`, which must be valid Rust.
 pub(crate) fn read(text: &str) -> Vec<Tree> {
     let mut reader = Reader { rest: text };
     let trees = reader.until(None);
-    assert!(reader.rest.is_empty(), "brackets that do not match before: {:.80}", reader.rest);
+    assert!(reader.rest.is_empty(), "unbalanced brackets before: {:.80}", reader.rest);
     trees
 }
 
@@ -48,13 +48,13 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The trees until the bracket `end`, or the end of the text.
+    /// Returns the trees up to the bracket `end`, or to the end of the text.
     fn until(&mut self, end: Option<char>) -> Vec<Tree> {
         let mut trees = Vec::new();
         loop {
             self.skip_blank();
             let Some(first) = self.rest.chars().next() else {
-                assert!(end.is_none(), "no {end:?} until the end of the text");
+                assert!(end.is_none(), "missing {end:?} at the end of the text");
                 return trees;
             };
             if end == Some(first) {
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         taken
     }
 
-    /// Skips space and comments.
+    /// Skips whitespace and comments.
     fn skip_blank(&mut self) {
         loop {
             self.rest = self.rest.trim_start();
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips a comment, and those inside it.
+    /// Skips a comment, with nested comments.
     fn skip_comment(&mut self) {
         let mut depth = 0_usize;
         loop {
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A word; nothing where it was the prefix of a string, which says no path then.
+    /// Returns a word, or `None` for the prefix of a string, which contains no path.
     fn word(&mut self) -> Option<Tree> {
         let length = self.rest.find(|character| !is_of_word(character)).unwrap_or(self.rest.len());
         let word = self.take(length);
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
                 let marks = self.rest.chars().take_while(|character| *character == '#').count();
                 self.take(marks);
                 if !self.rest.starts_with('"') {
-                    // `r#type` is a name that would be a keyword.
+                    // `r#type` is a raw identifier.
                     return self.word();
                 }
                 self.take(1);
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// What the string says that begins here.
+    /// Returns the content of the string that starts here.
     fn string(&mut self) -> &'a str {
         self.take(1);
         let mut escaped = false;
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         let (_, first) = characters.next().expect("a character or a lifetime");
         let after = characters.next().expect("more than a quote");
         if first == '\\' {
-            // What is escaped may be the quote.
+            // The escaped character may be the quote.
             let end = self.rest[after.0 + after.1.len_utf8()..].find('\'').expect("a character ends");
             self.take(after.0 + after.1.len_utf8() + end + 1);
         } else if after.1 == '\'' {

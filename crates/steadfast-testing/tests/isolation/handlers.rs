@@ -11,10 +11,10 @@ use steadfast_testing::{WorldError, config_map, informers};
 
 const OBJECTS: u64 = 1_000;
 const CHANGES: u64 = 100_000;
-/// More than there are worker threads of any runtime here.
+/// More than the worker threads of any runtime in this test.
 const STUCK: usize = 6;
 
-/// A handler that counts, and remembers the highest value that it saw.
+/// Handler that counts its calls, and records the highest value.
 #[derive(Default)]
 struct Healthy {
     calls: AtomicU64,
@@ -30,7 +30,7 @@ impl Healthy {
     }
 }
 
-/// An async runtime on a thread of its own, until dropped.
+/// Async runtime on its own thread, until dropped.
 struct OwnRuntime {
     handle: tokio::runtime::Handle,
     _stop: tokio::sync::oneshot::Sender<()>,
@@ -48,7 +48,7 @@ fn own_runtime() -> Result<OwnRuntime, WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_healthy_handler_is_undisturbed_beside_blocked_and_panicking_ones() -> Result<(), WorldError> {
+async fn blocked_handlers_do_not_delay_healthy_one() -> Result<(), WorldError> {
     let server = ApiServer::start().await?;
     for index in 0..OBJECTS {
         server.create(&config_map(&format!("c-{index}"), "0"))?;
@@ -124,7 +124,7 @@ async fn a_healthy_handler_is_undisturbed_beside_blocked_and_panicking_ones() ->
     }
     assert!(config_maps.freshness().is_fresh(), "{}", config_maps.freshness());
     for handler in &stuck {
-        assert_eq!(handler.counts().returned, 0, "it is blocked for ever");
+        assert_eq!(handler.counts().returned, 0, "the handler is blocked permanently");
         assert!(handler.counts().entries as u64 <= OBJECTS);
     }
     let counts = panicking.counts();
@@ -132,9 +132,9 @@ async fn a_healthy_handler_is_undisturbed_beside_blocked_and_panicking_ones() ->
     assert_eq!(counts.returned, 0);
 
     let undelivered = factory.shutdown();
-    // Of the handlers on the blocked runtime, only the first was ever called.
+    // Of the handlers on the blocked runtime, only the first was called.
     assert!(undelivered.running > STUCK, "the stuck calls are counted: {undelivered:?}");
-    assert!(undelivered.events as u64 >= STUCK as u64 * OBJECTS, "and what they were not told: {undelivered:?}");
+    assert!(undelivered.events as u64 >= STUCK as u64 * OBJECTS, "the undelivered events are counted: {undelivered:?}");
     release.store(true, Ordering::Relaxed);
     Ok(())
 }

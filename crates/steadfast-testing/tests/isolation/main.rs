@@ -1,4 +1,4 @@
-//! The user's code that takes its time, hangs or panics disturbs nobody else (C8): in real time, on threads.
+//! User code that is slow, hangs or panics does not affect other handlers (C8). The tests run in real time, on threads.
 
 mod handlers;
 mod own_code;

@@ -1,4 +1,4 @@
-//! Code of the user's that an informer runs itself, and that does not return: others on the same connection go on.
+//! User code that the informer itself runs and that hangs: other informers on the connection continue.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use steadfast::{Informer, InformerFactory, Kept, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, config_map, informers, until};
 
-/// Beyond this something hangs.
-const LONG: Duration = Duration::from_secs(20);
+/// Beyond this timeout, a task hangs.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Holds up who passes it while it is shut.
+/// Blocks its callers while it is shut.
 struct Gate {
     state: Mutex<State>,
     moved: Condvar,
@@ -56,13 +56,13 @@ struct World {
 }
 
 impl World {
-    /// A config map, and informers beside those of the test on the same connection.
+    /// Creates a config map, and further informers on the connection of the test.
     async fn new() -> Result<Self, WorldError> {
         let server = ApiServer::start().await?;
         server.create(&config_map("a", "1"))?;
         let factory = informers(&server).await?;
         let secrets = factory.informer::<Secret>(Scope::all())?;
-        secrets.wait_for_sync(LONG).await?;
+        secrets.wait_for_sync(TIMEOUT).await?;
         Ok(Self { server, factory, secrets })
     }
 
@@ -71,31 +71,32 @@ impl World {
         Ok(())
     }
 
-    /// Another informer is told of a change, and a request is answered.
+    /// Checks that another informer receives a change, and that a request succeeds.
     async fn others_go_on(&self) -> Result<(), WorldError> {
         let name = format!("s-{}", self.server.revision());
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": name}});
         self.server.create(&secret)?;
-        until(LONG, || self.secrets.snapshot().entry(Some("default"), &name).is_some()).await?;
+        until(TIMEOUT, || self.secrets.snapshot().entry(Some("default"), &name).is_some()).await?;
         let secrets: Api<Secret> = Api::namespaced(kube_client(&self.factory), "default");
-        tokio::time::timeout(LONG, secrets.get(&name)).await??;
+        tokio::time::timeout(TIMEOUT, secrets.get(&name)).await??;
         Ok(())
     }
 
-    /// Shuts `gate`, has something happen, and lets it go when it was held up for as long as the others took.
+    /// Shuts `gate`, triggers it, and checks the other informers. Then opens the gate, and checks that the blocked
+    /// informer continues.
     async fn held_up<K: Kept + Resource>(&self, informer: &Informer<K>, gate: &Gate) -> Result<(), WorldError> {
         for value in ["2", "3"] {
             gate.set(true);
             self.write(value)?;
-            let held = until(LONG, || gate.holds_someone()).await;
+            let held = until(TIMEOUT, || gate.holds_someone()).await;
             let others = self.others_go_on().await;
             gate.set(false);
-            held.map_err(|error| format!("nobody came to the gate: {error}"))?;
-            others.map_err(|error| format!("the others were held up: {error}"))?;
+            held.map_err(|error| format!("no caller reached the gate: {error}"))?;
+            others.map_err(|error| format!("the other informers were delayed: {error}"))?;
             self.write(&format!("{value} at last"))?;
             let written = self.server.revision().to_string();
             let arrived = || informer.snapshot().version().is_some_and(|at| at.as_str() == written);
-            until(LONG, arrived).await.map_err(|error| format!("it did not go on: {error}"))?;
+            until(TIMEOUT, arrived).await.map_err(|error| format!("the informer did not continue: {error}"))?;
         }
         Ok(())
     }
@@ -106,7 +107,7 @@ fn kube_client(factory: &InformerFactory) -> kube::Client {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transform_that_hangs_holds_up_nobody() -> Result<(), WorldError> {
+async fn hanging_transform_delays_no_other_informer() -> Result<(), WorldError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let passing = |object: ConfigMap| {
@@ -114,12 +115,12 @@ async fn a_transform_that_hangs_holds_up_nobody() -> Result<(), WorldError> {
         object
     };
     let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(passing).start()?;
-    informer.wait_for_sync(LONG).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     world.held_up(&informer, &GATE).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_informer_that_is_held_up_can_be_stopped_and_made_anew() -> Result<(), WorldError> {
+async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), WorldError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let passing = |object: ConfigMap| {
@@ -130,11 +131,11 @@ async fn an_informer_that_is_held_up_can_be_stopped_and_made_anew() -> Result<()
     let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(passing).start()?;
     let registration = informer.on_event(|_| {})?;
     let stopped = async {
-        until(LONG, || GATE.holds_someone()).await?;
+        until(TIMEOUT, || GATE.holds_someone()).await?;
         informer.stop();
-        assert!(!tokio::time::timeout(LONG, registration.until_synced()).await?, "it never will be");
+        assert!(!tokio::time::timeout(TIMEOUT, registration.until_synced()).await?, "the handler never syncs");
         let next = world.factory.informer::<ConfigMap>(Scope::all())?;
-        next.wait_for_sync(LONG).await?;
+        next.wait_for_sync(TIMEOUT).await?;
         assert_eq!((informer.snapshot().len(), next.snapshot().len()), (0, 1));
         world.factory.shutdown();
         Ok(())
@@ -145,11 +146,11 @@ async fn an_informer_that_is_held_up_can_be_stopped_and_made_anew() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_function_that_hangs_on_a_change_holds_up_nobody() -> Result<(), WorldError> {
+async fn hanging_index_function_delays_no_other_informer() -> Result<(), WorldError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
-    informer.wait_for_sync(LONG).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     let index = informer.index(|object: &ConfigMap| {
         GATE.pass();
         object.name_any().chars().next()
@@ -160,11 +161,11 @@ async fn an_index_function_that_hangs_on_a_change_holds_up_nobody() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_takes_its_time_to_be_filled_holds_up_not_even_its_informer() -> Result<(), WorldError> {
+async fn slow_index_fill_does_not_delay_informer() -> Result<(), WorldError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
-    informer.wait_for_sync(LONG).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     GATE.set(true);
     let own = informer.clone();
     let filling = std::thread::spawn(move || {
@@ -174,39 +175,39 @@ async fn an_index_that_takes_its_time_to_be_filled_holds_up_not_even_its_informe
         })
     });
     let goes_on = async {
-        until(LONG, || GATE.holds_someone()).await?;
+        until(TIMEOUT, || GATE.holds_someone()).await?;
         world.others_go_on().await?;
         world.write("2")?;
         world.server.create(&config_map("b", "2"))?;
-        until(LONG, || informer.snapshot().len() == 2).await?;
+        until(TIMEOUT, || informer.snapshot().len() == 2).await?;
         let late = informer.on_event(|_| {})?;
-        assert!(tokio::time::timeout(LONG, late.until_synced()).await?);
+        assert!(tokio::time::timeout(TIMEOUT, late.until_synced()).await?);
         Ok::<(), WorldError>(())
     };
     let gone_on = goes_on.await;
     GATE.set(false);
     gone_on?;
     let index = filling.join().map_err(|_| "filling panicked")?;
-    assert_eq!((index.get("1").len(), index.get("2").len()), (0, 2), "what changed meanwhile is in it");
+    assert_eq!((index.get("1").len(), index.get("2").len()), (0, 2), "the index must contain the concurrent changes");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_note_callback_that_hangs_holds_up_nobody() -> Result<(), WorldError> {
+async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), WorldError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let picky = |object: ConfigMap| {
         let held = object.data.as_ref().and_then(|data| data.get("value"));
-        assert!(held.is_none_or(|value| value == "1" || value.ends_with("at last")), "this one is not to my liking");
+        assert!(held.is_none_or(|value| value == "1" || value.ends_with("at last")), "injected panic");
         object
     };
     let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(picky).start()?;
     informer.on_note(|_| GATE.pass());
-    informer.wait_for_sync(LONG).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     world.held_up(&informer, &GATE).await
 }
 
-/// A config map that takes its time to be read.
+/// Config map that blocks while it is decoded.
 #[derive(Resource)]
 #[resource(inherit = ConfigMap)]
 struct SlowToRead {
@@ -228,14 +229,14 @@ impl<'de> Deserialize<'de> for SlowToRead {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_type_that_hangs_while_it_is_read_holds_up_nobody() -> Result<(), WorldError> {
+async fn hanging_decode_delays_no_other_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<SlowToRead>(Scope::all())?;
-    informer.wait_for_sync(LONG).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     world.held_up(&informer, &READING).await
 }
 
-/// A config map that takes its time to be dropped.
+/// Config map that blocks while it is dropped.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = ConfigMap)]
 struct SlowToDrop {
@@ -251,9 +252,9 @@ impl Drop for SlowToDrop {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_that_hangs_holds_up_nobody() -> Result<(), WorldError> {
+async fn hanging_drop_delays_no_other_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<SlowToDrop>(Scope::all())?;
-    informer.wait_for_sync(LONG).await?;
+    informer.wait_for_sync(TIMEOUT).await?;
     world.held_up(&informer, &DROPPING).await
 }

@@ -1,4 +1,4 @@
-//! `docs/operations.md`: its table of metrics is what a scrape has, and its alarms ask for nothing else.
+//! Checks the table of metrics in `docs/operations.md` against a scrape, and its alerts against the table.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::World;
 
 const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
 
-/// A row of the table for each family: its name as it is asked for, its type, its labels and its help.
+/// Returns the expected row of each family: its name in queries, its type, its labels and its help.
 fn rows(scraped: &Exposition) -> Vec<String> {
     let row = |(name, family): (&String, &steadfast_testing::Family)| {
         let total = if family.kind == "counter" { "_total" } else { "" };
@@ -18,20 +18,20 @@ fn rows(scraped: &Exposition) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_table_of_metrics_is_what_a_scrape_has() -> Result<(), WorldError> {
+async fn metrics_table_matches_scrape() -> Result<(), WorldError> {
     let expected = rows(&World::new().await?.scrape()?);
     let documented: Vec<&str> = OPERATIONS
         .lines()
-        // Those of `steadfast notify` are held by a test of the program.
+        // A test of the program checks those of `steadfast notify`.
         .filter(|line| line.starts_with("| `steadfast_") && !line.starts_with("| `steadfast_notify_"))
         .collect();
     assert!(expected.len() > 30);
-    assert_eq!(documented, expected, "the table has to be:\n{}\n", expected.join("\n"));
+    assert_eq!(documented, expected, "the expected table is:\n{}\n", expected.join("\n"));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn alarms_ask_only_for_metrics_and_label_values_that_there_are() -> Result<(), WorldError> {
+async fn alerts_use_existing_metrics_and_labels() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     informer.on_event(|_| {})?;
@@ -45,24 +45,25 @@ async fn alarms_ask_only_for_metrics_and_label_values_that_there_are() -> Result
             None => scraped.families.contains_key(family) && !counter(family),
         }
     };
-    let (_, rules) = OPERATIONS.split_once("```yaml\n").expect("there are rules");
-    let (rules, _) = rules.split_once("```").expect("they end");
-    let mut asked = BTreeSet::new();
+    let (_, rules) = OPERATIONS.split_once("```yaml\n").expect("the page has rules");
+    let (rules, _) = rules.split_once("```").expect("the rules have an end");
+    let mut requested = BTreeSet::new();
     for line in rules.lines().filter(|line| !line.contains("alert:")) {
         for part in line.split("steadfast_").skip(1) {
             let end = part.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_').unwrap_or(part.len());
             let name = format!("steadfast_{}", &part[..end]);
-            assert!(named(&name), "{name} is no metric: {line}");
-            // Only a fixed set of values can be checked: causes that are counted on demand are not there yet.
+            assert!(named(&name), "{name} is not a metric: {line}");
+            // Only fixed label values can be checked: causes that are counted on demand do not exist yet.
             let selector = part[end..].strip_prefix('{').and_then(|rest| rest.split_once('}'));
             for pair in selector.map(|(inside, _)| inside.split(", ")).into_iter().flatten() {
-                let (label, value) = pair.split_once("=\"").ok_or_else(|| format!("{pair} is no equality"))?;
+                let (label, value) =
+                    pair.split_once("=\"").ok_or_else(|| format!("{pair} is not an equality matcher"))?;
                 let value = value.trim_end_matches('"');
-                assert!(scraped.sum(&name, &[(label, value)]).1 > 0, "{name} has no {label} that is {value}");
+                assert!(scraped.sum(&name, &[(label, value)]).1 > 0, "{name} has no {label} with the value {value}");
             }
-            asked.insert(name);
+            requested.insert(name);
         }
     }
-    assert!(asked.len() >= 8, "{asked:?}");
+    assert!(requested.len() >= 8, "{requested:?}");
     Ok(())
 }

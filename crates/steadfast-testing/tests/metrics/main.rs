@@ -1,6 +1,6 @@
-//! What a scrape tells: each metric moves when what it counts happens, in virtual time, on a server in memory.
+//! Metrics: each changes when the counted event happens, in virtual time, on a server in memory.
 
-// Counts are whole numbers, which are exact.
+// Counts are integers, which are exact.
 #![allow(clippy::float_cmp)]
 
 mod documented;
@@ -29,7 +29,7 @@ struct World {
 impl World {
     async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
         let server = builder.in_memory().start().await?;
-        // HTTP/2 without TLS, so that there are pings.
+        // HTTP/2 without TLS, so that the connection sends pings.
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let connection = InMemory { settings, ..InMemory::default() }.connection(&server).await?;
         Ok(Self { server, registry: registry(&connection), factory: InformerFactory::new(&connection) })
@@ -55,10 +55,10 @@ impl World {
         Ok(Exposition::parse(&self.text()?)?)
     }
 
-    /// The sum of the samples with these labels, of which there has to be one.
+    /// Returns the sum of the samples with these labels, of which at least one must exist.
     fn value(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64, WorldError> {
         match self.scrape()?.sum(name, labels) {
-            (_, 0) => Err(format!("there is no {name} with {labels:?}").into()),
+            (_, 0) => Err(format!("no sample of {name} with {labels:?}").into()),
             (sum, _) => Ok(sum),
         }
     }
@@ -70,7 +70,7 @@ fn registry(connection: &Connection) -> Registry {
     registry
 }
 
-/// Waits until everything has happened that can happen without time passing by.
+/// Waits until all tasks have run that need no passage of time.
 async fn settled() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }

@@ -1,4 +1,4 @@
-//! Each metric moves when what it counts happens.
+//! Each metric changes when the counted event happens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ fn events<'a>(kind: &'a str, source: &'a str) -> [(&'a str, &'a str); 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_counted_by_type_and_by_how_they_are_known() -> Result<(), WorldError> {
+async fn events_are_counted_by_type_and_source() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -43,12 +43,12 @@ async fn events_are_counted_by_type_and_by_how_they_are_known() -> Result<(), Wo
     assert_eq!((transfers("first")?, transfers("expired")?), (1.0, 1.0), "{}", world.text()?);
     assert_eq!(world.value("steadfast_informer_notes_total", &[("note", "relisted")])?, 1.0);
     let version = informer.snapshot().version().map(|version| version.as_str().parse::<f64>());
-    assert_eq!(world.value("steadfast_informer_resource_version", &[])?, version.expect("there is one")?);
+    assert_eq!(world.value("steadfast_informer_resource_version", &[])?, version.expect("the informer has a version")?);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_dials_requests_and_bytes_are_counted_also_of_those_that_are_gone() -> Result<(), WorldError> {
+async fn closed_connections_stay_in_counters() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let api: Api<ConfigMap> = Api::default_namespaced(world.factory.connection().client());
@@ -65,7 +65,7 @@ async fn connections_dials_requests_and_bytes_are_counted_also_of_those_that_are
     assert!(received > 500.0 && world.value("steadfast_connection_sent_bytes_total", &[])? > 100.0);
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(world.value("steadfast_connection_ping_round_trip_seconds", &[])? >= 0.0);
-    assert!(world.value("steadfast_connection_silence_seconds", &[])? < 20.0, "pings are heard");
+    assert!(world.value("steadfast_connection_silence_seconds", &[])? < 20.0, "pings are received");
 
     world.server.faults().refuse(true);
     world.server.faults().reset();
@@ -116,7 +116,7 @@ async fn probes_suspicion_and_recovery_are_counted() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_is_counted_and_its_key_is_tainted() -> Result<(), WorldError> {
+async fn undecodable_object_is_counted_and_tainted() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.faults().undecodable("default", "a", true);
@@ -129,7 +129,7 @@ async fn what_cannot_be_decoded_is_counted_and_its_key_is_tainted() -> Result<()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_stuck_shows_its_lag_its_queue_and_its_call() -> Result<(), WorldError> {
+async fn stuck_handler_shows_lag_and_queue() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let stuck = Arc::new(AtomicBool::new(true));
@@ -159,7 +159,7 @@ async fn a_handler_that_is_stuck_shows_its_lag_its_queue_and_its_call() -> Resul
     tokio::time::sleep(SOON).await;
     assert_eq!((of("lag_seconds", "0")?, of("running_calls", "0")?, returned("0")?), (0.0, 0.0, 2.0));
     registration.remove();
-    assert!(of("lag_seconds", "0").is_err(), "a handler that is removed is gone from the scrape");
+    assert!(of("lag_seconds", "0").is_err(), "a removed handler is not in the scrape");
     let third = informer.on_event(|_| {})?;
     assert_eq!((of("synced", "0")?, of("synced", "1")?), (0.0, 1.0));
     third.until_synced().await;
@@ -169,7 +169,7 @@ async fn a_handler_that_is_stuck_shows_its_lag_its_queue_and_its_call() -> Resul
 }
 
 #[tokio::test(start_paused = true)]
-async fn panics_and_what_is_given_up_after_them_are_counted() -> Result<(), WorldError> {
+async fn panics_and_skipped_events_are_counted() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder()).await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;

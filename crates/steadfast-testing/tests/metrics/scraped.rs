@@ -1,4 +1,4 @@
-//! The form of what is scraped, and whose series are there.
+//! The format of a scrape, and the owners of its series.
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use steadfast_testing::{Exposition, InMemory, WorldError, config_map};
 use super::{SOON, World, registry, settled};
 
 #[tokio::test(start_paused = true)]
-async fn informers_that_look_alike_have_series_of_their_own_and_a_free_place_is_taken_again() -> Result<(), WorldError>
-{
+async fn equal_informers_have_separate_series() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first = world.synced().await?;
     let others = InformerFactory::new(world.factory.connection());
@@ -25,7 +24,7 @@ async fn informers_that_look_alike_have_series_of_their_own_and_a_free_place_is_
 
     drop((second, third, others));
     settled().await;
-    assert_eq!(synced(&[])?, 1.0, "what is gone is gone from the scrape");
+    assert_eq!(synced(&[])?, 1.0, "a dropped informer is not in the scrape");
     let again = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
     settled().await;
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (1.0, 1.0));
@@ -34,7 +33,7 @@ async fn informers_that_look_alike_have_series_of_their_own_and_a_free_place_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_keeps_no_connection_alive_and_still_answers() -> Result<(), WorldError> {
+async fn collector_does_not_keep_connection_alive() -> Result<(), WorldError> {
     let world = World::new().await?;
     drop(world.synced().await?);
     let World { server, factory, registry } = world;
@@ -45,13 +44,13 @@ async fn a_collector_keeps_no_connection_alive_and_still_answers() -> Result<(),
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     let scraped = Exposition::parse(&text)?;
     assert!(scraped.samples.is_empty(), "{:?}", scraped.samples);
-    assert!(scraped.families.len() > 20, "the heads stay");
+    assert!(scraped.families.len() > 20, "the metadata of the families is kept");
     drop(server);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_name_selector_content_or_token_is_in_a_scrape() -> Result<(), WorldError> {
+async fn scrape_contains_no_object_data() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "planted-name"},
@@ -74,12 +73,12 @@ async fn no_name_selector_content_or_token_is_in_a_scrape() -> Result<(), WorldE
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_age_grows_while_the_driver_is_stuck() -> Result<(), WorldError> {
+async fn age_grows_while_driver_is_stuck() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let age = || world.value("steadfast_informer_freshness_age_seconds", &[]);
     let before = age()?;
-    // The clock is set forward, and no task of this runtime has run since: the driver may as well be stuck.
+    // The clock is advanced without running a task of this runtime, which simulates a stuck driver.
     assert!(tokio::time::advance(Duration::from_secs(300)).now_or_never().is_none());
     let later = age()?;
     assert!(later - before >= 299.0, "{before} {later}");
@@ -89,7 +88,7 @@ async fn the_age_grows_while_the_driver_is_stuck() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_servers_are_told_apart_also_where_they_have_one_name() -> Result<(), WorldError> {
+async fn servers_with_equal_names_are_distinguished() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let other = InMemory::default().connection(&world.server).await?;

@@ -1,8 +1,8 @@
-//! What is decoded from protobuf is what is decoded from the JSON of the same objects, by the word of the API server's own
-//! Go packages: they write objects of every built-in kind, filled at random, in both encodings.
+//! Compares objects decoded from protobuf with those decoded from JSON. The API server's own Go packages write random
+//! objects of each built-in kind in both encodings.
 //!
-//! `conformance/reference/build` builds the program that has them; without it this is skipped. `STEADFAST_SEED=17` has it
-//! make other objects.
+//! `conformance/reference/build` builds the program that writes them. Without it, the tests are skipped.
+//! `STEADFAST_SEED=17` selects other objects.
 
 mod sample;
 mod served;
@@ -19,10 +19,10 @@ use serde_json::Value;
 use steadfast_core::protobuf::decode;
 use steadfast_testing::reference::{program, skip};
 
-/// What the program prints.
+/// Returns the output of the program.
 fn told(arguments: &[&str]) -> Result<Option<String>, Error> {
     let Some(program) = program("STEADFAST_MESSAGES", "messages")? else {
-        skip("what tells of protobuf is not built; conformance/reference/build does that, where there is Go")?;
+        skip("the protobuf sample program is not built; run conformance/reference/build, which needs Go")?;
         return Ok(None);
     };
     let output = Command::new(program).args(arguments).output()?;
@@ -32,7 +32,7 @@ fn told(arguments: &[&str]) -> Result<Option<String>, Error> {
     Ok(Some(String::from_utf8(output.stdout)?))
 }
 
-/// The path at which two values differ.
+/// Returns the path at which two values differ.
 fn difference(path: &str, one: &Value, other: &Value) -> String {
     let inside = |name: &str, one: Option<&Value>, other: Option<&Value>| {
         let (one, other) = (one.cloned().unwrap_or("none".into()), other.cloned().unwrap_or("none".into()));
@@ -52,7 +52,7 @@ fn difference(path: &str, one: &Value, other: &Value) -> String {
     }
 }
 
-/// A projection, with what protobuf has inline, as bytes and in maps.
+/// Projection with the fields that protobuf embeds, as bytes and in maps.
 #[derive(Debug, Deserialize, PartialEq)]
 struct Projection {
     metadata: ObjectMeta,
@@ -72,7 +72,7 @@ struct Spec {
 }
 
 #[test]
-fn the_table_is_what_the_go_types_say() -> Result<(), Error> {
+fn protobuf_table_matches_go_types() -> Result<(), Error> {
     let Some(told) = told(&["table"])? else { return Ok(()) };
     let ours = include_str!("../../../steadfast-core/src/protobuf/table.txt");
     let lines = told.lines().zip(ours.lines()).enumerate();
@@ -80,7 +80,7 @@ fn the_table_is_what_the_go_types_say() -> Result<(), Error> {
         assert_eq!(
             ours,
             told,
-            "line {} of the table; conformance/reference/README.md says how to make it anew",
+            "line {} of the table differs; conformance/reference/README.md describes how to regenerate it",
             number + 1
         );
     }
@@ -89,7 +89,7 @@ fn the_table_is_what_the_go_types_say() -> Result<(), Error> {
 }
 
 #[test]
-fn every_kind_is_decoded_from_protobuf_as_from_json() -> Result<(), Error> {
+fn each_kind_decodes_equally_from_both_encodings() -> Result<(), Error> {
     let seed = env::var("STEADFAST_SEED").unwrap_or_else(|_| "1".to_owned());
     let Some(corpus) = told(&["corpus", "-seed", &seed, "-each", "16"])? else { return Ok(()) };
     let (mut kinds, mut dynamic) = (BTreeSet::new(), 0);
@@ -103,12 +103,12 @@ fn every_kind_is_decoded_from_protobuf_as_from_json() -> Result<(), Error> {
         sample.compare::<Projection>()?;
     }
     assert!(kinds.len() > 300, "only {} kinds", kinds.len());
-    assert!(dynamic > 1000, "only {dynamic} are objects by themselves");
+    assert!(dynamic > 1000, "only {dynamic} are top-level objects");
     Ok(())
 }
 
 #[test]
-fn every_type_of_k8s_openapi_is_decoded_from_protobuf_as_from_json() -> Result<(), Error> {
+fn each_typed_kind_decodes_equally() -> Result<(), Error> {
     let Some(corpus) = told(&["corpus", "-seed", "2", "-each", "8"])? else { return Ok(()) };
     let types = types::all();
     let mut decoded = BTreeMap::new();
@@ -119,7 +119,7 @@ fn every_type_of_k8s_openapi_is_decoded_from_protobuf_as_from_json() -> Result<(
         }
     }
     for kind in types.keys() {
-        assert!(decoded.get(kind).is_some_and(|count| *count > 0), "no {kind:?} was any that its type takes");
+        assert!(decoded.get(kind).is_some_and(|count| *count > 0), "no sample of {kind:?} is valid for its type");
     }
     Ok(())
 }

@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 use steadfast_core::protobuf::{MessageId, decode};
 
-/// What a test may fail with.
+/// Error of a test.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// An object in both encodings.
+/// Object in both encodings.
 pub(crate) struct Sample<'a> {
     pub(crate) kind: (&'a str, &'a str),
     pub(crate) id: MessageId,
@@ -21,22 +21,22 @@ pub(crate) struct Sample<'a> {
 impl<'a> Sample<'a> {
     pub(crate) fn read(line: &'a str) -> Result<Self, Error> {
         let mut parts = line.splitn(4, ' ');
-        let mut next = || parts.next().ok_or("a line of the corpus ends early");
+        let mut next = || parts.next().ok_or("a line of the corpus is incomplete");
         let (api_version, kind, protobuf, json) = (next()?, next()?, next()?, next()?);
         let id = MessageId::of_kind(api_version, kind).ok_or_else(|| format!("{api_version} has no {kind}"))?;
         Ok(Self { kind: (api_version, kind), id, protobuf: STANDARD.decode(protobuf)?, json })
     }
 
-    /// Whether the JSON is a `T` at all; an error where the protobuf is another one.
+    /// Returns `true` if the JSON is a valid `T`. Returns an error if the protobuf yields another value.
     pub(crate) fn compare<T: DeserializeOwned + PartialEq>(&self) -> Result<bool, Error> {
         let json: Result<T, _> = serde_json::from_str(self.json);
         let protobuf: Result<T, _> = decode(self.id, &self.protobuf, true);
         match (json, protobuf) {
             (Ok(json), Ok(protobuf)) if json == protobuf => Ok(true),
             (Err(_), Err(_)) => Ok(false),
-            (Ok(_), Ok(_)) => Err(format!("{self}: another {}", std::any::type_name::<T>()).into()),
-            (Err(json), Ok(_)) => Err(format!("{self}: only from JSON not: {json}").into()),
-            (Ok(_), Err(protobuf)) => Err(format!("{self}: only from protobuf not: {protobuf}").into()),
+            (Ok(_), Ok(_)) => Err(format!("{self}: a different {}", std::any::type_name::<T>()).into()),
+            (Err(json), Ok(_)) => Err(format!("{self}: decodes only from protobuf; JSON error: {json}").into()),
+            (Ok(_), Err(protobuf)) => Err(format!("{self}: decodes only from JSON; protobuf error: {protobuf}").into()),
         }
     }
 }

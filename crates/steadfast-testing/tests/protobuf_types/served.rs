@@ -1,4 +1,4 @@
-//! What the embedded server writes and reads is what Go's own packages write and read.
+//! The embedded server's encoder and decoder must match those of Go's own packages.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::difference;
 use crate::sample::{Error, Sample};
 use crate::told;
 
-/// A value without what is null, which in JSON means what nothing means: a pointer to Go's zero time is no other than none
-/// for whoever reads its JSON.
+/// Removes null values, which in JSON are equivalent to absent ones: a pointer to Go's zero time and a nil pointer have
+/// the same JSON.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -24,13 +24,13 @@ fn without_nulls(value: Value) -> Value {
 }
 
 #[test]
-fn the_embedded_server_writes_and_reads_protobuf_as_go_does() -> Result<(), Error> {
+fn embedded_protobuf_matches_go() -> Result<(), Error> {
     let Some(corpus) = told(&["corpus", "-seed", "3", "-each", "16"])? else { return Ok(()) };
     let (mut kinds, mut same_bytes) = (BTreeSet::new(), 0);
     for line in corpus.lines() {
         let sample = Sample::read(line)?;
         let wanted: Value = serde_json::from_str(sample.json)?;
-        // It has no kinds in alpha and few in beta.
+        // The server has no alpha kinds, and few beta kinds.
         let Some(written) = protobuf::encode(&wanted) else { continue };
         kinds.insert(sample.kind);
         same_bytes += usize::from(written == sample.protobuf);
@@ -38,12 +38,12 @@ fn the_embedded_server_writes_and_reads_protobuf_as_go_does() -> Result<(), Erro
         let found = without_nulls(decode(sample.id, &written, true)?);
         assert!(found == told, "written: {}", difference(&format!("{:?}", sample.kind), &found, &told));
         let read = protobuf::decode(&sample.protobuf).map_err(|error| format!("{sample}: {error}"))?;
-        let again = protobuf::encode(&read).ok_or("what was read cannot be written")?;
+        let again = protobuf::encode(&read).ok_or("the decoded object cannot be encoded")?;
         let found = without_nulls(decode(sample.id, &again, true)?);
         assert!(found == told, "read: {}", difference(&format!("{:?}", sample.kind), &found, &told));
     }
-    // Where text is no UTF-8, or JSON stands in another order, the bytes are other ones.
-    assert!(same_bytes > 500, "only {same_bytes} objects are byte for byte what Go writes");
+    // The bytes differ if a string is not valid UTF-8, or if JSON has another order.
+    assert!(same_bytes > 500, "only {same_bytes} objects have the same bytes as Go's");
     assert!(kinds.len() > 120, "only {} kinds", kinds.len());
     Ok(())
 }

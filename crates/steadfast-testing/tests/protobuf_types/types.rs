@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::sample::{Error, Sample};
 
-/// What compares a sample as its type.
+/// Compares a sample as its type.
 pub(crate) type Compare = fn(&Sample<'_>) -> Result<bool, Error>;
 
 fn entry<T: Resource + DeserializeOwned + PartialEq>() -> ((&'static str, &'static str), Compare) {
@@ -16,7 +16,7 @@ fn entry<T: Resource + DeserializeOwned + PartialEq>() -> ((&'static str, &'stat
 
 macro_rules! kinds {
     ($($($group:ident)::+ { $($kind:ident)+ })+) => {
-        /// All of them, by `apiVersion` and `kind`.
+        /// Returns all types, by `apiVersion` and `kind`.
         pub(crate) fn all() -> BTreeMap<(&'static str, &'static str), Compare> {
             let mut all = BTreeMap::new();
             $({

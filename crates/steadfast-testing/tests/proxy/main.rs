@@ -1,4 +1,4 @@
-//! The network of the tests, by itself: what passes, byte for byte, and what does not.
+//! Tests of the test network itself: the bytes that pass and those that do not.
 
 mod memory;
 mod tcp;
@@ -9,59 +9,59 @@ use steadfast_testing::WorldError;
 use steadfast_testing::proxy::{Ended, NetworkFaults};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// How long anything may take that is to happen.
+/// Timeout for an expected event.
 const SOON: Duration = Duration::from_secs(10);
 
-/// `length` bytes of which no two neighbouring stretches are alike.
+/// Returns `length` bytes without repeated neighbouring sequences.
 fn bytes(length: usize) -> Vec<u8> {
     (0..length as u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
 }
 
-/// All that comes until the stream ends, and whether it ended cleanly.
+/// Returns all bytes up to the end of the stream, and whether the end was clean.
 async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), WorldError> {
-    let mut heard = Vec::new();
-    let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut heard)).await?;
-    Ok((heard, ended.is_ok()))
+    let mut received = Vec::new();
+    let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut received)).await?;
+    Ok((received, ended.is_ok()))
 }
 
-/// Both sides say so many bytes and end, the server after it has heard all; each has heard what the other said.
-async fn exchange<C, S>(client: &mut C, server: &mut S, asked: usize, answered: usize) -> Result<(), WorldError>
+/// Both sides send a number of bytes and close, the server after it has received all. Checks the received bytes.
+async fn exchange<C, S>(client: &mut C, server: &mut S, requested: usize, answered: usize) -> Result<(), WorldError>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let (asked, answered) = (bytes(asked), bytes(answered));
+    let (requested, answered) = (bytes(requested), bytes(answered));
     let asking = async {
-        client.write_all(&asked).await?;
+        client.write_all(&requested).await?;
         client.shutdown().await?;
         rest(client).await
     };
     let answering = async {
-        let heard = rest(server).await?;
+        let received = rest(server).await?;
         server.write_all(&answered).await?;
         server.shutdown().await?;
-        Ok::<_, WorldError>(heard)
+        Ok::<_, WorldError>(received)
     };
     let (heard_by_client, heard_by_server) = tokio::try_join!(asking, answering)?;
-    assert!(heard_by_server == (asked, true) && heard_by_client == (answered, true), "bytes differ");
+    assert!(heard_by_server == (requested, true) && heard_by_client == (answered, true), "bytes differ");
     Ok(())
 }
 
-/// The next bytes, so many.
+/// Reads the next `length` bytes.
 async fn next(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, WorldError> {
-    let mut heard = vec![0; length];
-    tokio::time::timeout(SOON, stream.read_exact(&mut heard)).await??;
-    Ok(heard)
+    let mut received = vec![0; length];
+    tokio::time::timeout(SOON, stream.read_exact(&mut received)).await??;
+    Ok(received)
 }
 
-/// What the stream says within `time`; nothing where it is silent.
+/// Returns the bytes that arrive within `time`, or `None` if none do.
 async fn said_within(stream: &mut (impl AsyncRead + Unpin), time: Duration) -> Option<std::io::Result<Vec<u8>>> {
-    let mut heard = vec![0; 1024];
-    let read = tokio::time::timeout(time, stream.read(&mut heard)).await.ok()?;
-    Some(read.map(|length| heard[..length].to_vec()))
+    let mut received = vec![0; 1024];
+    let read = tokio::time::timeout(time, stream.read(&mut received)).await.ok()?;
+    Some(read.map(|length| received[..length].to_vec()))
 }
 
-/// Waits until connection number `connection` has ended, and tells how.
+/// Waits until connection number `connection` has ended, and returns how.
 async fn end_of(faults: &NetworkFaults, connection: u64) -> Result<Ended, WorldError> {
     let ended = async {
         loop {

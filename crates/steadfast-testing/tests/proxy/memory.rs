@@ -1,4 +1,4 @@
-//! In memory, in virtual time.
+//! The network in memory, in virtual time.
 
 use std::io::ErrorKind;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use super::{bytes, end_of, exchange, next, rest, said_within};
 
 type Dial = dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> + Send + Sync;
 
-/// A network and what its targets are given; a target is called by its number.
+/// Network with the accepted connections of its targets. The host name of a target is its number.
 struct World {
     faults: NetworkFaults,
     dial: Arc<Dial>,
@@ -48,10 +48,10 @@ impl World {
     }
 
     async fn served(&self) -> Result<(usize, DuplexStream), WorldError> {
-        Ok(self.served.lock().await.recv().await.ok_or("nobody dials any more")?)
+        Ok(self.served.lock().await.recv().await.ok_or("no further connection is dialled")?)
     }
 
-    /// A connection: the client's end and the server's.
+    /// Opens a connection, and returns the client's end and the server's.
     async fn pair(&self) -> Result<(Pin<Box<dyn Socket>>, DuplexStream), WorldError> {
         let client = self.client().await?;
         Ok((client, self.served().await?.1))
@@ -59,12 +59,12 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_pass_both_ways_unchanged_and_are_counted() -> Result<(), WorldError> {
+async fn bytes_pass_unchanged_and_are_counted() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     exchange(&mut client, &mut server, 300_000, 700_001).await?;
-    assert_eq!(begun.elapsed(), Duration::ZERO, "nothing was delayed");
+    assert_eq!(started.elapsed(), Duration::ZERO, "no byte was delayed");
     assert_eq!(end_of(&world.faults, 0).await?, Ended::Closed);
     let told = &world.faults.connections()[0];
     assert_eq!((told.to_server, told.to_client), (300_000, 700_001));
@@ -72,15 +72,15 @@ async fn bytes_pass_both_ways_unchanged_and_are_counted() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_is_heard_as_one_at_the_client() -> Result<(), WorldError> {
+async fn client_receives_reset() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     server.write_all(b"before").await?;
     assert_eq!(next(&mut client, 6).await?, b"before");
     world.faults.reset();
-    let error = client.read_u8().await.expect_err("it was reset");
+    let error = client.read_u8().await.expect_err("the connection was reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    let error = client.write_all(b"more").await.expect_err("it was reset");
+    let error = client.write_all(b"more").await.expect_err("the connection was reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert_eq!(rest(&mut server).await?.0, b"");
     assert_eq!(end_of(&world.faults, 0).await?, Ended::Reset);
@@ -88,8 +88,8 @@ async fn a_reset_is_heard_as_one_at_the_client() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_lets_exactly_so_many_bytes_through_wherever_it_falls() -> Result<(), WorldError> {
-    let answer = bytes(200_000);
+async fn cut_passes_exact_number_of_bytes() -> Result<(), WorldError> {
+    let response = bytes(200_000);
     for after in [0, 1, 16_383, 16_384, 16_385, 65_536, 131_071, 199_999] {
         for truncate in [false, true] {
             let world = World::new();
@@ -100,12 +100,12 @@ async fn a_cut_lets_exactly_so_many_bytes_through_wherever_it_falls() -> Result<
                 world.faults.reset_after(after, Direction::ToClient);
             }
             let serving = tokio::spawn({
-                let answer = answer.clone();
-                // It may learn in the middle that nobody listens any more.
-                async move { server.write_all(&answer).await.is_ok() }
+                let response = response.clone();
+                // The write may fail in the middle, after the client has closed the connection.
+                async move { server.write_all(&response).await.is_ok() }
             });
-            let (heard, cleanly) = rest(&mut client).await?;
-            assert!(heard == answer[..after as usize], "{} bytes of {after}", heard.len());
+            let (received, cleanly) = rest(&mut client).await?;
+            assert!(received == response[..after as usize], "{} bytes of {after}", received.len());
             assert_eq!(cleanly, truncate, "after {after}");
             drop(client);
             let expected = if truncate { Ended::Truncated } else { Ended::Reset };
@@ -118,7 +118,7 @@ async fn a_cut_lets_exactly_so_many_bytes_through_wherever_it_falls() -> Result<
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_on_the_way_to_the_server_leaves_the_other_way_uncounted() -> Result<(), WorldError> {
+async fn cut_counts_only_its_direction() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     world.faults.reset_after(4, Direction::ToServer);
@@ -130,7 +130,7 @@ async fn a_cut_on_the_way_to_the_server_leaves_the_other_way_uncounted() -> Resu
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_connection_can_be_cut_before_it_is_there() -> Result<(), WorldError> {
+async fn next_connection_can_be_cut_in_advance() -> Result<(), WorldError> {
     let world = World::new();
     let (mut first, mut of_first) = world.pair().await?;
     world.faults.next_connection().reset_after(2, Direction::ToClient);
@@ -146,13 +146,13 @@ async fn the_next_connection_can_be_cut_before_it_is_there() -> Result<(), World
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_black_hole_holds_what_is_on_its_way_and_tells_nobody() -> Result<(), WorldError> {
+async fn black_hole_holds_bytes_silently() -> Result<(), WorldError> {
     let hour = Duration::from_secs(3600);
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     world.faults.black_hole(Direction::ToClient, true);
     client.write_all(b"request").await?;
-    assert_eq!(next(&mut server, 7).await?, b"request", "the other way is open");
+    assert_eq!(next(&mut server, 7).await?, b"request", "the other direction is open");
     server.write_all(b"answer").await?;
     server.shutdown().await?;
     assert!(said_within(&mut client, hour).await.is_none());
@@ -169,7 +169,7 @@ async fn a_black_hole_holds_what_is_on_its_way_and_tells_nobody() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_dials_into_a_black_hole_waits_and_gets_through_when_it_is_over() -> Result<(), WorldError> {
+async fn dial_into_black_hole_waits_until_healed() -> Result<(), WorldError> {
     let world = World::new();
     world.faults.black_hole(Direction::ToClient, true);
     assert!(timeout(Duration::from_secs(3600), world.client()).await.is_err());
@@ -180,12 +180,12 @@ async fn who_dials_into_a_black_hole_waits_and_gets_through_when_it_is_over() ->
     let (_, mut server) = world.served().await?;
     client.write_all(b"hello").await?;
     assert_eq!(next(&mut server, 5).await?, b"hello");
-    assert_eq!(world.faults.connections().len(), 1, "who gave up was never there");
+    assert_eq!(world.faults.connections().len(), 1, "a cancelled dial is not counted");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_middle_accepts_connections_and_a_bounded_number_of_bytes() -> Result<(), WorldError> {
+async fn frozen_network_accepts_bounded_bytes() -> Result<(), WorldError> {
     let world = World::new();
     world.faults.freeze(true);
     let mut client = timeout(Duration::from_secs(1), world.client()).await??;
@@ -196,12 +196,12 @@ async fn a_frozen_middle_accepts_connections_and_a_bounded_number_of_bytes() -> 
         std::io::Result::Ok((client, sent))
     });
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(!sending.is_finished(), "it does not take everything");
+    assert!(!sending.is_finished(), "the network must not accept all bytes");
     world.faults.freeze(false);
     let (_, mut server) = world.served().await?;
-    let (heard, cleanly) = rest(&mut server).await?;
+    let (received, cleanly) = rest(&mut server).await?;
     let (mut client, sent) = sending.await??;
-    assert!(heard == sent && cleanly, "{} bytes", heard.len());
+    assert!(received == sent && cleanly, "{} bytes", received.len());
 
     world.faults.freeze(true);
     server.write_all(b"answer").await?;
@@ -212,20 +212,20 @@ async fn a_frozen_middle_accepts_connections_and_a_bounded_number_of_bytes() -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn delay_is_to_the_millisecond_and_jitter_keeps_the_order() -> Result<(), WorldError> {
+async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     world.faults.delay(Duration::from_millis(250));
-    let begun = Instant::now();
+    let started = Instant::now();
     client.write_all(b"a").await?;
     next(&mut server, 1).await?;
     server.write_all(b"b").await?;
     next(&mut client, 1).await?;
-    assert_eq!(begun.elapsed(), Duration::from_millis(500), "there and back");
+    assert_eq!(started.elapsed(), Duration::from_millis(500), "the delay applies in both directions");
 
     world.faults.jitter(Duration::from_secs(1));
     let sent = bytes(2000);
-    let begun = Instant::now();
+    let started = Instant::now();
     let sending = async {
         for piece in sent.chunks(20) {
             server.write_all(piece).await?;
@@ -233,32 +233,32 @@ async fn delay_is_to_the_millisecond_and_jitter_keeps_the_order() -> Result<(), 
         }
         Ok::<_, WorldError>(())
     };
-    let (heard, ()) = tokio::try_join!(next(&mut client, 2000), sending)?;
-    assert!(heard == sent, "bytes have changed places");
-    let took = begun.elapsed();
+    let (received, ()) = tokio::try_join!(next(&mut client, 2000), sending)?;
+    assert!(received == sent, "bytes were reordered");
+    let took = started.elapsed();
     assert!((Duration::from_millis(1250)..Duration::from_millis(2250)).contains(&took), "{took:?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_connection_carries_so_many_bytes_a_second() -> Result<(), WorldError> {
+async fn throttle_limits_bytes_per_second() -> Result<(), WorldError> {
     for rate in [1, 1000, 100_000] {
         let world = World::new();
         let (mut client, mut server) = world.pair().await?;
         world.faults.throttle(Some(rate));
         let sent = bytes(rate as usize * 20);
-        let begun = Instant::now();
-        let mut heard = vec![0; sent.len()];
-        tokio::try_join!(client.read_exact(&mut heard), server.write_all(&sent))?;
-        assert!(heard == sent, "bytes differ");
-        let took = begun.elapsed();
+        let started = Instant::now();
+        let mut received = vec![0; sent.len()];
+        tokio::try_join!(client.read_exact(&mut received), server.write_all(&sent))?;
+        assert!(received == sent, "bytes differ");
+        let took = started.elapsed();
         assert!((Duration::from_millis(18_900)..=Duration::from_millis(20_100)).contains(&took), "{rate}: {took:?}");
     }
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flow_that_was_idle_for_too_long_is_dropped_for_good() -> Result<(), WorldError> {
+async fn idle_flow_is_dropped_permanently() -> Result<(), WorldError> {
     let second = Duration::from_secs(1);
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
@@ -272,8 +272,8 @@ async fn a_flow_that_was_idle_for_too_long_is_dropped_for_good() -> Result<(), W
     client.write_all(b"b").await?;
     server.write_all(b"c").await?;
     world.faults.heal();
-    assert!(said_within(&mut server, 3600 * second).await.is_none(), "it vanished");
-    assert!(said_within(&mut client, 3600 * second).await.is_none(), "nobody is told");
+    assert!(said_within(&mut server, 3600 * second).await.is_none(), "the bytes must be lost");
+    assert!(said_within(&mut client, 3600 * second).await.is_none(), "the client must not be notified");
     let dropped = world.faults.switchings().into_iter().find(|switching| switching.fault == "idle flow dropped");
     let dropped = dropped.ok_or("the drop is not recorded")?;
     assert_eq!((dropped.at, dropped.connection), ((2390 + 240) * second, Some(0)));
@@ -287,7 +287,7 @@ async fn a_flow_that_was_idle_for_too_long_is_dropped_for_good() -> Result<(), W
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_closed_connection_goes_on_the_other_way() -> Result<(), WorldError> {
+async fn half_close_keeps_other_direction() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     server.write_all(b"before").await?;
@@ -305,11 +305,11 @@ async fn a_half_closed_connection_goes_on_the_other_way() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_are_refused_turned_away_and_sent_elsewhere() -> Result<(), WorldError> {
+async fn connections_are_rejected_closed_and_redirected() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     world.faults.refuse(true);
-    assert_eq!(world.client().await.err().ok_or("it was let in")?.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(world.client().await.err().ok_or("the connection was admitted")?.kind(), ErrorKind::ConnectionRefused);
     client.write_all(b"open").await?;
     assert_eq!(next(&mut server, 4).await?, b"open", "open ones stay");
     world.faults.refuse(false);
@@ -324,7 +324,7 @@ async fn connections_are_refused_turned_away_and_sent_elsewhere() -> Result<(), 
     assert_eq!(world.served().await?.0, 3);
 
     world.faults.cut();
-    assert!(!rest(&mut client).await?.1, "it was reset");
+    assert!(!rest(&mut client).await?.1, "the connection was reset");
     assert!(world.client().await.is_err());
     world.faults.heal();
     world.client().await?;
@@ -336,17 +336,17 @@ async fn connections_are_refused_turned_away_and_sent_elsewhere() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_be_reached_is_told_as_such() -> Result<(), WorldError> {
+async fn unreachable_server_is_reported() -> Result<(), WorldError> {
     let world = World::new();
     world.served.lock().await.close();
-    let refused = world.client().await.err().ok_or("it was let in")?;
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let rejected = world.client().await.err().ok_or("the connection was admitted")?;
+    assert_eq!(rejected.kind(), ErrorKind::ConnectionRefused);
     assert_eq!(end_of(&world.faults, 0).await?, Ended::Unreachable);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_of_one_connection_leave_the_others_alone() -> Result<(), WorldError> {
+async fn fault_of_one_connection_affects_no_other() -> Result<(), WorldError> {
     let world = World::new();
     let (mut first, mut of_first) = world.pair().await?;
     let (mut second, mut of_second) = world.pair().await?;
@@ -354,21 +354,21 @@ async fn faults_of_one_connection_leave_the_others_alone() -> Result<(), WorldEr
     world.faults.connection(1).delay(Duration::from_secs(1));
     first.write_all(b"a").await?;
     second.write_all(b"b").await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(next(&mut of_second, 1).await?, b"b");
-    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    assert_eq!(started.elapsed(), Duration::from_secs(1));
     assert!(said_within(&mut of_first, Duration::from_secs(60)).await.is_none());
     world.faults.connection(1).reset();
     assert!(!rest(&mut second).await?.1);
     world.faults.connection(0).heal();
     assert_eq!(next(&mut of_first, 1).await?, b"a");
-    // Of one that is no more nothing can be said; that is no error.
+    // A fault of an ended connection has no effect and is not an error.
     world.faults.connection(1).black_hole(Direction::Both, true);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_switching_is_recorded_with_its_time_and_told() -> Result<(), WorldError> {
+async fn switchings_are_recorded_and_notified() -> Result<(), WorldError> {
     let world = World::new();
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let listener = told.clone();
@@ -396,18 +396,18 @@ async fn every_switching_is_recorded_with_its_time_and_told() -> Result<(), Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_makes_the_same_jitter() -> Result<(), WorldError> {
+async fn equal_seeds_have_equal_jitter() -> Result<(), WorldError> {
     let mut runs = Vec::new();
     for seed in [1, 1, 2] {
         let world = World::of(NetworkFaults::seeded(seed));
         let (mut client, mut server) = world.pair().await?;
         world.faults.jitter(Duration::from_secs(1));
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut times = Vec::new();
         for _ in 0..20 {
             client.write_all(b"a").await?;
             next(&mut server, 1).await?;
-            times.push(begun.elapsed());
+            times.push(started.elapsed());
         }
         runs.push(times);
     }

@@ -1,4 +1,4 @@
-//! Over TCP, where only a kernel can show what a client sees.
+//! The network over TCP, where only a kernel shows the client's view.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::{bytes, end_of, exchange, next, rest, said_within};
 
-/// Long enough that what could have come would have.
-const A_WHILE: Duration = Duration::from_millis(300);
+/// Long enough for pending bytes to arrive.
+const SETTLE_TIME: Duration = Duration::from_millis(300);
 
 struct World {
     server: TcpListener,
@@ -29,7 +29,7 @@ impl World {
         TcpStream::connect(self.proxy.address()).await
     }
 
-    /// A connection: the client's end and the server's.
+    /// Opens a connection, and returns the client's end and the server's.
     async fn pair(&self) -> Result<(TcpStream, TcpStream), WorldError> {
         let client = self.client().await?;
         Ok((client, self.server.accept().await?.0))
@@ -37,7 +37,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn bytes_pass_both_ways_unchanged_until_both_have_ended() -> Result<(), WorldError> {
+async fn bytes_pass_unchanged_until_both_ends_close() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     exchange(&mut client, &mut server, 3 << 20, 5 << 20).await?;
@@ -46,28 +46,29 @@ async fn bytes_pass_both_ways_unchanged_until_both_have_ended() -> Result<(), Wo
 }
 
 #[tokio::test]
-async fn a_reset_is_an_rst_at_both_ends() -> Result<(), WorldError> {
+async fn reset_sends_rst_to_both_ends() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     client.write_all(b"hello").await?;
     next(&mut server, 5).await?;
     world.proxy.faults().reset();
     for side in [&mut client, &mut server] {
-        let said = said_within(side, super::SOON).await.ok_or("nothing came")?;
-        assert_eq!(said.expect_err("it was reset").kind(), ErrorKind::ConnectionReset);
+        let said = said_within(side, super::SOON).await.ok_or("no bytes and no reset arrived")?;
+        assert_eq!(said.expect_err("the connection was reset").kind(), ErrorKind::ConnectionReset);
     }
     assert_eq!(end_of(world.proxy.faults(), 0).await?, Ended::Reset);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_cut_lets_exactly_so_many_bytes_through_and_ends_by_rst_or_fin() -> Result<(), WorldError> {
-    let answer = bytes(100_000);
+async fn cut_passes_exact_bytes_over_tcp() -> Result<(), WorldError> {
+    let response = bytes(100_000);
     for after in [0, 1, 777, 40_000] {
         for truncate in [false, true] {
             let world = World::new().await?;
             let (mut client, mut server) = world.pair().await?;
-            // Unread by the server, as a request may be: its close must not become a reset for the client.
+            // The server does not read these bytes, as with a request. Its close must not become a reset for the
+            // client.
             client.write_all(b"request").await?;
             if truncate {
                 world.proxy.faults().truncate_after(after);
@@ -75,11 +76,11 @@ async fn a_cut_lets_exactly_so_many_bytes_through_and_ends_by_rst_or_fin() -> Re
                 world.proxy.faults().reset_after(after, Direction::ToClient);
             }
             let serving = tokio::spawn({
-                let answer = answer.clone();
-                async move { server.write_all(&answer).await.is_ok() }
+                let response = response.clone();
+                async move { server.write_all(&response).await.is_ok() }
             });
-            let (heard, cleanly) = rest(&mut client).await?;
-            assert!(heard == answer[..after as usize], "{} bytes of {after}", heard.len());
+            let (received, cleanly) = rest(&mut client).await?;
+            assert!(received == response[..after as usize], "{} bytes of {after}", received.len());
             assert_eq!(cleanly, truncate, "after {after}");
             serving.await?;
         }
@@ -88,7 +89,7 @@ async fn a_cut_lets_exactly_so_many_bytes_through_and_ends_by_rst_or_fin() -> Re
 }
 
 #[tokio::test]
-async fn a_black_hole_keeps_sockets_open_and_silent_and_gives_back_what_it_held() -> Result<(), WorldError> {
+async fn black_hole_keeps_sockets_open() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     client.write_all(b"before").await?;
@@ -97,12 +98,12 @@ async fn a_black_hole_keeps_sockets_open_and_silent_and_gives_back_what_it_held(
     faults.black_hole(Direction::Both, true);
     client.write_all(b"request").await?;
     server.write_all(b"answer").await?;
-    // One that is opened now is opened by the kernel, and nothing follows.
+    // The kernel opens this connection, and no byte follows.
     let mut another = world.client().await?;
     another.write_all(b"hello").await?;
-    assert!(said_within(&mut server, A_WHILE).await.is_none());
-    assert!(said_within(&mut client, A_WHILE).await.is_none());
-    assert!(tokio::time::timeout(A_WHILE, world.server.accept()).await.is_err());
+    assert!(said_within(&mut server, SETTLE_TIME).await.is_none());
+    assert!(said_within(&mut client, SETTLE_TIME).await.is_none());
+    assert!(tokio::time::timeout(SETTLE_TIME, world.server.accept()).await.is_err());
     faults.heal();
     assert_eq!(next(&mut server, 7).await?, b"request");
     assert_eq!(next(&mut client, 6).await?, b"answer");
@@ -112,12 +113,15 @@ async fn a_black_hole_keeps_sockets_open_and_silent_and_gives_back_what_it_held(
 }
 
 #[tokio::test]
-async fn a_refused_port_is_refused_by_the_kernel_and_the_same_one_afterwards() -> Result<(), WorldError> {
+async fn closed_port_is_reopened_with_same_number() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     for _ in 0..3 {
         world.proxy.faults().refuse(true);
-        assert_eq!(world.client().await.err().ok_or("it was let in")?.kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(
+            world.client().await.err().ok_or("the connection was admitted")?.kind(),
+            ErrorKind::ConnectionRefused
+        );
         client.write_all(b"open").await?;
         assert_eq!(next(&mut server, 4).await?, b"open", "open ones stay");
         world.proxy.faults().refuse(false);
@@ -127,7 +131,7 @@ async fn a_refused_port_is_refused_by_the_kernel_and_the_same_one_afterwards() -
 }
 
 #[tokio::test]
-async fn a_client_that_is_turned_away_gets_the_end() -> Result<(), WorldError> {
+async fn turned_away_client_receives_end() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.proxy.faults().accept_and_close(true);
     let mut client = world.client().await?;
@@ -139,7 +143,7 @@ async fn a_client_that_is_turned_away_gets_the_end() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn new_connections_go_to_the_chosen_target_and_a_dead_one_is_told_by_a_reset() -> Result<(), WorldError> {
+async fn dead_target_resets_new_connections() -> Result<(), WorldError> {
     let first = TcpListener::bind("127.0.0.1:0").await?;
     let second = TcpListener::bind("127.0.0.1:0").await?;
     let proxy = FaultProxy::start([Some(first.local_addr()?), None, Some(second.local_addr()?)])?;
@@ -153,13 +157,13 @@ async fn new_connections_go_to_the_chosen_target_and_a_dead_one_is_told_by_a_res
 
     drop(second);
     let mut unlucky = TcpStream::connect(proxy.address()).await?;
-    assert!(!rest(&mut unlucky).await?.1, "it was reset");
+    assert!(!rest(&mut unlucky).await?.1, "the connection was reset");
     assert_eq!(end_of(proxy.faults(), 2).await?, Ended::Unreachable);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_dropped_breaks_off_its_connections_and_frees_its_port() -> Result<(), WorldError> {
+async fn dropped_proxy_closes_connections_and_port() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     let (address, faults) = (world.proxy.address(), world.proxy.faults().clone());
@@ -168,19 +172,22 @@ async fn a_proxy_that_is_dropped_breaks_off_its_connections_and_frees_its_port()
     assert_eq!(rest(&mut server).await?.0, b"");
     assert_eq!(end_of(&faults, 0).await?, Ended::Broken);
     drop(faults);
-    assert_eq!(TcpStream::connect(address).await.err().ok_or("somebody listens")?.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(
+        TcpStream::connect(address).await.err().ok_or("the port is still open")?.kind(),
+        ErrorKind::ConnectionRefused
+    );
     Ok(())
 }
 
 #[tokio::test]
-async fn a_server_that_breaks_off_is_told_to_the_client_as_a_reset() -> Result<(), WorldError> {
+async fn server_reset_reaches_client() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (mut client, server) = world.pair().await?;
     client.write_all(b"unread").await?;
     assert_eq!(server.peek(&mut [0; 16]).await?, 6);
-    // Closed with bytes unread: the kernel sends a reset.
+    // A close with unread bytes makes the kernel send a reset.
     drop(server);
-    assert!(!rest(&mut client).await?.1, "it was broken off");
+    assert!(!rest(&mut client).await?.1, "the connection was reset");
     assert_eq!(end_of(world.proxy.faults(), 0).await?, Ended::Broken);
     Ok(())
 }

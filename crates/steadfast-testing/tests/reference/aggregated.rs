@@ -1,4 +1,4 @@
-//! APIs of other servers, which the reference hands requests on to.
+//! Aggregated APIs: the reference forwards their requests to other servers.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use steadfast_testing::reference::Reference;
 
 use crate::ground::{POLL, SOON, kind_of, until, until_fresh, until_polled};
 
-/// As `metrics.k8s.io`: nobody may watch, and what it lists has neither UIDs nor versions.
+/// Like `metrics.k8s.io`: watches are not supported, and listed objects have neither UIDs nor versions.
 pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), WorldError> {
     let declared = ResourceDeclaration::cluster_scoped("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes");
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
@@ -40,18 +40,18 @@ pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), 
     assert!(polled.contains("no version to watch from"), "{polled}");
     behind.create(&node("b"))?;
     let lister = informer.lister()?;
-    until("it is listed", || lister.get_cluster("b").is_ok_and(|found| found.is_some())).await?;
+    until("the object is listed", || lister.get_cluster("b").is_ok_and(|found| found.is_some())).await?;
     assert!(lister.get_cluster("a")?.is_some());
     behind.merge_patch("nodes.metrics.k8s.io", "", "a", json!({"usage": {"cpu": "1"}}))?;
-    until("it is changed", || {
+    until("the change is visible", || {
         lister.get_cluster("a").is_ok_and(|found| found.is_some_and(|found| found.data["usage"]["cpu"] == "1"))
     })
     .await?;
     until_polled(&informer).await.map(drop)
 }
 
-/// As where one API puts several stores together: what is newest has not the highest version, so that an order by versions
-/// would lose most of what happens (C12).
+/// Like an API that combines several stores: the newest object does not have the highest version. An order by versions
+/// would lose most events (C12).
 pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
     reference: &Reference,
 ) -> Result<(), WorldError> {
@@ -100,14 +100,14 @@ pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
             }
         }
         match round {
-            // From the version that is held, whichever counter it is of; and from one that is held no more.
+            // From the cached version, of whichever counter, and from one that has expired.
             3 => behind.faults().end_watches(),
             5 => behind.faults().restart(),
             _ => {}
         }
-        until(&format!("it has all of round {round}"), || held() == there).await?;
+        until(&format!("the cache has all of round {round}"), || held() == there).await?;
     }
     until_fresh(&informer).await?;
-    assert_eq!(*disordered.lock().expect("no panic"), 1, "that versions are in no order is said once");
+    assert_eq!(*disordered.lock().expect("no panic"), 1, "the missing version order must be reported once");
     Ok(())
 }

@@ -11,19 +11,19 @@ use steadfast_testing::reference::Reference;
 
 use crate::ground::{SOON, until};
 
-/// A server compresses what is longer than 128 KB (`APIResponseCompression`).
+/// A server compresses responses above 128 KB (`APIResponseCompression`).
 const OBJECTS: usize = 200;
 const BYTES: usize = 2_000;
 
-/// What has come on all connections, as it is on the wire.
+/// Returns the bytes that were received on all connections.
 fn received(connection: &Connection) -> u64 {
     connection.connections().iter().map(|connection| connection.received).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_that_comes_compressed_is_the_one_that_does_not_in_a_fraction_of_the_bytes() -> Result<(), WorldError> {
+async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
-    // The same server under an address that is not this machine's own, for all that can be seen.
+    // The same server under an address that looks like another machine's.
     let mut elsewhere = reference.kube_config().await?;
     let port = elsewhere.cluster_url.port_u16().ok_or("a port")?;
     elsewhere.cluster_url = format!("https://0.0.0.0:{port}").parse()?;
@@ -51,13 +51,13 @@ async fn a_list_that_comes_compressed_is_the_one_that_does_not_in_a_fraction_of_
         }
         let (compressed, plain) = (received(&elsewhere), received(&here));
         assert!(plain > (OBJECTS * BYTES) as u64 * 9 / 10, "{what}: {plain} bytes");
-        // Of a stream each flush is compressed by itself: an event, at worst.
+        // Each flush of a stream is compressed separately, in the worst case a single event.
         let times = if streamed { 4 } else { 10 };
-        assert!(compressed * times < plain, "{what}: {compressed} bytes in place of {plain}");
+        assert!(compressed * times < plain, "{what}: {compressed} bytes instead of {plain}");
         let notes = notes.lock().expect("nothing panics").split_off(0);
         let read_at_once = notes.iter().all(|note| matches!(note, Note::Synced { .. } | Note::Resumed { .. }));
         assert!(read_at_once, "{what}: {notes:?}");
-        // The stream goes on after the list, and what it brings is there at once.
+        // The stream continues after the list, and its next event must arrive immediately.
         let map = json!({"metadata": {"name": format!("after-{streamed}-{protobuf}")}});
         maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
         let contents = |cache: &steadfast::Informer<Lazy<ConfigMap>>| -> Result<Vec<ConfigMap>, WorldError> {
@@ -68,7 +68,7 @@ async fn a_list_that_comes_compressed_is_the_one_that_does_not_in_a_fraction_of_
             Ok(all)
         };
         let name = format!("after-{streamed}-{protobuf}");
-        until("the object that was written last is in both", || {
+        until("both caches have the last object", || {
             let has = |cache: &steadfast::Informer<_>| cache.snapshot().entry(Some("default"), &name).is_some();
             caches.iter().all(has)
         })

@@ -1,4 +1,4 @@
-//! Relists by difference from a real kube-apiserver: metadata at a version, and single objects as they were at that version.
+//! Relists by difference from a real kube-apiserver: metadata at a version, and single objects at that version.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,10 +16,10 @@ use crate::ground::{GROUP, SOON, define, definition, kind_of, until, until_fresh
 
 const OBJECTS: usize = 600;
 
-/// How many objects of each relist came in full.
+/// Number of objects that each relist transferred completely.
 type Fetched = Arc<Mutex<Vec<Option<usize>>>>;
 
-/// Custom resources.
+/// Custom resources of the test.
 struct Widgets {
     kind: ApiResource,
     api: Api<DynamicObject>,
@@ -60,7 +60,7 @@ fn recorded<K: Kept>(recorder: &Recorder, informer: &Informer<K>, name: &str) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_differs_after_a_compaction_is_all_that_comes_in_full() -> Result<(), WorldError> {
+async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let other = reference.start_another().await?;
     let recorder = reference.recorder();
@@ -83,7 +83,7 @@ async fn what_differs_after_a_compaction_is_all_that_comes_in_full() -> Result<(
     let lazy = factory.build::<Lazy<ConfigMap>>(default.clone()).protobuf(false).start()?;
     let full = factory.build::<ConfigMap>(default).start()?;
     let widgets = Widgets::create(&reference, 10).await?;
-    // Few they are, and their metadata come in protobuf.
+    // The collection is small, and its metadata are transferred in protobuf.
     let settings =
         ReflectorSettings { delta_least: 1, delta_one_in: 1, page_size: Some(4), ..ReflectorSettings::default() };
     let others = InformerFactory::with_settings(&connection, settings);
@@ -97,7 +97,7 @@ async fn what_differs_after_a_compaction_is_all_that_comes_in_full() -> Result<(
     others.wait_for_sync(SOON).await?;
     until_fresh(dynamic.informer()).await?;
 
-    // A server that starts anew holds no changes from before, and nor does the etcd.
+    // A restarted server has no events from before its start, and neither does the compacted etcd.
     reference.kill(other);
     writer.set("object-1", "changed").await?;
     writer.delete("object-2").await?;
@@ -108,13 +108,13 @@ async fn what_differs_after_a_compaction_is_all_that_comes_in_full() -> Result<(
     reference.start_again(other).await?;
     let relisted = |fetched: &Fetched| !fetched.lock().unwrap().is_empty();
     let all = [&of_dynamic, &of_typed, &of_lazy, &of_full, &of_custom];
-    until("all are listed again", || all.into_iter().all(relisted)).await?;
+    until("all informers have relisted", || all.into_iter().all(relisted)).await?;
     reference.settle(&recorder).await?;
 
     let came = |fetched: &Fetched| fetched.lock().unwrap().clone();
     assert_eq!((came(&of_dynamic), came(&of_typed), came(&of_lazy)), (vec![Some(3)], vec![Some(3)], vec![Some(3)]));
-    assert_eq!(came(&of_full), [None], "protobuf is listed in full");
-    assert_eq!(came(&of_custom), [Some(1)], "metadata of custom resources are to be had in protobuf");
+    assert_eq!(came(&of_full), [None], "protobuf is listed completely");
+    assert_eq!(came(&of_custom), [Some(1)], "metadata of custom resources support protobuf");
     let changed = custom.lister()?.get("default", "widget-5")?;
     assert!(changed.is_some_and(|widget| widget.data["spec"]["size"] == 2));
     assert_eq!(typed.informer().snapshot().checksum(), dynamic.informer().snapshot().checksum());

@@ -1,5 +1,5 @@
-//! The validation of events, which a real server alone has: all that the recorder sends is accepted, at every limit; and the
-//! limits are the server's, not narrower ones.
+//! The validation of events, which only a real server has. It must accept each event of the recorder, at each limit,
+//! and the limits must not be narrower than the server's.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::ground::SOON;
 
 const TEAM: &str = "team";
 
-/// As long as each may be: a controller's name behind a domain, the name of an instance, a word, an object's name, a note.
+/// Maximum lengths of a controller's domain and name, an instance, a word, an object's name, and a note.
 const LONGEST_CONTROLLER: (usize, usize) = (253, 63);
 const LONGEST_WORD: usize = 128;
 const LONGEST_NAME: usize = 253;
@@ -56,7 +56,7 @@ async fn sent(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_server_takes_all_that_is_sent_and_no_more_than_the_limits_say() -> Result<(), WorldError> {
+async fn real_server_accepts_events_at_limits() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let connection = reference.connection().await?;
     let team = Namespace {
@@ -72,7 +72,7 @@ async fn a_real_server_takes_all_that_is_sent_and_no_more_than_the_limits_say() 
     Ok(())
 }
 
-/// What is longer is cut to what the server just takes.
+/// Checks that longer values are cut to the maximum that the server accepts.
 async fn everything_at_its_longest(connection: &Connection) -> Result<(), WorldError> {
     let (domain, name) = LONGEST_CONTROLLER;
     let label = "d".repeat(62);
@@ -96,14 +96,14 @@ async fn everything_at_its_longest(connection: &Connection) -> Result<(), WorldE
         ]
         .map(|text| text.map_or(0, str::len));
         assert_eq!((name, instance), (LONGEST_NAME, LONGEST_WORD));
-        // All but what is left of a character of four bytes.
+        // Up to three bytes less, if a character of four bytes does not fit.
         assert!((LONGEST_NOTE - 3..=LONGEST_NOTE).contains(&note), "{note}");
         assert!((LONGEST_WORD - 3..=LONGEST_WORD).contains(&reason) && action == reason, "{reason} {action}");
     }
     Ok(())
 }
 
-/// Names that no event may have, of objects that there are.
+/// Checks objects with names that are not valid for an event.
 async fn anything_with_a_name(connection: &Connection) -> Result<(), WorldError> {
     let names = ["system:node:n1", "Upper", "a_b", "1.2.3", "a..b", "-", "", "é", "a.-b"];
     for name in names {
@@ -119,12 +119,12 @@ async fn anything_with_a_name(connection: &Connection) -> Result<(), WorldError>
     Ok(())
 }
 
-/// What would be one byte longer is refused, so that nothing is cut that could be sent.
+/// Checks that the server rejects one more byte, so that values are not cut too early.
 async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), WorldError> {
     sent(connection, "limits", &[(about("limits"), draft())]).await?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
     let held = events.list(&ListParams::default().fields("reportingController=limits")).await?.items;
-    let taken = held.first().ok_or("it was sent")?;
+    let taken = held.first().ok_or("the event must exist")?;
     let longer: [(&str, Lengthen); 6] = [
         ("note", |event| event.note = Some("n".repeat(LONGEST_NOTE + 1))),
         ("reason", |event| event.reason = Some("r".repeat(LONGEST_WORD + 1))),
@@ -148,7 +148,7 @@ async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), WorldE
     Ok(())
 }
 
-/// In both groups of the API that serve events.
+/// Checks both groups of the API that serve events.
 async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> {
     let recorder = EventRecorder::new(connection, "series")?;
     for _ in 0..3 {
@@ -165,7 +165,7 @@ async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> 
     let held = Api::<Event>::namespaced(connection.client(), TEAM).list(&selected).await?.items;
     assert_eq!(held.len(), 11);
     let series = held.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 3));
-    let series = series.ok_or("it is a series of three")?;
+    let series = series.ok_or("the series of three must exist")?;
     assert_eq!(series.note.as_deref(), Some("it was started"));
     let last = series.series.as_ref().map(|series| series.last_observed_time.clone());
     assert!(last > series.event_time, "{series:?}");
@@ -193,12 +193,12 @@ async fn what_is_gone_is_there_again(connection: &Connection) -> Result<(), Worl
     let counts: Vec<_> = held.iter().filter_map(|event| Some(event.series.as_ref()?.count)).collect();
     assert_eq!((held.len(), counts), (1, vec![2]));
     let figures = recorder.figures();
-    assert_eq!((figures.delivered, figures.failed, figures.retries), (2, 1, 1), "there is no such namespace");
+    assert_eq!((figures.delivered, figures.failed, figures.retries), (2, 1, 1), "the namespace does not exist");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_recorded_while_a_real_server_is_killed_is_there_once_it_is_back() -> Result<(), WorldError> {
+async fn events_during_kill_are_delivered_later() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let connection = reference.connection().await?;
     let recorder = EventRecorder::new(&connection, "killed")?;
@@ -208,7 +208,7 @@ async fn what_is_recorded_while_a_real_server_is_killed_is_there_once_it_is_back
         if number == 20 {
             reference.kill(0);
         }
-        // So that some are under way when it is killed.
+        // Some requests are in flight when the server is killed.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     reference.start_again(0).await?;

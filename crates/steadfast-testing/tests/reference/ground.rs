@@ -1,4 +1,4 @@
-//! What several tests on the reference need: definitions of kinds, and waits.
+//! Shared helpers of several tests on the reference: definitions of kinds, and waits.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ use steadfast::{Freshness, Informer, Kept};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-/// How long what must come about may take on a busy machine.
+/// Timeout for an expected event, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// How often is listed what cannot be watched.
+/// Interval of the lists that replace a watch.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
-/// The group of what is defined here.
+/// Group of the definitions in these tests.
 pub(crate) const GROUP: &str = "hardships.steadfast.test";
 
 pub(crate) fn kind_of(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// The definition of a kind of any form, in versions that are served, of which one is stored.
+/// Returns the definition of a kind without a schema. Each version is served, and one is stored.
 pub(crate) fn definition(kind: &str, versions: &[(&str, bool)]) -> Value {
     let plural = kind_of(GROUP, "v1", kind).plural;
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -45,9 +45,9 @@ pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(
     let kind = kind_of(GROUP, "v1", &definition.spec.names.kind);
     Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &definition).await?;
     let served: Api<DynamicObject> = Api::all_with(client, &kind);
-    let begun = Instant::now();
+    let started = Instant::now();
     while let Err(error) = served.list(&ListParams::default()).await {
-        if begun.elapsed() > SOON {
+        if started.elapsed() > SOON {
             return Err(error.into());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -56,24 +56,24 @@ pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(
 }
 
 pub(crate) async fn until_fresh<K: Kept>(informer: &Informer<K>) -> Result<(), WorldError> {
-    until("it is fresh", || informer.freshness().is_fresh()).await
+    until("the informer is fresh", || informer.freshness().is_fresh()).await
 }
 
-/// Waits until the informer says that it is fresh by lists alone, and returns why.
+/// Waits until the informer reports that it is fresh by lists alone, and returns the reason.
 pub(crate) async fn until_polled<K: Kept>(informer: &Informer<K>) -> Result<String, WorldError> {
     let told = || match informer.freshness() {
         Freshness::Fresh { polled: Some(polled), .. } => Some(polled.why.to_string()),
         _ => None,
     };
-    until("it is fresh by lists", || told().is_some()).await?;
+    until("the informer is fresh by lists", || told().is_some()).await?;
     Ok(told().unwrap_or_default())
 }
 
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) -> Result<(), WorldError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !holds() {
-        if begun.elapsed() > SOON {
-            return Err(format!("it was not to be seen in {SOON:?} that {what}").into());
+        if started.elapsed() > SOON {
+            return Err(format!("timeout after {SOON:?} for the condition: {what}").into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

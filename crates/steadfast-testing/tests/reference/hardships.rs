@@ -1,8 +1,8 @@
-//! What clusters have and a server of ours cannot be believed about: users who may only list, APIs of other servers,
-//! webhooks that never answer, objects nested deeper than most readers go, answers that nobody reads, another cluster at the
-//! same address.
+//! Situations of real clusters for which the embedded server is not sufficient evidence. The users have only the list
+//! permission, APIs belong to other servers, and webhooks never respond. Objects are deeply nested, responses stay unread,
+//! and another cluster takes over the address.
 //!
-//! All of it runs on one reference, for a start of it takes seconds.
+//! All of them use one reference, because its start takes seconds.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use steadfast_testing::reference::Reference;
 use crate::ground::{GROUP, POLL, SOON, define, definition, kind_of, until, until_fresh, until_polled};
 use crate::{aggregated, objects, unread};
 
-/// How long those may be held up who have nothing to do with what hangs: on a busy machine too, far less than the half
-/// minute in which a list is given up.
+/// Maximum delay of unrelated informers. Even on a busy machine, it is far below the timeout of a list of half a
+/// minute.
 const AT_ONCE: Duration = Duration::from_secs(8);
-/// How long after it is reached a server that began anew is taken for the old one, and how long a list may then take.
+/// Maximum time until a restarted server is recognized as another one, and maximum time of the list after that.
 const NOTICED: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_hard_on_one_informer_is_nothing_to_the_others() -> Result<(), WorldError> {
+async fn one_affected_informer_does_not_delay_others() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     a_user_who_may_only_list(&reference).await?;
     aggregated::an_api_that_only_lists(&reference).await?;
@@ -55,14 +55,15 @@ async fn a_user_who_may_only_list(reference: &Reference) -> Result<(), WorldErro
     let writer = Writer::new(reference.connection().await?.client(), "default");
     writer.create("listed", "1").await?;
     let lister = informer.lister()?;
-    until("it is listed", || lister.get("default", "listed").is_ok_and(|found| found.is_some())).await?;
+    until("the object is listed", || lister.get("default", "listed").is_ok_and(|found| found.is_some())).await?;
     writer.delete("listed").await?;
-    until("it is no longer listed", || lister.get("default", "listed").is_ok_and(|found| found.is_none())).await?;
+    until("the object is no longer listed", || lister.get("default", "listed").is_ok_and(|found| found.is_none()))
+        .await?;
     until_polled(&informer).await.map(drop)
 }
 
-/// Objects are stored in one version and asked for in another: the server asks a webhook, which takes connections and
-/// says nothing on them.
+/// Objects are stored in one version and requested in another. The server calls a webhook that accepts connections and
+/// never responds.
 async fn a_conversion_webhook_that_is_dead(reference: &Reference) -> Result<(), WorldError> {
     let webhook = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("https://{}/convert", webhook.local_addr()?);
@@ -81,28 +82,28 @@ async fn a_conversion_webhook_that_is_dead(reference: &Reference) -> Result<(), 
             .await?;
         kinds.push(kind_of(GROUP, "v2", kind));
     }
-    let asked: Api<DynamicObject> = Api::namespaced_with(client, "default", &kinds[0]);
-    let never = tokio::time::timeout(Duration::from_secs(2), asked.list(&ListParams::default())).await;
-    assert!(never.is_err(), "the webhook is dead, and yet there is an answer: {never:?}");
+    let requested: Api<DynamicObject> = Api::namespaced_with(client, "default", &kinds[0]);
+    let never = tokio::time::timeout(Duration::from_secs(2), requested.list(&ListParams::default())).await;
+    assert!(never.is_err(), "the webhook is dead, but a response arrived: {never:?}");
 
     let factory = InformerFactory::new(&reference.connection().await?);
     let scope = || Scope::namespace("default");
     let hanging: Vec<Informer<DynamicObject>> =
         kinds.iter().map(|kind| factory.informer_with(kind, scope())).collect::<Result<_, _>>()?;
-    // They have asked before the others do.
+    // These informers send their requests before the others.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let others = [factory.informer::<ConfigMap>(scope())?, factory.informer::<ConfigMap>(Scope::all())?];
     for other in &others {
         other.wait_for_sync(AT_ONCE).await?;
     }
-    println!("a dead webhook: others synced after {:.1?}", begun.elapsed());
+    println!("a dead webhook: others synced after {:.1?}", started.elapsed());
     assert!(hanging.iter().all(|informer| !informer.has_synced()), "the webhook is dead");
     drop(webhook);
     Ok(())
 }
 
-/// The server comes back at its address with another cluster in it: versions begin anew, and nothing is there.
+/// The server returns at its address with another cluster: versions restart, and no object exists.
 async fn another_etcd_at_the_same_address(reference: &mut Reference) -> Result<(), WorldError> {
     let recorder = reference.recorder();
     let writer = Writer::new(reference.connection().await?.client(), "default");
@@ -130,12 +131,12 @@ async fn another_etcd_at_the_same_address(reference: &mut Reference) -> Result<(
     let lister = informer.lister()?;
     while lister.get("default", "gone")?.is_some() {
         let freshness = informer.freshness();
-        assert!(!freshness.is_fresh(), "what is not there is read, and said to be {freshness}");
+        assert!(!freshness.is_fresh(), "a missing object is readable, and the freshness is {freshness}");
         assert!(reached.elapsed() < 2 * NOTICED, "{freshness}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    println!("another etcd: told {:.1?} after the server was reached again", reached.elapsed());
-    assert!(writer.get("gone").await.is_err(), "the old objects are still there");
+    println!("another etcd: reported {:.1?} after the server was reached again", reached.elapsed());
+    assert!(writer.get("gone").await.is_err(), "the old objects still exist");
     until_namespace(reference, "default").await?;
     writer.create("again", "new").await?;
     until_fresh(&informer).await?;
@@ -148,9 +149,9 @@ async fn another_etcd_at_the_same_address(reference: &mut Reference) -> Result<(
 
 async fn until_namespace(reference: &Reference, name: &str) -> Result<(), WorldError> {
     let namespaces = Api::<Namespace>::all(reference.connection().await?.client());
-    let begun = Instant::now();
+    let started = Instant::now();
     while namespaces.get_opt(name).await?.is_none() {
-        assert!(begun.elapsed() < SOON, "there is no namespace {name}");
+        assert!(started.elapsed() < SOON, "the namespace {name} does not exist");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())

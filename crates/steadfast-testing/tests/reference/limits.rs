@@ -1,4 +1,4 @@
-//! Connections that the server sends away, and its limit of streams on one of them.
+//! GOAWAY of the server, and its limit of streams per connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +16,11 @@ const SOON: Duration = Duration::from_secs(30);
 
 const WATCHES: usize = 300;
 const STREAMS: usize = 100;
-/// How many requests are made where one in fifty is answered with a GOAWAY.
+/// Number of requests. One in fifty receives a GOAWAY.
 const REQUESTS: usize = 600;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn goaways_and_the_limit_of_streams_lose_nothing_and_hold_nobody_up() -> Result<(), WorldError> {
+async fn goaway_and_stream_limit_lose_no_event() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start_with(&["--goaway-chance=0.02"]).await? else { return Ok(()) };
     let limited = reference.start_another_with(&["--http2-max-streams-per-connection=100"], None).await?;
     let sent_away = reference.recorder();
@@ -70,12 +70,12 @@ async fn many_requests_while_connections_are_sent_away(
         .await?;
     }
     let opened = steadfast::unstable::dialled(&connection) - opened;
-    assert!(opened >= 2, "{opened} new connections for {REQUESTS} requests: nothing was sent away");
+    assert!(opened >= 2, "{opened} new connections for {REQUESTS} requests: no GOAWAY was received");
     println!("goaway: {REQUESTS} requests, {opened} new connections");
     for (number, seen) in seen.iter().enumerate() {
         recorder.wait_for(seen.informer(), seen.informer().name(), &writer.get(&format!("g{number}")).await?).await?;
     }
-    assert_eq!(relists.load(Ordering::Relaxed), 0, "all were resumed");
+    assert_eq!(relists.load(Ordering::Relaxed), 0, "all watches were resumed");
     seen.iter().for_each(assert_fresh);
     Ok(())
 }
@@ -96,9 +96,9 @@ async fn many_watches_and_requests_beside(
     let asking = async {
         let mut longest = Duration::ZERO;
         for number in (0..WATCHES).step_by(3) {
-            let (label, begun) = (format!("w{number}"), std::time::Instant::now());
+            let (label, started) = (format!("w{number}"), std::time::Instant::now());
             writer.create_labelled(&label, &label).await?;
-            longest = longest.max(begun.elapsed());
+            longest = longest.max(started.elapsed());
         }
         Ok::<_, WorldError>(longest)
     };
@@ -116,7 +116,7 @@ async fn many_watches_and_requests_beside(
     Ok(())
 }
 
-/// Waits until the handler has been told so many things of `key`.
+/// Waits until the handler has received this number of events of `key`.
 async fn until_told(recording: &Recording<ConfigMap>, key: &str, times: usize) -> Result<(), WorldError> {
     let told = async {
         while recording.of(key).len() < times {

@@ -1,7 +1,7 @@
-//! What only a real kube-apiserver, or its flags, can show, judged by the checker with a history from the etcd itself. What any
-//! server can be made to show is told by the suite.
+//! Behaviour that only a real kube-apiserver or its flags can show. The checker uses a history from the etcd itself.
+//! The suite covers behaviour that any server can show.
 //!
-//! Where the reference is not built this is skipped, and says so; see `docs/development/testing.md`.
+//! Without the reference, the tests are skipped with a message; see `docs/development/testing.md`.
 
 mod aggregated;
 mod compressed;

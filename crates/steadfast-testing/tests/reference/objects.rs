@@ -1,4 +1,4 @@
-//! Objects that a real server takes and others do not.
+//! Objects that only a real server accepts.
 
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use serde_json::json;
@@ -8,10 +8,10 @@ use steadfast_testing::reference::Reference;
 
 use crate::ground::{GROUP, SOON, define, definition, kind_of, until_fresh};
 
-/// Deeper than `serde_json` and most others read; a real server takes thousands.
+/// Nesting depth above the limit of `serde_json` and most other parsers. A real server accepts thousands of levels.
 const LEVELS: usize = 200;
 
-/// One that a real server takes and nobody here can decode (R8).
+/// An object that a real server accepts and no informer can decode (R8).
 pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), WorldError> {
     define(reference, definition("Well", &[("v1", true)])).await?;
     let kind = kind_of(GROUP, "v1", "Well");
@@ -19,16 +19,16 @@ pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), W
     let wells: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
     let shallow = DynamicObject::new("shallow", &kind).data(json!({"spec": {}}));
     wells.create(&PostParams::default(), &shallow).await?;
-    // As text: whoever reads the answer into a tree fails.
+    // As text, because a parsed tree would exceed the limit.
     let (down, up) = (r#"{"down":"#.repeat(LEVELS), "}".repeat(LEVELS));
     let metadata = r#"{"name":"deep"}"#;
     let deep = format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"Well","metadata":{metadata},"spec":{down}1{up}}}"#);
     let path = format!("/apis/{GROUP}/v1/namespaces/default/wells");
     let request = http::Request::post(&path).header("content-type", "application/json").body(deep.into_bytes())?;
     client.request_text(request).await?;
-    let answer = client.request_text(http::Request::get(format!("{path}/deep")).body(Vec::new())?).await?;
-    assert_eq!(answer.matches("\"down\"").count(), LEVELS);
-    assert!(wells.list(&ListParams::default()).await.is_err(), "it is no deeper than others read");
+    let response = client.request_text(http::Request::get(format!("{path}/deep")).body(Vec::new())?).await?;
+    assert_eq!(response.matches("\"down\"").count(), LEVELS);
+    assert!(wells.list(&ListParams::default()).await.is_err(), "the object must be too deep for other parsers");
 
     let mut informers = Vec::new();
     for streamed in [true, false] {
@@ -38,19 +38,19 @@ pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), W
         informer.wait_for_sync(SOON).await?;
         let lister = informer.lister()?;
         assert!(lister.get("default", "shallow")?.is_some());
-        let unknown = lister.get("default", "deep").expect_err("it is too deep").to_string();
+        let unknown = lister.get("default", "deep").expect_err("the object is too deep").to_string();
         assert!(unknown.contains("default/deep"), "{unknown}");
         until_fresh(&informer).await?;
         assert!(informer.freshness().to_string().contains("default/deep"), "{}", informer.freshness());
         informers.push(informer);
     }
-    // Its deletion is told from its identity alone, and what comes after it as ever.
+    // Its deletion is delivered by its identity alone, and later events are not affected.
     let request = http::Request::delete(format!("{path}/deep")).body(Vec::new())?;
     client.request_text(request).await?;
     let later = wells.create(&PostParams::default(), &DynamicObject::new("later", &kind)).await?;
     for informer in informers {
         informer.wait_for(&later).await?;
-        assert!(informer.lister()?.get("default", "deep")?.is_none(), "it is deleted");
+        assert!(informer.lister()?.get("default", "deep")?.is_none(), "the object is deleted");
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
     Ok(())

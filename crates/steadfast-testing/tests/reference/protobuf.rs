@@ -1,4 +1,4 @@
-//! A real server's protobuf and its JSON fill two caches alike.
+//! The caches of a real server's protobuf and of its JSON must be equal.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,7 @@ use steadfast_testing::reference::Reference;
 
 use crate::ground::{SOON, define, definition, kind_of, until};
 
-/// Two informers of the same, in either encoding.
+/// Two informers of one scope, one per encoding.
 struct Pair<K: Kept> {
     json: Informer<K>,
     protobuf: Informer<K>,
@@ -38,33 +38,33 @@ impl<K: Kept + Debug> Pair<K> {
         Ok(Self { json: start(false).await?, protobuf: start(true).await? })
     }
 
-    /// Waits until both hold the same versions.
+    /// Waits until both caches contain the same versions.
     async fn of_one_state(&self) -> Result<(), WorldError> {
         let versions = |informer: &Informer<K>| -> Vec<(String, String)> {
             let objects = informer.snapshot();
             objects.iter().map(|object| (object.key().to_string(), object.version().to_string())).collect()
         };
-        until("both caches hold the same versions", || versions(&self.json) == versions(&self.protobuf)).await
+        until("both caches have the same versions", || versions(&self.json) == versions(&self.protobuf)).await
     }
 
-    /// Waits until both hold the same, and tells how much.
+    /// Waits until both caches are equal, and returns the number of objects.
     async fn alike(&self) -> Result<usize, WorldError> {
         self.of_one_state().await?;
         let (json, protobuf) = (self.json.lister()?.all(), self.protobuf.lister()?.all());
         for (json, protobuf) in json.iter().zip(&protobuf) {
-            // Not all that is kept can be compared, but all can be told.
+            // Not all types implement comparison, but all implement `Debug`.
             assert_eq!(format!("{:?}", **json), format!("{:?}", **protobuf), "{}", json.key());
         }
         Ok(protobuf.len())
     }
 }
 
-/// What the server answers to who asks for protobuf first.
+/// Returns the content type of the response to a request that prefers protobuf.
 async fn content_type(client: &Client, path: &str) -> Result<String, WorldError> {
     let accept = "application/vnd.kubernetes.protobuf,application/json";
     let request = http::Request::get(path).header("accept", accept).body(kube::client::Body::empty())?;
-    let answer = client.send(request).await?;
-    Ok(answer.headers()["content-type"].to_str()?.to_owned())
+    let response = client.send(request).await?;
+    Ok(response.headers()["content-type"].to_str()?.to_owned())
 }
 
 fn deployment(name: &str) -> Value {
@@ -115,7 +115,7 @@ async fn write(client: &Client) -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_read_from_protobuf_is_what_is_read_from_json() -> Result<(), WorldError> {
+async fn protobuf_and_json_caches_are_equal() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let client = reference.connection().await?.client();
     let protobuf = "application/vnd.kubernetes.protobuf";
@@ -123,7 +123,7 @@ async fn what_is_read_from_protobuf_is_what_is_read_from_json() -> Result<(), Wo
     let stream = content_type(&client, "/api/v1/configmaps?watch=true&timeoutSeconds=1").await?;
     assert_eq!(stream, format!("{protobuf};stream=watch"));
 
-    // What is custom comes as JSON, whatever was asked for.
+    // Custom resources are always served as JSON.
     define(&reference, definition("Kettle", &[("v1", true)])).await?;
     let kettles = kind_of(crate::ground::GROUP, "v1", "Kettle");
     let dynamic = ApiResource::erase::<Deployment>(&());
@@ -136,7 +136,7 @@ async fn what_is_read_from_protobuf_is_what_is_read_from_json() -> Result<(), Wo
         let metadata = Pair::<PartialObjectMeta<Deployment>>::start(&reference, &(), streamed).await?;
         let kettles = Pair::<DynamicObject>::start(&reference, &kettles, streamed).await?;
         if round == 0 {
-            // Each by its watch; by lists they come the second time.
+            // Each by its watch at first, and by lists the second time.
             write(&client).await?;
             let kettle = DynamicObject::new("k", &kind_of(crate::ground::GROUP, "v1", "Kettle"));
             let kettle = kettle.data(json!({"spec": {"boils": true}}));
@@ -164,17 +164,18 @@ async fn what_is_read_from_protobuf_is_what_is_read_from_json() -> Result<(), Wo
             assert!(counted >= least, "{counted} objects, not {least}");
         }
         for informer in [&deployments.protobuf, &deployments.json] {
-            let two = informer.lister()?.get("default", "two")?.ok_or("it was changed, not deleted")?;
+            let two = informer.lister()?.get("default", "two")?.ok_or("the object was changed, not deleted")?;
             assert_eq!(two.spec.replicas, Some(7));
-            assert!(informer.lister()?.get("default", "three")?.is_none(), "it was deleted");
+            assert!(informer.lister()?.get("default", "three")?.is_none(), "the object was deleted");
         }
     }
     Ok(())
 }
 
-/// Waits until both hold the same, each as it came, and tells how much that is the same once it is decoded.
+/// Waits until both caches have the objects, each in its own encoding. Returns the number of objects that decode to
+/// equal values.
 async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, WorldError> {
-    until("both are there", || pair.protobuf.snapshot().len() >= 2).await?;
+    until("both caches have the objects", || pair.protobuf.snapshot().len() >= 2).await?;
     pair.of_one_state().await?;
     let (json, protobuf) = (pair.json.lister()?.all(), pair.protobuf.lister()?.all());
     for (json, protobuf) in json.iter().zip(&protobuf) {
@@ -184,8 +185,8 @@ async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, WorldError
     Ok(protobuf.len())
 }
 
-/// Waits until there are so many, and both alike.
+/// Waits for at least `least` objects, and checks that both caches are equal.
 async fn count<K: Kept + Debug>(pair: &Pair<K>, least: usize) -> Result<usize, WorldError> {
-    until("all objects are there", || pair.protobuf.snapshot().len() >= least).await?;
+    until("all objects are cached", || pair.protobuf.snapshot().len() >= least).await?;
     pair.alike().await
 }

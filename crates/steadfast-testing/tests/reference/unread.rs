@@ -1,4 +1,4 @@
-//! Answers that nobody reads: they cost whoever asked for them, and nobody else (C8).
+//! Unread responses must affect only their own client (C8).
 
 use std::time::{Duration, Instant};
 
@@ -17,30 +17,31 @@ use tokio::time::{sleep, timeout};
 
 use crate::ground::{SOON, until_fresh};
 
-/// Together more than the server may send of one answer before it is read: 4 MiB.
+/// Number of secrets. Together they exceed the data that the server may send of an unread response: 4 MiB.
 const SECRETS: usize = 6;
 const SECRET: usize = 700 * 1024;
 
-/// So many, each with all that may be sent of it, are more than all streams of a connection once had together: 64 MiB.
+/// Number of unread responses. With the data that may be sent on each, they exceed the former receive window of a
+/// connection: 64 MiB.
 const UNREAD: usize = 25;
 
-/// How long an informer may be without a proof before it seeks one, which takes answers of the server.
+/// Time without a proof after which an informer requests one, which needs responses of the server.
 const PERIOD: Duration = Duration::from_secs(4);
 
-/// What an answer or an event takes at most where nothing stands in its way, on a busy machine.
+/// Maximum time of an undisturbed response or event, on a busy machine.
 const PROMPT: Duration = Duration::from_secs(5);
 
 const LARGE: &str = "/api/v1/namespaces/kube-public/secrets";
 
-/// Watches and lists of [`LARGE`] by `connection`, begun and never read.
+/// Watches and lists of [`LARGE`] on `connection`, started and never read.
 async fn unread(connection: &Connection) -> Result<Vec<http::Response<Body>>, WorldError> {
     let client = connection.client();
     let watch = format!("{LARGE}?watch=true&resourceVersion=0&timeoutSeconds=600");
-    let asked = (0..2 * UNREAD).map(|number| if number % 2 == 0 { &*watch } else { LARGE }).map(|path| {
+    let requested = (0..2 * UNREAD).map(|number| if number % 2 == 0 { &*watch } else { LARGE }).map(|path| {
         let client = client.clone();
         async move { Ok::<_, WorldError>(client.send(Request::get(path).body(Body::empty())?).await?) }
     });
-    try_join_all(asked).await
+    try_join_all(requested).await
 }
 
 pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(), WorldError> {
@@ -74,7 +75,7 @@ pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(
     let writer = Writer::new(client, "kube-public");
     writer.create_labelled("told", "unread").await?;
     for round in 0..4 {
-        // Silence, in which a proof has to be sought; and then a change.
+        // A silence in which the informers must request a proof, and then a change.
         let quiet = Instant::now();
         while quiet.elapsed() < PERIOD + PERIOD / 2 {
             for informer in &informers {

@@ -1,4 +1,4 @@
-//! What a server that is well tells: lists of every kind, changes, selectors, finalizers, definitions.
+//! Behaviour of healthy servers: lists of each kind, changes, selectors, finalizers, definitions.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
@@ -12,21 +12,19 @@ use steadfast_testing::{WorldError, config_map_in};
 use super::{SOON, Said, Watched, assert_fresh, build, judge, until_told, watch};
 
 super::scenarios! {
-    streamed_paged_and_selected_informers_agree_with_the_history<K>: needs [], tells [SelectorChurn];
-    a_list_in_many_pages_is_one_list<K>: needs [], tells [];
-    a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion<K>: needs [], tells [];
-    one_request_that_deletes_many_is_a_deletion_of_each<K>: needs [], tells [];
-    what_only_the_metadata_is_kept_of_is_followed_all_the_same: needs [], tells [];
-    a_write_that_changes_nothing_is_told_to_nobody<K>: needs [], tells [];
-    an_object_by_name_and_sets_of_labels_are_scopes<K>: needs [], tells [SelectorChurn];
-    fifty_informers_on_one_connection_each_hear_their_own<K>: needs [], tells [];
-    ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt<K>: needs [], tells [];
+    streamed_and_paged_informers_match_history<K>: needs [], tells [SelectorChurn];
+    paged_list_counts_once<K>: needs [], tells [];
+    finalizer_delays_deletion<K>: needs [], tells [];
+    delete_collection_reports_each_deletion<K>: needs [], tells [];
+    metadata_informer_follows_changes: needs [], tells [];
+    unchanged_write_is_not_delivered<K>: needs [], tells [];
+    name_and_label_scopes_are_exact<K>: needs [], tells [SelectorChurn];
+    informers_on_one_connection_receive_own_events<K>: needs [], tells [];
+    waits_outside_selector_cause_no_doubt<K>: needs [], tells [];
 }
 
-/// No event tells of such a write, and a real server often sends no bookmark either (R2).
-async fn ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+/// Such a write has no event, and a real server often sends no bookmark either (R2).
+async fn waits_outside_selector_cause_no_doubt<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope().labels("app=web")).start()?;
@@ -43,9 +41,7 @@ async fn ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt<
     Ok(())
 }
 
-async fn streamed_paged_and_selected_informers_agree_with_the_history<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn streamed_and_paged_informers_match_history<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let writer = cluster.writer();
     for name in ["a", "b", "c", "d", "e"] {
         writer.create(name, "1").await?;
@@ -94,8 +90,8 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history<K: Held>(
         assert_fresh(all);
     }
     let web = selected.in_words(&cluster.key("web"));
-    assert_eq!(web, ["Added", "Deleted Observed DeletedOrLeft"].repeat(4), "three times left, once deleted");
-    assert_eq!(selected.events().len(), web.len(), "nothing else is in its scope");
+    assert_eq!(web, ["Added", "Deleted Observed DeletedOrLeft"].repeat(4), "three exits and one deletion");
+    assert_eq!(selected.events().len(), web.len(), "no other object is in its scope");
     assert_fresh(&selected);
     for said in said {
         assert_eq!((said.times("relisted"), said.times("fell back to pages")), (0, 0));
@@ -103,7 +99,7 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history<K: Held>(
     Ok(())
 }
 
-async fn a_list_in_many_pages_is_one_list<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn paged_list_counts_once<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..25 {
         writer.create(&format!("c-{number:02}"), "1").await?;
@@ -125,9 +121,7 @@ async fn a_list_in_many_pages_is_one_list<K: Held>(cluster: &mut Cluster) -> Res
     Ok(())
 }
 
-async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn finalizer_delays_deletion<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let mut held = config_map_in(cluster.namespace(), "held", "1");
     held.metadata.finalizers = Some(vec!["steadfast.test/held".to_owned()]);
@@ -136,8 +130,8 @@ async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion<K:
 
     writer.delete("held").await?;
     until_told(cluster, seen, "held", 2).await?;
-    let there = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("it is held")?;
-    let there = there.config_map().ok_or("it can be read")?;
+    let there = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("the object must still exist")?;
+    let there = there.config_map().ok_or("the object must decode")?;
     assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
     writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
     until_told(cluster, seen, "held", 3).await?;
@@ -149,7 +143,7 @@ async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion<K:
     Ok(())
 }
 
-async fn one_request_that_deletes_many_is_a_deletion_of_each<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn delete_collection_reports_each_deletion<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..20 {
         let app = if number % 2 == 0 { "old" } else { "new" };
@@ -169,7 +163,7 @@ async fn one_request_that_deletes_many_is_a_deletion_of_each<K: Held>(cluster: &
     Ok(())
 }
 
-async fn what_only_the_metadata_is_kept_of_is_followed_all_the_same(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn metadata_informer_follows_changes(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -197,7 +191,7 @@ async fn what_only_the_metadata_is_kept_of_is_followed_all_the_same(cluster: &mu
     Ok(())
 }
 
-async fn a_write_that_changes_nothing_is_told_to_nobody<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn unchanged_write_is_not_delivered<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let created = writer.create("a", "1").await?;
     let Watched { informer, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -214,7 +208,7 @@ async fn a_write_that_changes_nothing_is_told_to_nobody<K: Held>(cluster: &mut C
     Ok(())
 }
 
-async fn an_object_by_name_and_sets_of_labels_are_scopes<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn name_and_label_scopes_are_exact<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for (name, app) in [("one", "web"), ("two", "db"), ("three", "batch")] {
         writer.create_labelled(name, app).await?;
@@ -231,7 +225,7 @@ async fn an_object_by_name_and_sets_of_labels_are_scopes<K: Held>(cluster: &mut 
         seen.until_synced().await;
         all.push(seen);
     }
-    // Within the second scope, and from there into the third.
+    // Moves the object within the second scope, and from there into the third.
     writer.label("one", "db").await?;
     for (seen, times) in all.iter().zip([2, 2, 1]) {
         until_told(cluster, seen, "one", times).await?;
@@ -253,9 +247,7 @@ async fn an_object_by_name_and_sets_of_labels_are_scopes<K: Held>(cluster: &mut 
     Ok(())
 }
 
-async fn fifty_informers_on_one_connection_each_hear_their_own<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn informers_on_one_connection_receive_own_events<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let connection = cluster.connection().await?;
@@ -281,7 +273,7 @@ async fn fifty_informers_on_one_connection_each_hear_their_own<K: Held>(
         let deleted = number % 7 == 0;
         let wanted = if deleted { &["Added", "Deleted Observed DeletedOrLeft"][..] } else { &["Added"] };
         assert_eq!(seen.in_words(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
-        assert_eq!(seen.events().len(), wanted.len(), "{number} hears of nothing else");
+        assert_eq!(seen.events().len(), wanted.len(), "{number} receives no other event");
         assert_fresh(seen);
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! What programs do to themselves: handlers that crawl, stand still or panic, ends and writes while cut off, credentials
-//! that are refused.
+//! Faults of programs: handlers that are slow, blocked or panic, shutdowns and writes while disconnected, and rejected
+//! credentials.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,18 +21,16 @@ use tokio::time::sleep;
 use super::{SOON, Watched, assert_fresh, build, judge, until_fresh, until_told, watch, watch_by};
 
 super::scenarios! {
-    a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest<K>: needs [], tells [SlowReader, BadHandler];
-    a_handler_that_panics_is_told_again<K>: needs [], tells [BadHandler];
-    a_handler_that_comes_late_is_told_what_there_is<K>: needs [], tells [];
-    a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows<K>: needs [], tells [ShutdownWhileCut];
-    a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once<K>: needs [], tells [WriteWhileCut];
-    refused_credentials_are_a_named_state_until_they_are_replaced<K>: needs [], tells [CredentialsRotated];
-    a_library_that_tells_before_it_holds_is_caught<K>: needs [], tells [];
+    blocked_handler_delays_no_other<K>: needs [], tells [SlowReader, BadHandler];
+    panicking_handler_is_retried<K>: needs [], tells [BadHandler];
+    late_handler_receives_existing_objects<K>: needs [], tells [];
+    shutdown_while_cut_is_prompt<K>: needs [], tells [ShutdownWhileCut];
+    write_while_cut_happens_at_most_once<K>: needs [], tells [WriteWhileCut];
+    rejected_credentials_are_reported_until_replaced<K>: needs [], tells [CredentialsRotated];
+    premature_delivery_is_detected<K>: needs [], tells [];
 }
 
-async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn blocked_handler_delays_no_other<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     const CHANGES: usize = 200;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "0").await?;
@@ -44,7 +42,7 @@ async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest<K: H
             thread::sleep(Duration::from_millis(10));
         }
     });
-    // More than sockets and windows of streams hold, each told to who listens.
+    // More events than sockets and stream windows can buffer.
     for change in 1..=CHANGES {
         let large = change.to_string().repeat(10_000);
         let changed = writer.set("a", &large).await?;
@@ -54,18 +52,18 @@ async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest<K: H
     }
     until_told(cluster, seen, "a", 2).await?;
     let waiting = slow.registration().counts().entries;
-    assert!(waiting <= 2, "{waiting} entries wait for a handler of one object");
+    assert!(waiting <= 2, "{waiting} pending entries for a handler of one object");
     stuck.store(false, Ordering::Relaxed);
 
     judge(cluster, &recorder).await?;
     let told = slow.of(&cluster.key("a")).len();
-    assert!((2..=3).contains(&told), "what waited was merged into the newest: {told}");
+    assert!((2..=3).contains(&told), "pending events are merged into the newest: {told}");
     assert_eq!(said.times("relisted"), 0);
     assert_fresh(seen);
     Ok(())
 }
 
-async fn a_handler_that_panics_is_told_again<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn panicking_handler_is_retried<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope().labels("app")).start()?;
@@ -73,7 +71,7 @@ async fn a_handler_that_panics_is_told_again<K: Held>(cluster: &mut Cluster) -> 
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let clumsy = recorder.handle(&informer, informer.name(), move |_| {
-        assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "clumsy once");
+        assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "injected panic");
     });
     seen.until_synced().await;
     writer.create_labelled("a", "web").await?;
@@ -83,12 +81,12 @@ async fn a_handler_that_panics_is_told_again<K: Held>(cluster: &mut Cluster) -> 
     judge(cluster, &recorder).await?;
     let gone = "Deleted Observed DeletedOrLeft";
     assert_eq!(clumsy.in_words(&cluster.key("a")), ["Added", "Added", gone]);
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", gone], "nobody else hears of it");
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", gone], "no other handler is affected");
     assert_fresh(&seen);
     Ok(())
 }
 
-async fn a_handler_that_comes_late_is_told_what_there_is<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn late_handler_receives_existing_objects<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     writer.create("gone", "1").await?;
@@ -109,9 +107,7 @@ async fn a_handler_that_comes_late_is_told_what_there_is<K: Held>(cluster: &mut 
     Ok(())
 }
 
-async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn shutdown_while_cut_is_prompt<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     let connection = cluster.connection().await?;
@@ -121,34 +117,32 @@ async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows<K: Held>(
 
     network.cut();
     until_fresh(informer, false, SOON).await?;
-    // Some attempts later it waits for the next.
+    // After some attempts, the informer waits for the next one.
     sleep(Duration::from_millis(700)).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let undelivered = factory.shutdown();
     while !matches!(informer.freshness(), Freshness::Stopped(_)) {
-        assert!(begun.elapsed() < SOON, "still {}", informer.freshness());
+        assert!(started.elapsed() < SOON, "still {}", informer.freshness());
         sleep(Duration::from_millis(2)).await;
     }
-    println!("stopped after {:.1?}", begun.elapsed());
+    println!("stopped after {:.1?}", started.elapsed());
     assert_eq!(undelivered.events, 0);
     let attempts = steadfast::unstable::dialled(&connection);
     network.heal();
     sleep(Duration::from_secs(2)).await;
     assert_eq!(steadfast::unstable::dialled(&connection), attempts, "attempts after the shutdown");
 
-    // Whoever used the informers' client before uses it on.
+    // Code that used the informers' client before continues to use it.
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "after", "1")).await?;
-    // Nothing runs any more that could settle.
+    // No task runs any more that could settle.
     let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
     assert!(report.keeps_so_far(), "{report:#?}");
     assert_eq!(seen.in_words(&cluster.key("after")), [""; 0]);
     Ok(())
 }
 
-async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn write_while_cut_happens_at_most_once<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (recorder, network) = (cluster.recorder(), cluster.network());
     let deadline = Duration::from_secs(2);
     let connection = cluster.connection_with(Settings { headers: deadline, ..Settings::default() }).await?;
@@ -157,10 +151,10 @@ async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once<
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     network.cut();
     until_fresh(informer, false, SOON).await?;
-    let refused = config_map_in(cluster.namespace(), "refused", "1");
-    let begun = Instant::now();
-    let error = config_maps.create(&PostParams::default(), &refused).await.expect_err("nobody is there");
-    assert!(begun.elapsed() < deadline + SOON, "it ended after {:?}", begun.elapsed());
+    let rejected = config_map_in(cluster.namespace(), "refused", "1");
+    let started = Instant::now();
+    let error = config_maps.create(&PostParams::default(), &rejected).await.expect_err("the server is unreachable");
+    assert!(started.elapsed() < deadline + SOON, "it ended after {:?}", started.elapsed());
     let mut told = String::new();
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(error) = cause {
@@ -175,31 +169,29 @@ async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once<
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "there", "1")).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("refused")), [""; 0], "what was refused did not happen");
-    assert_eq!(seen.in_words(&cluster.key("there")), ["Added"], "and what was not, once");
+    assert_eq!(seen.in_words(&cluster.key("refused")), [""; 0], "the rejected write must not happen");
+    assert_eq!(seen.in_words(&cluster.key("there")), ["Added"], "the accepted write must happen once");
     assert_fresh(seen);
     Ok(())
 }
 
-async fn refused_credentials_are_a_named_state_until_they_are_replaced<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn rejected_credentials_are_reported_until_replaced<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     let right = cluster.proxied()?;
     let mut wrong = right.clone();
     wrong.auth_info = AuthInfo { token: Some("nobody's".to_owned().into()), ..AuthInfo::default() };
     let replaced = Arc::new(AtomicBool::new(false));
-    let (asked, refused) = (replaced.clone(), wrong.clone());
+    let (requested, rejected) = (replaced.clone(), wrong.clone());
     let load = move || {
-        let config = if asked.load(Ordering::Relaxed) { right.clone() } else { refused.clone() };
+        let config = if requested.load(Ordering::Relaxed) { right.clone() } else { rejected.clone() };
         async move { Ok::<_, ConnectError>(config) }
     };
     let connection = Connection::builder(wrong).loader(load).build()?;
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
     let seen = recorder.record(&informer);
-    let not_synced = informer.wait_for_sync(Duration::from_secs(2)).await.expect_err("it is nobody");
+    let not_synced = informer.wait_for_sync(Duration::from_secs(2)).await.expect_err("the token is invalid");
     assert!(matches!(not_synced.state, Freshness::Failed(_)), "{not_synced}");
     assert!(not_synced.to_string().contains("401"), "{not_synced}");
     assert!(!not_synced.to_string().contains("nobody's"), "a token in an error");
@@ -214,15 +206,15 @@ async fn refused_credentials_are_a_named_state_until_they_are_replaced<K: Held>(
     Ok(())
 }
 
-/// A library that is broken on purpose: this history has to show it.
-async fn a_library_that_tells_before_it_holds_is_caught<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+/// A library with an injected fault: this history must show it.
+async fn premature_delivery_is_detected<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let writer = cluster.writer();
     let connection = cluster.connection().await?;
     let mut all = Vec::new();
     for (breach, clause) in [(Breach::HandlerFirst, Clause::C6), (Breach::SyncedTooEarly, Clause::C9)] {
         let factory = InformerFactory::new(&connection);
         let recorder = cluster.recorder();
-        // What is synced too early is so before the list has come.
+        // A premature sync occurs before the list arrives.
         cluster.network().delay(Duration::from_millis(200));
         let informer = build::<K>(&factory, cluster.scope()).breach(breach).start()?;
         let seen = recorder.record(&informer);

@@ -1,4 +1,4 @@
-//! Controllers: no call sees a cache that lacks what the call before has written.
+//! Controllers: no reconcile runs on a cache that lacks the writes of the previous one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ use tokio::time::{sleep, timeout};
 use super::SOON;
 
 super::scenarios! {
-    a_naive_controller_makes_no_child_too_many_behind_a_lagging_server: needs [Lag], tells [LaggingReplica];
+    naive_controller_creates_no_duplicate_behind_lag: needs [Lag], tells [LaggingReplica];
 }
 
-/// A parent whose children a program keeps, as many as it wants now.
+/// State of a program that keeps the required number of children of a parent.
 struct Context {
-    /// Of another server than the caches: a real one that lags answers no write either.
+    /// Client of another server than that of the caches, because a lagging real server does not process writes either.
     client: kube::Client,
-    /// That of the caches, which is told what was written.
+    /// Connection of the caches, which records the writes.
     connection: Connection,
     children: Informer<Secret>,
     namespace: String,
@@ -32,7 +32,7 @@ struct Context {
     created: AtomicUsize,
 }
 
-/// Makes the children that the cache does not have, under names that the server chooses.
+/// Creates the children that the cache lacks, with generated names.
 async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let Ok(lister) = context.children.lister() else { return Ok(Action::retry()) };
     let uid = parent.uid().unwrap_or_default();
@@ -52,13 +52,11 @@ async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<
     Ok(Action::await_change())
 }
 
-async fn a_naive_controller_makes_no_child_too_many_behind_a_lagging_server(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut Cluster) -> Result<(), WorldError> {
     let resource = ApiResource::erase::<Secret>(&());
     cluster.follow(&resource).await?;
     cluster.writer().create("parent", "1").await?;
-    // The second server is the one that lags.
+    // The second server is the lagging one.
     cluster.network().send_to(1);
     let connection = cluster.connection().await?;
     let factory = InformerFactory::new(&connection);
@@ -83,11 +81,11 @@ async fn a_naive_controller_makes_no_child_too_many_behind_a_lagging_server(
     children_of(3).await?;
 
     for wanted in 4..8 {
-        // What leads to calls is another watch of the same objects, which may be behind.
+        // The watch that triggers reconciles is another watch of the same objects, and may lag.
         factory.wait_for_writes(&context.children.seen(), SOON).await?;
         cluster.lag(true)?;
         context.wanted.store(wanted, Ordering::SeqCst);
-        // The first call makes one; those after it must not, though the cache does not have it.
+        // The first reconcile creates one child. Later ones must not create another, although the cache lacks it.
         for _ in 0..4 {
             controller.queue().add(parent.clone());
             sleep(Duration::from_millis(150)).await;

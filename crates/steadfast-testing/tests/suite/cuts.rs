@@ -1,4 +1,5 @@
-//! What the network between does: it is cut, breaks in the middle of an object, swallows, turns away, crawls.
+//! Faults of the network: disconnects, resets in the middle of an object, dropped packets, closed connections, low
+//! bandwidth.
 
 use std::time::Duration;
 
@@ -14,24 +15,22 @@ use tokio::time::sleep;
 use super::{SOON, Watched, assert_fresh, build, judge, until_fresh, until_told, watch, watch_by};
 
 super::scenarios! {
-    recreated_and_deleted_while_cut_off_is_told_as_it_happened<K>: needs [], tells [RecreatedWhileCut, DeletedWhileCut];
-    a_selector_left_and_entered_while_cut_off_is_two_stays<K>: needs [], tells [SelectorChurn];
-    resets_in_the_middle_of_objects_cost_no_list<K>: needs [], tells [ConnectionReset];
-    packets_that_vanish_are_noticed_within_15_seconds<K>: needs [], tells [BlackHole];
-    packets_that_vanish_one_way_are_noticed_too<K>: needs [], tells [BlackHole];
-    an_absent_server_is_named_and_found_when_it_appears<K>: needs [], tells [ServerAbsent];
-    connections_accepted_and_closed_at_once_are_tried_rarely<K>: needs [], tells [AcceptAndClose];
-    a_flow_is_never_idle_long_enough_to_be_dropped<K>: needs [], tells [IdleFlowDropped];
-    a_list_that_crawls_arrives<K>: needs [], tells [];
-    who_calls_itself_fresh_while_cut_off_is_caught<K>: needs [], tells [];
+    events_during_cut_are_delivered_in_order<K>: needs [], tells [RecreatedWhileCut, DeletedWhileCut];
+    reentry_during_cut_is_two_stays<K>: needs [], tells [SelectorChurn];
+    resets_within_objects_cost_no_list<K>: needs [], tells [ConnectionReset];
+    dropped_packets_are_noticed_within_15_seconds<K>: needs [], tells [BlackHole];
+    packets_dropped_one_way_are_noticed<K>: needs [], tells [BlackHole];
+    absent_server_is_reported_until_it_appears<K>: needs [], tells [ServerAbsent];
+    closed_connections_are_retried_with_backoff<K>: needs [], tells [AcceptAndClose];
+    pings_keep_idle_flow_alive<K>: needs [], tells [IdleFlowDropped];
+    slow_list_completes<K>: needs [], tells [];
+    false_freshness_while_cut_is_detected<K>: needs [], tells [];
 }
 
-/// R1's bound.
-const VANISHED: Duration = Duration::from_secs(15);
+/// Bound of R1.
+const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(15);
 
-async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn events_during_cut_are_delivered_in_order<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
@@ -61,9 +60,7 @@ async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened<K: Held>(
     Ok(())
 }
 
-async fn a_selector_left_and_entered_while_cut_off_is_two_stays<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn reentry_during_cut_is_two_stays<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create_labelled("a", "web").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -81,7 +78,7 @@ async fn a_selector_left_and_entered_while_cut_off_is_two_stays<K: Held>(
     Ok(())
 }
 
-async fn resets_in_the_middle_of_objects_cost_no_list<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn resets_within_objects_cost_no_list<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("large", "0").await?;
     let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -89,7 +86,7 @@ async fn resets_in_the_middle_of_objects_cost_no_list<K: Held>(cluster: &mut Clu
     for (round, bytes) in [0, 1, 1000, 30_000, 100_000].into_iter().enumerate() {
         until_fresh(informer, true, SOON).await?;
         cluster.network().reset_after(bytes, Direction::ToClient);
-        // Longer than what passes before the reset.
+        // Longer than the bytes that pass before the reset.
         writer.set("large", &round.to_string().repeat(200_000)).await?;
         until_told(cluster, seen, "large", round + 2).await?;
     }
@@ -103,12 +100,12 @@ async fn resets_in_the_middle_of_objects_cost_no_list<K: Held>(cluster: &mut Clu
     Ok(())
 }
 
-async fn packets_that_vanish_are_noticed_within_15_seconds<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn dropped_packets_are_noticed_within_15_seconds<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     vanish::<K>(cluster, Direction::Both, Settings::default()).await
 }
 
-async fn packets_that_vanish_one_way_are_noticed_too<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
-    // Real time is waited for: shorter than the defaults.
+async fn packets_dropped_one_way_are_noticed<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+    // The test runs in real time, so the timeouts are shorter than the defaults.
     let second = Duration::from_secs(1);
     vanish::<K>(
         cluster,
@@ -127,7 +124,7 @@ async fn vanish<K: Held>(cluster: &Cluster, direction: Direction, settings: Sett
     until_fresh(informer, true, SOON).await?;
 
     network.black_hole(direction, true);
-    let noticed = until_fresh(informer, false, VANISHED).await?;
+    let noticed = until_fresh(informer, false, DEAD_PEER_TIMEOUT).await?;
     writer.set("a", "1").await?;
     network.black_hole(direction, false);
     until_told(cluster, seen, "a", 2).await?;
@@ -135,13 +132,13 @@ async fn vanish<K: Held>(cluster: &Cluster, direction: Direction, settings: Sett
     println!("{direction:?} vanish: noticed after {noticed:.1?}, recovered after {recovered:.1?}");
 
     judge(cluster, &recorder).await?;
-    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
 
-async fn an_absent_server_is_named_and_found_when_it_appears<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn absent_server_is_reported_until_it_appears<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().refuse(true);
@@ -149,7 +146,8 @@ async fn an_absent_server_is_named_and_found_when_it_appears<K: Held>(cluster: &
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
     let seen = recorder.record(&informer);
-    let absent = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("nobody is there").to_string();
+    let absent =
+        informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("the server is unreachable").to_string();
     for part in ["configmaps", "127.0.0.1", "refused"] {
         assert!(absent.contains(part), "{absent}");
     }
@@ -163,9 +161,7 @@ async fn an_absent_server_is_named_and_found_when_it_appears<K: Held>(cluster: &
     Ok(())
 }
 
-async fn connections_accepted_and_closed_at_once_are_tried_rarely<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn closed_connections_are_retried_with_backoff<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -177,30 +173,30 @@ async fn connections_accepted_and_closed_at_once_are_tried_rarely<K: Held>(
     sleep(Duration::from_secs(4)).await;
     let attempts = network.connections().len() - before;
     network.heal();
-    // The bound of the menu; fewer on a machine that is busy.
+    // The bound of the catalog. A busy machine makes fewer attempts.
     assert!((1..=12).contains(&attempts), "{attempts} attempts in four seconds");
 
     judge(cluster, &recorder).await?;
-    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
 
-async fn a_flow_is_never_idle_long_enough_to_be_dropped<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn pings_keep_idle_flow_alive<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
-    // Much shorter than the defaults and than what real networks do: real time is waited for.
+    // Much shorter than the defaults and than in real networks, because the test runs in real time.
     let settings = Settings { ping_after: Duration::from_secs(1), ..Settings::default() };
     let connection = cluster.connection_with(settings).await?;
     let Watched { seen, .. } = &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
-    // Beside servers that start, a second of this program's may be late by as much again.
+    // While other servers start, a second of this program may be late by another second.
     network.drop_idle_after(Some(Duration::from_secs(5)));
     sleep(Duration::from_secs(11)).await;
     writer.set("a", "2").await?;
     until_told(cluster, seen, "a", 2).await?;
     let dropped = network.switchings().iter().filter(|switching| switching.fault == "idle flow dropped").count();
-    assert_eq!(dropped, 0, "the connection has lived on");
+    assert_eq!(dropped, 0, "the connection was kept");
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
@@ -208,7 +204,7 @@ async fn a_flow_is_never_idle_long_enough_to_be_dropped<K: Held>(cluster: &mut C
     Ok(())
 }
 
-async fn a_list_that_crawls_arrives<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn slow_list_completes<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     for number in 0..20 {
         writer.create(&format!("c-{number:02}"), &"x".repeat(1500)).await?;
@@ -227,8 +223,8 @@ async fn a_list_that_crawls_arrives<K: Held>(cluster: &mut Cluster) -> Result<()
     Ok(())
 }
 
-/// A library that is broken on purpose: this history has to show it.
-async fn who_calls_itself_fresh_while_cut_off_is_caught<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+/// A library with an injected fault: this history must show it.
+async fn false_freshness_while_cut_is_detected<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, of_broken) = (cluster.writer(), cluster.recorder(), cluster.recorder());
     writer.create("a", "1").await?;
     let honest = InformerFactory::new(&cluster.connection().await?);

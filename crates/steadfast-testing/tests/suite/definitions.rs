@@ -1,4 +1,4 @@
-//! Resources that are defined while somebody waits for them, and objects of them that are not what a program expects.
+//! Resources that are defined while informers wait for them, and objects that do not match the program's type.
 
 use std::time::{Duration, Instant};
 
@@ -17,16 +17,16 @@ use tokio::time::sleep;
 use super::{SOON, assert_fresh, until_fresh, until_told};
 
 super::scenarios! {
-    a_custom_resource_is_followed_from_the_moment_it_is_defined: needs [], tells [ResourceRefused];
-    an_object_that_does_not_decode_is_unknown_and_nothing_else_is: needs [], tells [UndecodableObject];
-    nothing_is_inferred_of_a_version_that_is_no_longer_served: needs [Redefine], tells [PermissionRemoved];
+    custom_resource_is_followed_after_definition: needs [], tells [ResourceRefused];
+    only_undecodable_object_is_unknown: needs [], tells [UndecodableObject];
+    unserved_version_implies_no_deletion: needs [Redefine], tells [PermissionRemoved];
 }
 
 fn widget(name: &str, size: u32, kind: &ApiResource) -> DynamicObject {
     DynamicObject::new(name, kind).data(json!({ "spec": { "size": size } }))
 }
 
-async fn a_custom_resource_is_followed_from_the_moment_it_is_defined(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn custom_resource_is_followed_after_definition(cluster: &mut Cluster) -> Result<(), WorldError> {
     let group = format!("{}.steadfast.test", cluster.namespace());
     let client = cluster.writer().client();
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Widget"));
@@ -34,7 +34,7 @@ async fn a_custom_resource_is_followed_from_the_moment_it_is_defined(cluster: &m
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer_with::<DynamicObject>(&kind, cluster.scope())?;
     let seen = recorder.record_as(&informer, "widgets");
-    let not_there = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("there is no such resource");
+    let not_there = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("the resource is not defined");
     assert!(matches!(not_there.state, Freshness::Failed(_)), "{not_there}");
     assert!(not_there.to_string().contains("404"), "{not_there}");
 
@@ -61,16 +61,14 @@ async fn a_custom_resource_is_followed_from_the_moment_it_is_defined(cluster: &m
     Ok(())
 }
 
-/// What a program believes widgets to be.
+/// Type of the program for widgets.
 #[derive(Clone, Debug, CustomResource, Deserialize, Serialize)]
 #[kube(group = "decoded.steadfast.test", version = "v1", kind = "Widget", namespaced, schema = "disabled")]
 struct WidgetSpec {
     size: u32,
 }
 
-async fn an_object_that_does_not_decode_is_unknown_and_nothing_else_is(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn only_undecodable_object_is_unknown(cluster: &mut Cluster) -> Result<(), WorldError> {
     let client = cluster.writer().client();
     let kind = ApiResource::erase::<Widget>(&());
     cluster.define(widget_definition("decoded.steadfast.test")).await?;
@@ -91,10 +89,10 @@ async fn an_object_that_does_not_decode_is_unknown_and_nothing_else_is(
     let grow = Patch::Merge(json!({ "spec": { "size": 2 } }));
     let grown = widgets.patch("good", &PatchParams::default(), &grow).await?;
     recorder.wait_for(&informer, "widgets", &grown).await?;
-    assert!(informer.lister()?.get(cluster.namespace(), "spoiled").is_err(), "what it is now nobody here can say");
-    let good = informer.lister()?.get(cluster.namespace(), "good")?.ok_or("it is there")?;
+    assert!(informer.lister()?.get(cluster.namespace(), "spoiled").is_err(), "the object must be unknown");
+    let good = informer.lister()?.get(cluster.namespace(), "good")?.ok_or("the object is missing")?;
     assert_eq!(good.spec.size, 2);
-    let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("it is fresh".into()) };
+    let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("the informer is not fresh".into()) };
     assert_eq!(tainted.len(), 1, "{tainted:?}");
 
     widgets.patch("spoiled", &PatchParams::default(), &grow).await?;
@@ -107,7 +105,7 @@ async fn an_object_that_does_not_decode_is_unknown_and_nothing_else_is(
     Ok(())
 }
 
-async fn nothing_is_inferred_of_a_version_that_is_no_longer_served(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn unserved_version_implies_no_deletion(cluster: &mut Cluster) -> Result<(), WorldError> {
     let group = format!("{}.steadfast.test", cluster.namespace());
     let of_version = |version| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
     let (kind, older) = (of_version("v1"), of_version("v1beta1"));
@@ -139,10 +137,10 @@ async fn nothing_is_inferred_of_a_version_that_is_no_longer_served(cluster: &mut
         definitions.patch(&format!("widgets.{group}"), &PatchParams::default(), &patch).await
     };
     serve(false).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while !matches!(informer.freshness(), Freshness::Failed(_)) {
-        assert!(begun.elapsed() < SOON, "still {}", informer.freshness());
-        // A server may let a watch go on to its end, and refuse the next.
+        assert!(started.elapsed() < SOON, "still {}", informer.freshness());
+        // A server may let a watch run to its end, and reject the next one.
         cluster.network().reset();
         sleep(Duration::from_secs(1)).await;
     }
@@ -151,7 +149,7 @@ async fn nothing_is_inferred_of_a_version_that_is_no_longer_served(cluster: &mut
     widgets.patch("kept", &PatchParams::default(), &grow).await?;
     sleep(Duration::from_secs(1)).await;
     for name in ["kept", "deleted"] {
-        assert!(informer.lister()?.get(cluster.namespace(), name)?.is_some(), "what is not known is not inferred");
+        assert!(informer.lister()?.get(cluster.namespace(), name)?.is_some(), "a deletion must not be inferred");
         assert_eq!(seen.in_words(&cluster.key(name)), ["Added"]);
     }
 

@@ -1,7 +1,8 @@
-//! The conformance suite: scenarios of informers that are played on any server, and judged by the checker of the contract.
+//! The conformance suite: scenarios of informers that run on any server, checked by the contract checker.
 //!
-//! `STEADFAST_SERVER` says on which: the embedded one, which is the default, `reference`, or a kubeconfig; see
-//! `docs/development/testing.md`. A scenario that cannot be played on a server says so, and `played.rs` asserts which these are.
+//! `STEADFAST_SERVER` selects the server: the embedded one (the default), `reference`, or a kubeconfig; see
+//! `docs/development/testing.md`. A scenario that cannot run on a server prints the reason, and `played.rs` asserts the
+//! list of those scenarios.
 
 mod changes;
 mod clients;
@@ -25,10 +26,10 @@ use steadfast_testing::cluster::{Cluster, Kind, Need};
 use steadfast_testing::menu::Fault;
 use steadfast_testing::{Form, Held, Recorder, Recording, WorldError};
 
-/// How long anything may take that has to happen.
+/// Timeout for an expected event.
 const SOON: Duration = Duration::from_secs(30);
 
-/// One scenario: what it needs to be done to the server, which faults of the menu it plays, and how it goes.
+/// One scenario: the faults that it needs from the server, the faults of the catalog that it covers, and its function.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Need],
@@ -36,12 +37,12 @@ pub(crate) struct Scenario {
     pub(crate) tell: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
 }
 
-/// An informer of `factory` to be started, which requests objects in the form of this run.
+/// Returns a builder for an informer of `factory` that requests objects in the form of this run.
 fn build<K: Held>(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, K> {
     factory.build(scope).protobuf(Form::of_this_run().protobuf)
 }
 
-/// A scenario that is told: one that says so with what is kept in the form that is asked for.
+/// Selects the function of a scenario for the requested form.
 macro_rules! told {
     ($cluster:ident, $name:ident) => {
         Box::pin($name($cluster))
@@ -56,8 +57,8 @@ macro_rules! told {
 }
 pub(crate) use told;
 
-/// The scenarios of a file, a test for each: `name: needs [...], tells [...]`, or `name<K>: ...` of one that is told in any
-/// form.
+/// Declares the scenarios of a file, with a test for each: `name: needs [...], tells [...]`, or `name<K>: ...` for a
+/// scenario that supports each form.
 macro_rules! scenarios {
     ($($name:ident $(<$kept:ident>)?: needs [$($need:ident),*], tells [$($fault:ident),*];)*) => {
         pub(crate) const SCENARIOS: &[crate::Scenario] = &[$(crate::Scenario {
@@ -79,25 +80,26 @@ macro_rules! scenarios {
 }
 pub(crate) use scenarios;
 
-/// Tells the scenario `name` of `scenarios` on the server that is asked for.
+/// Runs the scenario `name` of `scenarios` on the selected server.
 fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
-    let scenario = scenarios.iter().find(|scenario| scenario.name == name).ok_or("there is no such scenario")?;
+    let scenario = scenarios.iter().find(|scenario| scenario.name == name).ok_or("unknown scenario")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut cluster = match Cluster::start(&Kind::asked(), scenario.needs).await? {
             Ok(cluster) => cluster,
             Err(not_here) => {
-                // Past the capture of tests that pass: nobody should take this for a scenario that was played.
-                writeln!(std::io::stderr(), "not played: {name}: {not_here}")?;
+                // Written to standard error directly, which is not captured for passing tests, so that a skipped
+                // scenario is visible.
+                writeln!(std::io::stderr(), "skipped: {name}: {not_here}")?;
                 return Ok(());
             }
         };
-        let (ready, begun) = (begun.elapsed(), Instant::now());
+        let (ready, started) = (started.elapsed(), Instant::now());
         let told = AssertUnwindSafe((scenario.tell)(&mut cluster)).catch_unwind().await;
         match told {
             Ok(Ok(())) => {
-                println!("{name}: {:.1?}, after {ready:.1?}", begun.elapsed());
+                println!("{name}: {:.1?}, after {ready:.1?}", started.elapsed());
                 Ok(cluster.end().await?)
             }
             Ok(Err(error)) => {
@@ -112,7 +114,7 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
     })
 }
 
-/// What an informer said of itself, in its own words.
+/// Diagnostics of an informer.
 #[derive(Clone, Default)]
 struct Said(Arc<Mutex<Vec<String>>>);
 
@@ -139,8 +141,8 @@ impl Said {
     }
 }
 
-/// An informer of all config maps of a scenario, what it said of itself, and what its handler was told. It lives as long as
-/// this does.
+/// Informer of all config maps of a scenario, with its diagnostics and the events of its handler. Dropping it drops the
+/// informer.
 struct Watched<K: Held> {
     factory: InformerFactory,
     informer: Informer<K>,
@@ -148,12 +150,12 @@ struct Watched<K: Held> {
     seen: Recording<K>,
 }
 
-/// Watches and records the scenario's config maps through the network that can fail, from when all are known.
+/// Watches and records the scenario's config maps through the faulty network, and waits for the sync.
 async fn watch<K: Held>(cluster: &Cluster, recorder: &Recorder) -> Result<Watched<K>, WorldError> {
     watch_by(InformerFactory::new(&cluster.connection().await?), cluster, recorder).await
 }
 
-/// The same by an informer of this factory.
+/// Does the same as [`watch`] with this factory.
 async fn watch_by<K: Held>(
     factory: InformerFactory,
     cluster: &Cluster,
@@ -163,7 +165,7 @@ async fn watch_by<K: Held>(
     Ok(watched(factory, informer, recorder).await)
 }
 
-/// Waits until the informer is synced, from its beginning on.
+/// Records the informer, and waits until it is synced.
 async fn watched<K: Held>(factory: InformerFactory, informer: Informer<K>, recorder: &Recorder) -> Watched<K> {
     let said = Said::by(&informer);
     let seen = recorder.record(&informer);
@@ -171,12 +173,12 @@ async fn watched<K: Held>(factory: InformerFactory, informer: Informer<K>, recor
     Watched { factory, informer, said, seen }
 }
 
-/// Waits until all is quiet, and judges what was recorded of config maps: nothing is lost, nothing delivered twice.
+/// Waits until the scenario is quiet, and checks the records of config maps: no event is lost or delivered twice.
 async fn judge(cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
     judge_by(Terms::default(), cluster, recorder).await
 }
 
-/// The same by other times than the contract's.
+/// Does the same as [`judge`] with other times than the contract's.
 async fn judge_by(terms: Terms, cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
     cluster.settle(recorder).await?;
     let report = terms.judge(&cluster.history().await?, &recorder.trace());
@@ -186,7 +188,8 @@ async fn judge_by(terms: Terms, cluster: &Cluster, recorder: &Recorder) -> Resul
     Ok(report.verdict)
 }
 
-/// Waits until the handler has been told so many things of `name`: what waits for it may be merged otherwise.
+/// Waits until the handler has received this number of events of `name`, because pending events may otherwise be
+/// merged.
 async fn until_told<K: Kept>(
     cluster: &Cluster,
     recording: &Recording<K>,
@@ -203,16 +206,16 @@ async fn until_told<K: Kept>(
     waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.in_words(&key)).into())
 }
 
-/// How long it takes until `informer` is fresh, or no longer is; an error after `limit`.
+/// Returns the time until `informer` is fresh, or no longer fresh. Returns an error after `limit`.
 async fn until_fresh<K: Kept>(informer: &Informer<K>, fresh: bool, limit: Duration) -> Result<Duration, WorldError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while informer.freshness().is_fresh() != fresh {
-        if begun.elapsed() > limit {
+        if started.elapsed() > limit {
             return Err(format!("{}: still {} after {limit:?}", informer.name(), informer.freshness()).into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
 
 fn assert_fresh<K: Kept>(recording: &Recording<K>) {

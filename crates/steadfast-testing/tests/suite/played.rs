@@ -1,5 +1,5 @@
-//! Which scenarios there are, which of them cannot be played on which server, and which faults of the menu no real server can
-//! be made to show: a scenario that is skipped in silence is no scenario.
+//! The list of scenarios that cannot run on each kind of server, and of faults that no real server can show. The tests
+//! keep the list complete, so that no scenario is skipped silently.
 
 use std::collections::BTreeSet;
 
@@ -8,34 +8,37 @@ use steadfast_testing::menu::Fault;
 
 use crate::{Scenario, changes, clients, controllers, cuts, definitions, servers, streams};
 
-/// Played on servers that are ours alone: a cluster behind a kubeconfig is not broken.
+/// Run only on our own servers, because no fault is injected into a cluster behind a kubeconfig.
 const NOT_ON_OTHERS: &[&str] = &[
-    "a_naive_controller_makes_no_child_too_many_behind_a_lagging_server",
-    "nothing_is_inferred_of_a_version_that_is_no_longer_served",
-    "a_killed_server_that_comes_back_is_followed_on",
-    "recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist",
-    "fifty_informers_list_once_each_at_most_when_their_server_is_killed",
-    "a_server_that_ends_in_good_order_is_followed_on",
-    "a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted",
-    "who_moves_to_a_lagging_server_goes_back_in_nothing",
-    "a_server_that_stands_still_is_noticed_within_two_periods",
-    "a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods",
-    "a_store_put_back_to_its_backup_is_another_history",
-    "a_server_that_refuses_to_stream_lists_is_listed_in_pages",
-    "a_list_that_cannot_go_on_is_begun_anew",
-    "a_list_whose_pages_outlive_its_version_costs_no_name_and_says_where_to_watch_from",
-    "a_watch_from_a_version_goes_on_through_a_cut_and_says_when_the_version_is_forgotten",
+    "naive_controller_creates_no_duplicate_behind_lag",
+    "unserved_version_implies_no_deletion",
+    "killed_server_is_followed_after_restart",
+    "changes_behind_killed_server_need_one_relist",
+    "informers_of_killed_server_list_once_each",
+    "gracefully_stopped_server_is_followed",
+    "second_server_resumes_without_list",
+    "lagging_server_reverts_no_state",
+    "frozen_server_is_noticed_within_two_periods",
+    "frozen_store_is_noticed_within_two_periods",
+    "restored_store_starts_new_epoch",
+    "server_without_streamed_lists_is_paged",
+    "expired_paged_list_is_restarted",
+    "expired_paged_list_loses_no_object",
+    "watch_survives_cut_and_reports_expiry",
 ];
 
-/// The faults of the menu that only the embedded server can be made to show, and why no other.
+/// Faults of the catalog that only the embedded server supports, with the reason.
 const NOT_FROM_OUTSIDE: &[(Fault, &str)] = &[
-    (Fault::StalledStream, "from outside a connection is frozen, and never one stream of it"),
-    (Fault::NoBookmarks, "a real server sends them"),
-    (Fault::EventsLost, "a real server tells every change"),
-    (Fault::EventsRepeated, "a real server resumes where it is asked to"),
-    (Fault::ServerBusy, "a real server never turns its administrator away, as whom the scenarios' informers come"),
-    (Fault::HugeList, "no flag makes a list huge, and 100,000 real objects take minutes to write: the bench has them"),
-    (Fault::ClockJumps, "the wall clock is the whole machine's"),
+    (Fault::StalledStream, "an external fault freezes a connection, never one of its streams"),
+    (Fault::NoBookmarks, "a real server sends bookmarks"),
+    (Fault::EventsLost, "a real server sends every change"),
+    (Fault::EventsRepeated, "a real server resumes at the requested version"),
+    (Fault::ServerBusy, "a real server never rejects its administrator, whose credentials the scenarios use"),
+    (
+        Fault::HugeList,
+        "no flag creates a huge list, and 100,000 real objects take minutes to write: the benchmark covers them",
+    ),
+    (Fault::ClockJumps, "the wall clock belongs to the whole machine"),
 ];
 
 fn all() -> impl Iterator<Item = &'static Scenario> {
@@ -51,25 +54,25 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
     files.into_iter().flatten()
 }
 
-/// The names of the scenarios that cannot be told on such a server.
+/// Returns the names of the scenarios that cannot run on such a server.
 fn not_played_on(kind: &Kind) -> Vec<&'static str> {
     let cannot = |need: &Need| need.cannot_be_had(kind).is_some();
     all().filter(|scenario| scenario.needs.iter().any(cannot)).map(|scenario| scenario.name).collect()
 }
 
 #[test]
-fn every_scenario_is_told_on_the_embedded_server_and_on_the_reference() {
+fn every_scenario_runs_on_embedded_and_reference() {
     assert_eq!(not_played_on(&Kind::Embedded), [""; 0]);
     assert_eq!(not_played_on(&Kind::Reference), [""; 0]);
 }
 
 #[test]
-fn what_is_not_played_on_other_clusters_is_written_down() {
+fn skipped_scenarios_on_clusters_are_listed() {
     assert_eq!(not_played_on(&Kind::Other("kubeconfig".into())), NOT_ON_OTHERS);
 }
 
 #[test]
-fn every_fault_of_the_menu_has_a_scenario_or_a_reason_why_not() {
+fn every_fault_has_scenario_or_reason() {
     let told: BTreeSet<Fault> = all().flat_map(|scenario| scenario.faults).copied().collect();
     for fault in Fault::ALL {
         let reasons = NOT_FROM_OUTSIDE.iter().filter(|(not_here, _)| *not_here == fault).count();
@@ -78,7 +81,7 @@ fn every_fault_of_the_menu_has_a_scenario_or_a_reason_why_not() {
 }
 
 #[test]
-fn scenarios_have_names_of_their_own() {
+fn scenario_names_are_unique() {
     let names: BTreeSet<&str> = all().map(|scenario| scenario.name).collect();
     assert_eq!(names.len(), all().count());
 }

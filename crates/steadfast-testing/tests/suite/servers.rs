@@ -1,4 +1,4 @@
-//! What servers do: they are killed, compacted, replaced, stand still.
+//! Faults of servers: kills, compactions, replacements, freezes.
 
 use std::time::{Duration, Instant};
 
@@ -16,27 +16,27 @@ use super::{
 };
 
 super::scenarios! {
-    a_killed_server_that_comes_back_is_followed_on<K>: needs [Kill], tells [ServerRestarts];
-    recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist<K>:
+    killed_server_is_followed_after_restart<K>: needs [Kill], tells [ServerRestarts];
+    changes_behind_killed_server_need_one_relist<K>:
         needs [Kill, Compact], tells [HistoryCompacted, RecreatedWhileCut, DeletedWhileCut];
-    fifty_informers_list_once_each_at_most_when_their_server_is_killed<K>: needs [Kill, Compact], tells [ServerRestarts];
-    a_server_that_ends_in_good_order_is_followed_on<K>: needs [Shutdown], tells [WatchEnded, GoAway];
-    a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted<K>:
+    informers_of_killed_server_list_once_each<K>: needs [Kill, Compact], tells [ServerRestarts];
+    gracefully_stopped_server_is_followed<K>: needs [Shutdown], tells [WatchEnded, GoAway];
+    second_server_resumes_without_list<K>:
         needs [Kill, Compact, Second], tells [ServerRestarts];
-    who_moves_to_a_lagging_server_goes_back_in_nothing<K>: needs [Lag], tells [LaggingReplica, VersionTooLarge];
-    a_server_that_stands_still_is_noticed_within_two_periods<K>: needs [Freeze], tells [FrozenServer];
-    a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods<K>: needs [FreezeStore], tells [FrozenEtcd];
-    a_store_put_back_to_its_backup_is_another_history<K>: needs [Restore], tells [HistoryRestored];
-    a_server_that_refuses_to_stream_lists_is_listed_in_pages<K>: needs [NoStreamedLists], tells [StreamedListBroken];
-    a_list_that_cannot_go_on_is_begun_anew<K>: needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
+    lagging_server_reverts_no_state<K>: needs [Lag], tells [LaggingReplica, VersionTooLarge];
+    frozen_server_is_noticed_within_two_periods<K>: needs [Freeze], tells [FrozenServer];
+    frozen_store_is_noticed_within_two_periods<K>: needs [FreezeStore], tells [FrozenEtcd];
+    restored_store_starts_new_epoch<K>: needs [Restore], tells [HistoryRestored];
+    server_without_streamed_lists_is_paged<K>: needs [NoStreamedLists], tells [StreamedListBroken];
+    expired_paged_list_is_restarted<K>: needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
 }
 
-/// R2's period, shortened: real time is waited for.
+/// Period of R2, shortened because the tests run in real time.
 const PERIOD: Duration = Duration::from_secs(3);
-/// What a busy machine may add to a wait.
+/// Additional time that a busy machine may need.
 const SLACK: Duration = Duration::from_secs(2);
 
-async fn a_killed_server_that_comes_back_is_followed_on<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn killed_server_is_followed_after_restart<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     cluster.writer().create("a", "1").await?;
     let recorder = cluster.recorder();
     let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -49,16 +49,14 @@ async fn a_killed_server_that_comes_back_is_followed_on<K: Held>(cluster: &mut C
     recorder.wait_for(informer, informer.name(), &changed).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"], "nothing is told twice");
-    // Its window begins with its start, when it has written some things of its own: one list may be needed.
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"], "no event is repeated");
+    // The server's window starts at its start, after some writes of its own, so one list may be needed.
     assert!(said.times("relisted") <= 1, "{} relists", said.times("relisted"));
     assert_fresh(seen);
     Ok(())
 }
 
-async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn changes_behind_killed_server_need_one_relist<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let writer = cluster.writer().clone();
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
@@ -68,14 +66,14 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist<K
     let everything = build::<K>(&factory, Scope::all()).start()?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let dynamic = factory.build_with::<DynamicObject>(&kind, cluster.scope());
-    // One that lists in pages, again too.
+    // A second informer lists in pages, also on the relist.
     let dynamic = dynamic.streamed_lists(false).page_size(Some(2)).start()?;
     let said = [Said::by(&everything), Said::by(&dynamic)];
     let everything = recorder.record_as(&everything, "everything");
     let dynamic = recorder.record_as(&dynamic, "dynamic");
     everything.until_synced().await;
     dynamic.until_synced().await;
-    // Two more, which break the contract on purpose: this history has to show it.
+    // Two more informers with injected faults: this history must show them.
     let mut broken = Vec::new();
     for (breach, clause) in [(Breach::MergedIdentities, Clause::C1), (Breach::LostDeletes, Clause::C2)] {
         let factory = InformerFactory::new(factory.connection());
@@ -90,7 +88,7 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist<K
     writer.write_something_else().await?;
     cluster.kill(0)?;
     cluster.start_again(0).await?;
-    // On the restarted server, of which the informers know nothing yet.
+    // Written on the restarted server, so that the informers do not have the version.
     writer.write_something_else().await?;
     writer.recreate("recreated", "2").await?;
     writer.delete("deleted").await?;
@@ -122,9 +120,7 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist<K
     Ok(())
 }
 
-async fn fifty_informers_list_once_each_at_most_when_their_server_is_killed<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn informers_of_killed_server_list_once_each<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -164,13 +160,13 @@ async fn fifty_informers_list_once_each_at_most_when_their_server_is_killed<K: H
         let wanted =
             if recreated { &["Added", "Deleted Inferred Replaced", "Added"][..] } else { &["Added", "Updated"] };
         assert_eq!(seen.in_words(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
-        assert_eq!(said.times("relisted"), 1, "{number}: nothing it could resume from, and one list");
+        assert_eq!(said.times("relisted"), 1, "{number}: no version to resume from, and one list");
         assert_fresh(seen);
     }
     Ok(())
 }
 
-async fn a_server_that_ends_in_good_order_is_followed_on<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn gracefully_stopped_server_is_followed<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
@@ -191,9 +187,7 @@ async fn a_server_that_ends_in_good_order_is_followed_on<K: Held>(cluster: &mut 
     Ok(())
 }
 
-async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn second_server_resumes_without_list<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
@@ -209,21 +203,25 @@ async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_th
     recorder.fault("killed", false);
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"], "as it happened");
-    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert_eq!(
+        seen.in_words(&cluster.key("a")),
+        ["Added", "Deleted Observed Deleted", "Added"],
+        "in the order of the changes"
+    );
+    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
     assert!(said.times("resumed") >= 1);
     assert_fresh(seen);
     Ok(())
 }
 
-async fn who_moves_to_a_lagging_server_goes_back_in_nothing<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn lagging_server_reverts_no_state<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("changed", "1").await?;
     writer.create("recreated", "1").await?;
     let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     recorder.follow(cluster.network());
 
-    // The second server hears nothing of what the first one does.
+    // The second server does not receive the changes of the first one.
     cluster.lag(true)?;
     writer.set("changed", "2").await?;
     writer.recreate("recreated", "2").await?;
@@ -231,12 +229,16 @@ async fn who_moves_to_a_lagging_server_goes_back_in_nothing<K: Held>(cluster: &m
     until_told(cluster, seen, "recreated", 3).await?;
     cluster.network().send_to(1);
     cluster.network().reset();
-    // One that begins there has nothing to begin with that it could rely on.
+    // A new informer has no reliable state on the lagging server.
     let late = InformerFactory::new(&cluster.connection().await?);
     let late = build::<K>(&late, cluster.scope()).streamed_lists(true).start()?;
     let late = recorder.record_as(&late, "late");
     sleep(Duration::from_secs(5)).await;
-    assert_eq!(cluster.network().connections().last().map(|last| last.target), Some(1), "it has moved");
+    assert_eq!(
+        cluster.network().connections().last().map(|last| last.target),
+        Some(1),
+        "the connection moved to the second server"
+    );
     let told = |name: &str| seen.of(&cluster.key(name)).len();
     assert_eq!((told("changed"), told("recreated")), (2, 3));
     assert!(!late.informer().has_synced(), "{}", late.informer().freshness());
@@ -248,25 +250,21 @@ async fn who_moves_to_a_lagging_server_goes_back_in_nothing<K: Held>(cluster: &m
     judge(cluster, &recorder).await?;
     assert_eq!(seen.in_words(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
     assert_eq!(seen.in_words(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
-    assert_eq!(said.times("relisted"), 0, "the second server took up where the first left off");
+    assert_eq!(said.times("relisted"), 0, "the watch was resumed on the second server");
     assert_fresh(seen);
     assert_fresh(&late);
     Ok(())
 }
 
-async fn a_server_that_stands_still_is_noticed_within_two_periods<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn frozen_server_is_noticed_within_two_periods<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     stand_still::<K>(cluster, Cluster::freeze).await
 }
 
-async fn a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn frozen_store_is_noticed_within_two_periods<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     stand_still::<K>(cluster, Cluster::freeze_store).await
 }
 
-/// What is behind the connection stands still, once.
+/// Freezes the target behind the connection once.
 async fn stand_still<K: Held>(
     cluster: &mut Cluster,
     freeze: fn(&mut Cluster, bool) -> Result<(), steadfast_testing::Error>,
@@ -288,13 +286,13 @@ async fn stand_still<K: Held>(
     println!("noticed after {noticed:.1?} (period {PERIOD:?}), recovered after {recovered:.1?}");
 
     judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
-    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
 
-async fn a_store_put_back_to_its_backup_is_another_history<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn restored_store_starts_new_epoch<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("kept", "1").await?;
     writer.create("deleted", "1").await?;
@@ -305,7 +303,7 @@ async fn a_store_put_back_to_its_backup_is_another_history<K: Held>(cluster: &mu
     cluster.back_up().await?;
     writer.create("lost", "1").await?;
     writer.delete("deleted").await?;
-    // More than a server writes by itself when it starts: the versions that are put back are lower for long.
+    // More writes than those of a server's start, so that the restored versions stay lower for a long time.
     for _ in 0..200 {
         writer.write_something_else().await?;
     }
@@ -314,27 +312,33 @@ async fn a_store_put_back_to_its_backup_is_another_history<K: Held>(cluster: &mu
     recorder.fault("restored", true);
     cluster.restore().await?;
     recorder.fault("restored", false);
-    let begun = Instant::now();
+    let started = Instant::now();
     while informer.snapshot().epoch() == 0 {
-        assert!(begun.elapsed() < SOON, "no new epoch, but {}", informer.freshness());
+        assert!(started.elapsed() < SOON, "no new epoch, but {}", informer.freshness());
         sleep(Duration::from_millis(5)).await;
     }
-    println!("a new epoch after {:.1?} (period {PERIOD:?})", begun.elapsed());
+    println!("a new epoch after {:.1?} (period {PERIOD:?})", started.elapsed());
     until_fresh(informer, true, SOON).await?;
     writer.set("kept", "3").await?;
 
     judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
     assert_eq!(said.times("relisted"), 1, "one list of the other history");
-    assert_eq!(seen.in_words(&cluster.key("kept")), ["Added", "Updated", "Updated", "Updated"], "it lives on");
-    assert_eq!(seen.in_words(&cluster.key("lost")), ["Added", "Deleted Inferred Deleted"], "the backup lacks it");
-    assert_eq!(seen.in_words(&cluster.key("deleted")), ["Added", "Deleted Observed Deleted", "Added"], "it is back");
+    assert_eq!(seen.in_words(&cluster.key("kept")), ["Added", "Updated", "Updated", "Updated"], "the object survives");
+    assert_eq!(
+        seen.in_words(&cluster.key("lost")),
+        ["Added", "Deleted Inferred Deleted"],
+        "the backup does not contain the object"
+    );
+    assert_eq!(
+        seen.in_words(&cluster.key("deleted")),
+        ["Added", "Deleted Observed Deleted", "Added"],
+        "the object is restored"
+    );
     assert_fresh(seen);
     Ok(())
 }
 
-async fn a_server_that_refuses_to_stream_lists_is_listed_in_pages<K: Held>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn server_without_streamed_lists_is_paged<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for name in ["a", "b", "c"] {
         writer.create(name, "1").await?;
@@ -354,19 +358,19 @@ async fn a_server_that_refuses_to_stream_lists_is_listed_in_pages<K: Held>(
     Ok(())
 }
 
-async fn a_list_that_cannot_go_on_is_begun_anew<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn expired_paged_list_is_restarted<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     for number in 0..40 {
         writer.create(&format!("c-{number:02}"), "1").await?;
     }
     cluster.network().send_to(1);
-    // Twenty pages, each a fifth of a second away and as long back.
+    // Twenty pages with a round trip of two fifths of a second.
     cluster.network().delay(Duration::from_millis(200));
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
     let seen = recorder.record(&informer);
     sleep(Duration::from_secs(3)).await;
-    assert!(!informer.has_synced(), "it is in the middle of its list");
+    assert!(!informer.has_synced(), "the list must still be in progress");
     writer.delete("c-39").await?;
     cluster.compact().await?;
     cluster.network().heal();
@@ -374,7 +378,7 @@ async fn a_list_that_cannot_go_on_is_begun_anew<K: Held>(cluster: &mut Cluster) 
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.in_words(&cluster.key("c-38")), ["Added"]);
-    // Had the first list come to its end, it would have been there and then been deleted.
+    // If the first list had completed, the object would have been added and deleted.
     assert_eq!(seen.in_words(&cluster.key("c-39")), [""; 0], "the list is a newer one");
     assert_fresh(&seen);
     Ok(())

@@ -1,4 +1,4 @@
-//! Lists and changes that no cache is made of, straight from a server.
+//! Lists and changes without a cache, directly from a server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use tokio::time::timeout;
 use super::SOON;
 
 super::scenarios! {
-    a_list_whose_pages_outlive_its_version_costs_no_name_and_says_where_to_watch_from:
+    expired_paged_list_loses_no_object:
         needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
-    a_watch_from_a_version_goes_on_through_a_cut_and_says_when_the_version_is_forgotten:
+    watch_survives_cut_and_reports_expiry:
         needs [Kill], tells [ServerRestarts];
 }
 
@@ -25,10 +25,10 @@ fn value(object: &ConfigMap) -> &str {
     object.data.as_ref().and_then(|data| data.get("value")).map_or("", String::as_str)
 }
 
-/// What `changes` has next that is no bookmark, as `Modified a=2`.
+/// Returns the next event of `changes` other than a bookmark, as `Modified a=2`.
 async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
     loop {
-        let (name, object) = match timeout(SOON, changes.next()).await?.ok_or("it has ended")?? {
+        let (name, object) = match timeout(SOON, changes.next()).await?.ok_or("the stream has ended")?? {
             Change::Added(object) => ("Added", object),
             Change::Modified(object) => ("Modified", object),
             Change::Deleted(object) => ("Deleted", object),
@@ -38,10 +38,8 @@ async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
     }
 }
 
-async fn a_list_whose_pages_outlive_its_version_costs_no_name_and_says_where_to_watch_from(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
-    // More than a page has.
+async fn expired_paged_list_loses_no_object(cluster: &mut Cluster) -> Result<(), WorldError> {
+    // More objects than one page has.
     const OBJECTS: usize = 520;
     let writer = cluster.writer().clone();
     let names: Vec<String> = (0..OBJECTS).map(|number| format!("c-{number:03}")).collect();
@@ -57,7 +55,7 @@ async fn a_list_whose_pages_outlive_its_version_costs_no_name_and_says_where_to_
         let twice = given.insert(object.name_any(), value(&object).to_owned());
         assert_eq!(twice, None, "{}", object.name_any());
         if given.len() == 100 {
-            // In the middle of the first page: the second is of a version that is no more.
+            // In the middle of the first page. The version of the list has expired at the second page.
             writer.set("c-000", "2").await?;
             writer.set("c-519", "2").await?;
             cluster.compact().await?;
@@ -66,15 +64,13 @@ async fn a_list_whose_pages_outlive_its_version_costs_no_name_and_says_where_to_
     assert!(given.keys().eq(&names), "{} of {OBJECTS}", given.len());
     assert_eq!((given["c-000"].as_str(), given["c-519"].as_str()), ("1", "2"), "the rest is of a later version");
 
-    let version = list.version().ok_or("a complete list has one")?;
+    let version = list.version().ok_or("a complete list has a version")?;
     let mut changes = watch_from(&connection, cluster.scope(), &version);
     assert_eq!([told(&mut changes).await?, told(&mut changes).await?], ["Modified c-000=2", "Modified c-519=2"]);
     Ok(())
 }
 
-async fn a_watch_from_a_version_goes_on_through_a_cut_and_says_when_the_version_is_forgotten(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+async fn watch_survives_cut_and_reports_expiry(cluster: &mut Cluster) -> Result<(), WorldError> {
     let writer = cluster.writer().clone();
     let first = writer.create("a", "1").await?;
     let first = ResourceVersion::from(first.resource_version().unwrap_or_default().as_str());
@@ -84,17 +80,17 @@ async fn a_watch_from_a_version_goes_on_through_a_cut_and_says_when_the_version_
     assert_eq!(told(&mut changes).await?, "Modified a=2");
     cluster.network().cut();
     writer.set("a", "3").await?;
-    assert!(timeout(Duration::from_secs(1), changes.next()).await.is_err(), "a cut is no end");
+    assert!(timeout(Duration::from_secs(1), changes.next()).await.is_err(), "a disconnect must not end the stream");
     assert!(!changes.freshness().is_fresh(), "{}", changes.freshness());
     cluster.network().heal();
     assert_eq!(told(&mut changes).await?, "Modified a=3");
     assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
 
-    // What a server can tell begins with its start.
+    // After a restart, the server has no earlier events.
     cluster.kill(0)?;
     cluster.start_again(0).await?;
     let mut late: Changes<ConfigMap> = watch_from(&connection, cluster.scope(), &first);
-    let error = timeout(SOON, late.next()).await?.ok_or("it has ended")?.expect_err("it is forgotten");
+    let error = timeout(SOON, late.next()).await?.ok_or("the stream has ended")?.expect_err("the version has expired");
     assert!(matches!(&error, StreamError::Expired { version, .. } if *version == first), "{error}");
     assert!(late.next().await.is_none());
     Ok(())

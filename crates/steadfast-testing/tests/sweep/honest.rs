@@ -1,4 +1,4 @@
-//! Controllers without a bug: nothing that is disturbed changes where they end.
+//! Controllers without a bug: no fault changes the final state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use steadfast_testing::{Error, WorldError};
 
 use super::{Context, belonging, change_parent, comes_and_goes, is_gone, make_parent, operate, operate_with};
 
-/// What belongs to a parent has its value, and is gone before the parent is.
+/// Keeps the child of a parent at the parent's value, and deletes it before the parent.
 async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let maps = context.maps();
     let done = finalizer(&maps, "test.example/belonging", parent, |event| async {
@@ -32,37 +32,37 @@ async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action,
     })
 }
 
-async fn honest(connection: Connection) -> Result<(), WorldError> {
+async fn correct(connection: Connection) -> Result<(), WorldError> {
     operate(connection, mirror).await
 }
 
 #[test]
-fn nothing_that_is_disturbed_changes_where_an_honest_controller_ends() -> Result<(), Error> {
-    let report = Sweep::new(honest, comes_and_goes).run()?;
+fn correct_controller_has_no_findings() -> Result<(), Error> {
+    let report = Sweep::new(correct, comes_and_goes).run()?;
     println!("{report}");
     report.check()?;
     for kind in Kind::ALL {
         assert_eq!(report.plays_of(kind) > 0, kind != Kind::LeadershipLost, "{kind}: {report}");
     }
     assert!(report.plays() > 40, "{report}");
-    // What is there already is not made again, so there is nothing to be unobserved.
+    // An existing object is not created again, so that no write can be hidden.
     let unreached: Vec<String> = report.unreached().iter().map(ToString::to_string).collect();
     assert_eq!(unreached, ["unobserved controller #2 create /api/v1/namespaces/default/configmaps"]);
     Ok(())
 }
 
-/// One of two processes that lead in turn, and write while they do.
+/// One of two processes that lead in turn and write while they lead.
 async fn led(connection: Connection) -> Result<(), WorldError> {
     let election = LeaderElection::builder(&connection, "default", "mirror").build()?;
     let leader = election.until_leader().await.ok_or("the election was stopped")?;
     tokio::select! {
         biased;
-        () = leader.lost() => Err("another one leads".into()),
+        () = leader.lost() => Err("lost the leadership to another process".into()),
         ended = operate_with(&connection, leader.client(), mirror) => ended,
     }
 }
 
-/// A change, and another one while a lease that is not renewed lapses.
+/// Changes the value twice. The lease expires between the changes, because it is not renewed.
 pub(super) async fn changes_twice(stage: Stage) -> Result<(), WorldError> {
     make_parent(&stage, "a").await?;
     stage.settle().await?;
@@ -73,7 +73,7 @@ pub(super) async fn changes_twice(stage: Stage) -> Result<(), WorldError> {
 }
 
 #[test]
-fn nor_that_of_one_that_leads() -> Result<(), Error> {
+fn correct_leader_has_no_findings() -> Result<(), Error> {
     let report = Sweep::new(led, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)).run()?;
     println!("{report}");
     assert!(report.plays_of(Kind::LeadershipLost) > 3, "{report}");

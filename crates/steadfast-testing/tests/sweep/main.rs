@@ -1,4 +1,4 @@
-//! Controllers that are disturbed at each of their requests: those with a planted bug are found, those without are not.
+//! Sweeps over controllers: those with a planted bug have findings, those without have none.
 
 mod honest;
 mod planted;
@@ -17,10 +17,10 @@ use steadfast_controller::{Action, Changes, Controller, Source, back_off};
 use steadfast_testing::sweep::Stage;
 use steadfast_testing::{WorldError, labelled_config_map};
 
-/// What all these controllers look after: config maps that are labelled so, of which the data count.
+/// Selector of the parents: config maps with this label. The controllers depend on their data.
 const PARENTS: &str = "role=parent";
 
-/// What a call has at hand; `memory` is the process's own.
+/// State of a reconcile. `memory` belongs to the process.
 struct Context {
     client: Client,
     memory: Mutex<BTreeSet<String>>,
@@ -31,13 +31,14 @@ impl Context {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// What is outside of what the parents own, such as a volume at a provider: nobody clears it away but the controller.
+    /// Creates an object that is not owned by the parent, such as a volume at a provider: only the controller deletes
+    /// it.
     async fn make(&self, name: &str) -> Result<(), kube::Error> {
         let map: ConfigMap = named(name);
         self.maps().create(&PostParams::default(), &map).await.map(drop)
     }
 
-    /// Has what belongs to a parent with the parent's value, whether it is there already or not.
+    /// Creates or updates the child of a parent with the parent's value.
     async fn keep(&self, parent: &ConfigMap) -> Result<(), kube::Error> {
         let mut map = named(&belonging(parent));
         map.data = Some([("value".to_owned(), value(parent, "value"))].into());
@@ -57,7 +58,7 @@ impl Context {
         self.maps().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    /// The number in the data of a map, as the server has it now.
+    /// Returns the number in the data of a map, from the server.
     async fn number(&self, name: &str, key: &str) -> Result<i64, kube::Error> {
         Ok(self.maps().get_opt(name).await?.map_or(0, |map| value(&map, key).parse().unwrap_or_default()))
     }
@@ -69,22 +70,22 @@ fn named(name: &str) -> ConfigMap {
     map
 }
 
-/// A value in the data of a map, or nothing.
+/// Returns a value in the data of a map, or an empty string.
 fn value(map: &ConfigMap, key: &str) -> String {
     map.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default()
 }
 
-/// Whether it is not there, which what takes it away wants.
+/// Returns `true` for a missing object, which a deletion accepts.
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-/// The parents, whose changes count where `value`, their deletion or the finalizers are concerned.
+/// Source of the parents. Changes of `value`, of the finalizers and the deletion trigger reconciles.
 fn parents() -> Source<ConfigMap> {
     Source::from(Scope::all().labels(PARENTS)).on(Changes::of(|map: &ConfigMap| value(map, "value")))
 }
 
-/// One process: a controller of parents that calls `reconcile` until it is killed.
+/// One process: a controller of parents that runs `reconcile` until it is killed.
 async fn operate<F, R>(connection: Connection, reconcile: F) -> Result<(), WorldError>
 where
     F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,
@@ -94,7 +95,7 @@ where
     operate_with(&connection, client, reconcile).await
 }
 
-/// The same, with a client of its own.
+/// Does the same as [`operate`] with a client of its own.
 async fn operate_with<F, R>(connection: &Connection, client: Client, reconcile: F) -> Result<(), WorldError>
 where
     F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,
@@ -106,7 +107,7 @@ where
     pending().await
 }
 
-/// Makes a parent.
+/// Creates a parent.
 async fn make_parent(stage: &Stage, name: &str) -> Result<(), WorldError> {
     let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
     maps.create(&PostParams::default(), &labelled_config_map(name, "1", ("role", "parent"))).await?;
@@ -121,13 +122,13 @@ async fn change_parent(stage: &Stage, name: &str, value: &str) -> Result<(), Wor
     Ok(())
 }
 
-/// A parent comes.
+/// Creates a parent.
 async fn comes(stage: Stage) -> Result<(), WorldError> {
     make_parent(&stage, "a").await?;
     Ok(stage.settle().await?)
 }
 
-/// A parent comes, is changed and goes.
+/// Creates, changes and deletes a parent.
 async fn comes_and_goes(stage: Stage) -> Result<(), WorldError> {
     make_parent(&stage, "a").await?;
     stage.settle().await?;
@@ -138,7 +139,7 @@ async fn comes_and_goes(stage: Stage) -> Result<(), WorldError> {
     Ok(stage.settle().await?)
 }
 
-/// The name of what belongs to a parent.
+/// Returns the name of a parent's child.
 fn belonging(parent: &ConfigMap) -> String {
     format!("{}-belonging", parent.name_any())
 }

@@ -1,4 +1,4 @@
-//! Bugs that controllers are known to have, one a test: a sweep finds each, and tells the smallest disturbance that shows it.
+//! Known bugs of controllers, one per test. A sweep must find each, and report the smallest disturbance that shows it.
 
 use std::future::{Future, pending};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use super::{
     Context, belonging, change_parent, comes, comes_and_goes, is_gone, make_parent, named, operate, parents, value,
 };
 
-/// The smallest disturbance that changes the end, and what is different then.
+/// Returns the smallest disturbance that changes the final state, and the differences.
 fn smallest<C, S, CF, SF>(sweep: &Sweep<C, S>) -> Result<(String, String), Error>
 where
     C: Fn(Connection) -> CF + Sync,
@@ -36,7 +36,7 @@ where
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
 #[test]
-fn a_finalizer_that_is_taken_away_before_the_cleanup() -> Result<(), Error> {
+fn finalizer_removed_before_cleanup_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let finalizers = |list: &[&str]| json!({ "metadata": { "finalizers": list } });
         if parent.metadata.deletion_timestamp.is_some() {
@@ -50,33 +50,34 @@ fn a_finalizer_that_is_taken_away_before_the_cleanup() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
+    let (disturbance, differences) =
+        smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
     assert_eq!(disturbance, format!("answer-lost controller #2 patch {PATH}/a"));
-    assert!(told.contains("a-belonging: 0 of it undisturbed, 1 here"), "{told}");
+    assert!(differences.contains("a-belonging: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
 }
 
 #[test]
-fn a_status_written_from_a_stale_read() -> Result<(), Error> {
+fn status_from_stale_read_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let name = belonging(&parent);
         if context.maps().get_opt(&name).await?.is_none() {
             context.make(&name).await?;
         }
-        // Whatever some cache of the server's has.
+        // Reads from any cache of the server.
         let all = context.maps().list(&ListParams::default().match_any()).await?;
         let made = all.items.iter().filter(|map| map.name_any() == name).count();
         context.patch(&parent.name_any(), json!({ "data": { "made": made.to_string() } })).await?;
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, differences) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("delayed controller #1 create {PATH}"));
-    assert!(told.contains("/data/made is \"1\" undisturbed, \"0\" here"), "{told}");
+    assert!(differences.contains("/data/made is \"1\" without the fault, \"0\" with it"), "{differences}");
     Ok(())
 }
 
 #[test]
-fn a_creation_without_a_stable_name() -> Result<(), Error> {
+fn creation_without_stable_name_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "made").is_empty() {
             let mut map = ConfigMap::default();
@@ -86,14 +87,14 @@ fn a_creation_without_a_stable_name() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, differences) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 create {PATH}"));
-    assert!(told.contains("a-belonging-*: 1 of it undisturbed, 2 here"), "{told}");
+    assert!(differences.contains("a-belonging-*: 1 without the fault, 2 with it"), "{differences}");
     Ok(())
 }
 
 #[test]
-fn a_creation_that_takes_what_is_there_already_for_a_failure() -> Result<(), Error> {
+fn creation_failing_on_existing_object_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "made").is_empty() {
             context.make(&belonging(&parent)).await?;
@@ -101,14 +102,17 @@ fn a_creation_that_takes_what_is_there_already_for_a_failure() -> Result<(), Err
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, differences) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 create {PATH}"));
-    assert!(told.contains("configmaps default/a: /data/made is \"yes\" undisturbed, null here"), "{told}");
+    assert!(
+        differences.contains("configmaps default/a: /data/made is \"yes\" without the fault, null with it"),
+        "{differences}"
+    );
     Ok(())
 }
 
 #[test]
-fn a_cleanup_that_takes_what_is_gone_already_for_a_failure() -> Result<(), Error> {
+fn cleanup_failing_on_missing_object_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let finalizers = |list: &[&str]| json!({ "metadata": { "finalizers": list } });
         if parent.metadata.deletion_timestamp.is_some() {
@@ -122,14 +126,15 @@ fn a_cleanup_that_takes_what_is_gone_already_for_a_failure() -> Result<(), Error
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
+    let (disturbance, differences) =
+        smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 delete {PATH}/a-belonging"));
-    assert!(told.contains("configmaps default/a: 0 of it undisturbed, 1 here"), "{told}");
+    assert!(differences.contains("configmaps default/a: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
 }
 
 #[test]
-fn what_is_done_told_before_it_is_done() -> Result<(), Error> {
+fn status_written_before_action_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "done") != value(&parent, "value") {
             context.patch(&parent.name_any(), json!({ "data": { "done": value(&parent, "value") } })).await?;
@@ -137,14 +142,14 @@ fn what_is_done_told_before_it_is_done() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, differences) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 patch {PATH}/a"));
-    assert!(told.contains("a-belonging: 1 of it undisturbed, 0 here"), "{told}");
+    assert!(differences.contains("a-belonging: 1 without the fault, 0 with it"), "{differences}");
     Ok(())
 }
 
 #[test]
-fn two_steps_of_which_the_first_is_taken_twice() -> Result<(), Error> {
+fn repeated_first_step_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "moved").is_empty() {
             let from = context.number("from", "coins").await?;
@@ -165,14 +170,17 @@ fn two_steps_of_which_the_first_is_taken_twice() -> Result<(), Error> {
         }
         Ok(())
     };
-    let (disturbance, told) = smallest(&sweep.prepare(accounts))?;
+    let (disturbance, differences) = smallest(&sweep.prepare(accounts))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 patch {PATH}/from"));
-    assert!(told.contains("configmaps default/from: /data/coins is \"4\" undisturbed, \"3\" here"), "{told}");
+    assert!(
+        differences.contains("configmaps default/from: /data/coins is \"4\" without the fault, \"3\" with it"),
+        "{differences}"
+    );
     Ok(())
 }
 
 #[test]
-fn what_is_gone_is_cleared_away_by_who_remembers_it() -> Result<(), Error> {
+fn cleanup_from_memory_is_found() -> Result<(), Error> {
     async fn process(connection: Connection) -> Result<(), WorldError> {
         let informers = InformerFactory::new(&connection);
         let seen = informers.informer::<ConfigMap>(steadfast::Scope::all().labels(super::PARENTS))?;
@@ -199,14 +207,14 @@ fn what_is_gone_is_cleared_away_by_who_remembers_it() -> Result<(), Error> {
         let _running = Controller::<ConfigMap>::new(&informers, parents()).run_by_key(reconcile, back_off, context)?;
         pending().await
     }
-    let (disturbance, told) = smallest(&Sweep::new(process, comes_and_goes))?;
+    let (disturbance, differences) = smallest(&Sweep::new(process, comes_and_goes))?;
     assert_eq!(disturbance, format!("crash-before controller #1 delete {PATH}/a-belonging"));
-    assert!(told.contains("a-belonging: 0 of it undisturbed, 1 here"), "{told}");
+    assert!(differences.contains("a-belonging: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
 }
 
-/// Makes what belongs to a parent, under a name that the server chooses, unless the process remembers it; where it is not sure, it
-/// looks, and what it finds has to be one.
+/// Creates the child of a parent with a generated name, unless the process remembers it. If uncertain, reads the
+/// children, and expects exactly one.
 async fn make_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let prefix = belonging(&parent);
     let is_new = context.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(prefix.clone());
@@ -223,19 +231,19 @@ async fn make_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Resul
 }
 
 #[test]
-fn a_creation_that_the_process_alone_remembers() -> Result<(), Error> {
+fn creation_remembered_in_process_is_found() -> Result<(), Error> {
     let report = Sweep::new(|connection| operate(connection, make_if_unknown), comes).run()?;
     println!("{report}");
     let disturbances: Vec<String> = report.findings().iter().map(|found| found.disturbance.to_string()).collect();
     assert!(disturbances.contains(&format!("crash-after controller #1 create {PATH}")), "{report}");
-    // Whoever goes on has not forgotten, and whoever was killed before has made nothing.
+    // A running process has not forgotten the child, and a process that was killed before has created none.
     assert!(disturbances.iter().all(|disturbance| disturbance.starts_with("crash-")), "{report}");
     assert!(!disturbances.contains(&format!("crash-before controller #1 create {PATH}")), "{report}");
     Ok(())
 }
 
 #[test]
-fn a_beginning_that_takes_what_some_cache_has_for_the_present() -> Result<(), Error> {
+fn start_from_stale_cache_is_found() -> Result<(), Error> {
     async fn process(connection: Connection) -> Result<(), WorldError> {
         let informers = InformerFactory::new(&connection);
         let context = Context { client: connection.client(), memory: Mutex::default() };
@@ -246,15 +254,15 @@ fn a_beginning_that_takes_what_some_cache_has_for_the_present() -> Result<(), Er
         let _running = controller.run(make_if_unknown, back_off, Arc::new(context))?;
         pending().await
     }
-    let (disturbance, told) = smallest(&Sweep::new(process, comes))?;
+    let (disturbance, differences) = smallest(&Sweep::new(process, comes))?;
     assert_eq!(disturbance, format!("crash-into-the-past controller #1 create {PATH}"));
-    assert!(told.contains("a-belonging-*: 1 of it undisturbed, 2 here"), "{told}");
+    assert!(differences.contains("a-belonging-*: 1 without the fault, 2 with it"), "{differences}");
     Ok(())
 }
 
 #[test]
-fn what_counts_on_seeing_each_state() -> Result<(), Error> {
-    /// Adds what is said to what was added so far, once for each saying.
+fn dependency_on_each_state_is_found() -> Result<(), Error> {
+    /// Adds the value to the sum, once for each state.
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let said = value(&parent, "value");
         if value(&parent, "added") != said {
@@ -272,19 +280,20 @@ fn what_counts_on_seeing_each_state() -> Result<(), Error> {
         }
         Ok(stage.settle().await?)
     }
-    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), says_three_times))?;
+    let (disturbance, differences) =
+        smallest(&Sweep::new(|connection| operate(connection, reconcile), says_three_times))?;
     assert!(disturbance.starts_with("unobserved scenario"), "{disturbance}");
-    assert!(told.contains("/data/sum is \"6\" undisturbed"), "{told}");
+    assert!(differences.contains("/data/sum is \"6\" without the fault"), "{differences}");
     Ok(())
 }
 
 #[test]
-fn what_is_under_way_when_another_one_leads() -> Result<(), Error> {
+fn reconcile_after_leadership_loss_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         context.keep(&parent).await?;
         Ok(Action::await_change())
     }
-    /// Lets what is under way end when it has lost its lease, by a client without a fence.
+    /// Lets reconciles in progress finish after the loss of the lease, with a client without a fence.
     async fn process(connection: Connection) -> Result<(), WorldError> {
         let election = LeaderElection::builder(&connection, "default", "mirror").build()?;
         let leader = election.until_leader().await.ok_or("the election was stopped")?;
@@ -294,11 +303,14 @@ fn what_is_under_way_when_another_one_leads() -> Result<(), Error> {
         let running = controller.run(reconcile, back_off, Arc::new(context))?;
         leader.lost().await;
         running.stop(Duration::from_secs(30)).await;
-        Err("another one leads".into())
+        Err("lost the leadership to another process".into())
     }
-    let (disturbance, told) =
+    let (disturbance, differences) =
         smallest(&Sweep::new(process, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)))?;
     assert!(disturbance.starts_with("leadership-lost controller"), "{disturbance}");
-    assert!(told.contains("a-belonging: /data/value is \"3\" undisturbed, \"2\" here"), "{told}");
+    assert!(
+        differences.contains("a-belonging: /data/value is \"3\" without the fault, \"2\" with it"),
+        "{differences}"
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The third document: informers that failed for ever after a server's restart, and pods that jumped between states.
+//! The third document: informers that failed permanently after a server restart, and pods with alternating states.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, Watched, doubt};
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "apiserver-restart",
@@ -83,10 +83,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// How many informers the service of the document is given.
+/// Number of informers of the service in the document.
 const INFORMERS: usize = 50;
 
-/// Fifty informers, each of a namespace with one object.
+/// Starts fifty informers, each of a namespace with one object.
 async fn fifty<K: Held>(stage: &Stage) -> Result<Vec<Watched<K>>, Trouble> {
     let mut all = Vec::new();
     for number in 0..INFORMERS {
@@ -105,7 +105,7 @@ fn namespace(number: usize) -> String {
     format!("team-{number:02}")
 }
 
-/// Changes the object of every namespace, and recreates it in every fifth.
+/// Changes the object of each namespace, and recreates it in every fifth.
 fn change_all(stage: &Stage) -> Result<(), Trouble> {
     for number in 0..INFORMERS {
         let namespace = namespace(number);
@@ -162,7 +162,7 @@ async fn replica_change<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let fault = stage.fault();
     stage.faults().replica(0).stop();
     change_all(&stage)?;
-    // The other replica is there already, so the fault is over as soon as it has begun.
+    // The other replica already runs, so the fault ends immediately after its start.
     let recover = stage.recovery(&all, fault, Duration::from_secs(15)).await;
     stage.checks.within("the recovery of all", recover, Duration::from_secs(5));
     stage.settle(&all).await;
@@ -184,7 +184,7 @@ async fn dead_connection<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.faults().start();
     let restart = Instant::now();
     listening(&stage).await?;
-    ask_often(&mut stage, "after the restart").await;
+    send_requests(&mut stage, "after the restart").await;
     stage.change("a", "2")?;
     let restarted = stage.recovery(&[&config_maps], restart, Duration::from_secs(10)).await;
     stage.checks.within("the recovery from the restart", restarted, Duration::from_secs(3));
@@ -194,13 +194,13 @@ async fn dead_connection<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.change("a", "3")?;
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
     stage.checks.within("the doubt about a connection whose packets vanish", notice, Duration::from_secs(15));
-    // What was sent into the dark arrives now, on connections that must not be used any more.
+    // Bytes that were sent during the black hole arrive now, on connections that must no longer be used.
     let healed = Instant::now();
     let light_from = stage.server.elapsed();
     stage.faults().heal();
-    ask_often(&mut stage, "after the dark").await;
+    send_requests(&mut stage, "after the black hole").await;
     let recover = stage.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
-    stage.checks.within("the recovery from the dark", recover, Duration::from_secs(10));
+    stage.checks.within("the recovery from the black hole", recover, Duration::from_secs(10));
     stage.settle(&[&config_maps]).await;
 
     let connections = stage.server.connections();
@@ -214,7 +214,7 @@ async fn dead_connection<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
 /// Waits until the server's port is open.
 async fn listening(stage: &Stage) -> Result<(), Trouble> {
     let Some(address) = stage.server.address(0) else {
-        // In memory it listens as soon as it has started.
+        // In memory, the server accepts connections from its start.
         return Ok(());
     };
     timeout(PROMPT, async {
@@ -226,13 +226,13 @@ async fn listening(stage: &Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Asks twenty times, as a program does that knows of no trouble.
-async fn ask_often(stage: &mut Stage, when: &str) {
+/// Sends twenty requests, as a program that has not noticed the fault.
+async fn send_requests(stage: &mut Stage, when: &str) {
     let namespaces: Api<Namespace> = Api::all(stage.connection.client());
     for _ in 0..20 {
-        let answer = namespaces.get("default").await;
-        let told = answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        stage.checks.expect(answer.is_ok(), format_args!("a request {when} was not answered: {told}"));
+        let response = namespaces.get("default").await;
+        let state = response.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        stage.checks.expect(response.is_ok(), format_args!("a request {when} failed: {state}"));
     }
 }
 
@@ -244,32 +244,32 @@ async fn time_travel<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.ready(&[&config_maps]).await?;
     let cursor = Cursor::of(config_maps.informer.clone());
 
-    // A resume on a replica that lags.
+    // A resume on a lagging replica.
     let fault = stage.fault();
     let resumed = move_to_lagging::<K>(&mut stage, &config_maps, Moved::Resuming).await?;
     let notice = doubt(&[&config_maps], fault, Duration::ZERO).await;
     stage.checks.same("full transfers at the resume", &stage.lists(), &1);
 
-    // A relist on a replica that lags.
+    // A relist on a lagging replica.
     stage.faults().replica(0).start();
     stage.faults().replica(0).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     let relisted = move_to_lagging::<K>(&mut stage, &config_maps, Moved::Relisting).await?;
-    stage.checks.expect(stage.lists() > 1, "nothing was listed again");
+    stage.checks.expect(stage.lists() > 1, "no relist was sent");
     stage.settle(&[&config_maps]).await;
     stage.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
     Ok(stage.judge(notice, resumed.max(relisted)))
 }
 
-/// How a client comes to a replica that lags.
+/// Move of a client to a lagging replica.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moved {
-    /// With the version it has, from the first replica to the second.
+    /// With its version, from the first replica to the second.
     Resuming,
     /// With a list, from the second replica to the first.
     Relisting,
 }
 
-/// One replica stops following, the other one goes on and stops; tells how soon all is well once the first follows.
+/// Makes one replica lag, and stops the other. Returns the time until recovery after the lag ends.
 async fn move_to_lagging<K: Held>(
     stage: &mut Stage,
     config_maps: &Watched<K>,
@@ -282,7 +282,7 @@ async fn move_to_lagging<K: Held>(
     stage.faults().replica(to).lag(true);
     for value in values.clone() {
         stage.change("a", &value.to_string())?;
-        // Slowly enough to be told one by one.
+        // The delay prevents the events from being merged.
         sleep(Duration::from_millis(10)).await;
     }
     let seen = stage.recovery(&[config_maps], Instant::now(), PROMPT).await;
@@ -291,8 +291,10 @@ async fn move_to_lagging<K: Held>(
     stage.faults().replica(from).stop();
     sleep(Duration::from_secs(2)).await;
     if moved == Moved::Relisting {
-        let told = config_maps.informer.freshness();
-        stage.checks.expect(!told.is_fresh(), format_args!("waiting for a replica that lags is called {told}"));
+        let state = config_maps.informer.freshness();
+        stage
+            .checks
+            .expect(!state.is_fresh(), format_args!("the freshness while waiting for a lagging replica is {state}"));
     }
     stage.change("a", &values.end.to_string())?;
     stage.faults().replica(to).lag(false);
@@ -301,7 +303,7 @@ async fn move_to_lagging<K: Held>(
     Ok(recover)
 }
 
-/// Reads one value again and again, and notices when it goes back.
+/// Reader of one value that detects if the value goes back.
 struct Cursor {
     back: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -310,14 +312,14 @@ struct Cursor {
 impl Cursor {
     fn of<K: Held>(informer: Informer<K>) -> Self {
         let back = Arc::new(AtomicBool::new(false));
-        let told = back.clone();
+        let state = back.clone();
         let task = tokio::spawn(async move {
             let mut highest = 0;
             loop {
                 let found = informer.lister().ok().and_then(|lister| lister.get("default", "a").ok().flatten());
                 let value = found.and_then(|object| object.value("value")?.parse::<u32>().ok());
                 if value.is_none_or(|value| value < highest) {
-                    told.store(true, Ordering::Relaxed);
+                    state.store(true, Ordering::Relaxed);
                 }
                 highest = highest.max(value.unwrap_or_default());
                 sleep(Duration::from_millis(2)).await;
@@ -348,14 +350,14 @@ async fn no_events_for_a_while<K: Held>(ground: Ground) -> Result<Findings, Trou
     sleep(2 * period).await;
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
-    stage.checks.within("a change while all is well", seen, PROMPT);
+    stage.checks.within("a change before the fault", seen, PROMPT);
 
     let fault = stage.fault();
     stage.faults().freeze(true);
     stage.change("a", "3")?;
     stage.create("b", "1")?;
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(10)).await;
-    stage.checks.within("the doubt about a frozen server", notice, 2 * period + Duration::from_millis(500));
+    stage.checks.within("the doubt after the freeze", notice, 2 * period + Duration::from_millis(500));
     sleep(period).await;
     stage.faults().freeze(false);
     let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;

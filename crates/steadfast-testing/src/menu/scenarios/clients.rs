@@ -1,4 +1,4 @@
-//! The client's own side: handlers, selectors, connections, and how many watches share one.
+//! Faults of the client's own side: handlers, selectors, connections, and the number of watches per connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,12 +21,12 @@ use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{NAMESPACE, PROMPT, Stage, Watched, until};
 use crate::menu::unread::{self, Unread};
 
-/// Longer than any recovery here may take.
+/// Timeout that is longer than any recovery in these scenarios.
 const LONG: Duration = Duration::from_secs(60);
-/// More watches than one connection may have streams.
+/// Number of watches, more than the streams that one connection may have.
 const WATCHES: usize = 130;
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "goaway",
@@ -121,13 +121,13 @@ async fn goaway<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         }
         let namespaces: Api<Namespace> = Api::all(stage.connection.client());
         for _ in 0..20 {
-            let asked = Instant::now();
-            let answer = namespaces.get("default").await;
-            stage.checks.expect(answer.is_ok(), format_args!("a request was not answered: {answer:?}"));
-            stage.checks.within("a request beside the watches", Some(asked.elapsed()), PROMPT);
+            let requested = Instant::now();
+            let response = namespaces.get("default").await;
+            stage.checks.expect(response.is_ok(), format_args!("a request failed: {response:?}"));
+            stage.checks.within("a request next to the watches", Some(requested.elapsed()), PROMPT);
         }
         let back = stage.recovery(&all, drained, LONG).await;
-        stage.checks.within(&format!("that all are there after drain {round}"), back, LONG);
+        stage.checks.within(&format!("the return of all watches after drain {round}"), back, LONG);
         slowest = slowest.max(back);
         sleep(Duration::from_secs(1)).await;
         let moved = stage.server.request_counts().watches;
@@ -148,7 +148,7 @@ async fn frames_split<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         stage.change("small", &format!("{round} Grüße, 世界 🦀"))?;
     }
     let seen = stage.recovery(&[&config_maps], begun, LONG).await;
-    stage.checks.within("what came in pieces", seen, PROMPT);
+    stage.checks.within("the delivery of the split bodies", seen, PROMPT);
     stage.faults().split_bodies(4_999);
     stage.faults().end_watches();
     stage.create("huge", &"é🦀".repeat(1_000_000 / 6))?;
@@ -158,7 +158,7 @@ async fn frames_split<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         let held = config_maps.informer.lister()?.get(NAMESPACE, name)?;
         let here = held.and_then(|held| serde_json::to_value(&held.config_map()?.data).ok());
         let there = stage.server.get("configmaps", NAMESPACE, name)?.get("data").cloned();
-        stage.checks.expect(here == there, format_args!("{name} is not what the server has"));
+        stage.checks.expect(here == there, format_args!("{name} differs from the server's object"));
     }
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
@@ -183,15 +183,15 @@ async fn slow_reader<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     }
     let last = Instant::now();
     let recover = stage.recovery(&[&config_maps], last, LONG).await;
-    stage.checks.same("watches opened anew", &stage.server.request_counts().watches, &before);
-    stage.checks.at_most("what waits for the stuck handler", stuck.counts().entries, 10);
+    stage.checks.same("reopened watches", &stage.server.request_counts().watches, &before);
+    stage.checks.at_most("pending events of the stuck handler", stuck.counts().entries, 10);
     stuck.remove();
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
 }
 
 async fn unread_streams<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    // Not even a server gives them up.
+    // The server must not close the unread watches either.
     let server = ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(3600));
     let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
     stage.create("a", "0")?;
@@ -203,17 +203,17 @@ async fn unread_streams<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     unread::fill(&stage.server)?;
     let namespaces: Api<Namespace> = Api::all(client);
     let mut slowest = None;
-    // Two periods: a stream that is starved is doubted, and goes back where it was.
+    // Two periods: a starved stream is in doubt, and is reopened on its connection.
     for round in 1..=26 {
         sleep(Duration::from_secs(5)).await;
         stage.change("a", &round.to_string())?;
         let seen = stage.recovery(&[&config_maps], Instant::now(), LONG).await;
-        stage.checks.within("a change beside what nobody reads", seen, PROMPT);
+        stage.checks.within("a change next to unread responses", seen, PROMPT);
         slowest = slowest.max(seen);
-        let asked = Instant::now();
-        let answer = timeout(LONG, namespaces.get("default")).await;
-        stage.checks.expect(matches!(answer, Ok(Ok(_))), format_args!("a request was not answered: {answer:?}"));
-        stage.checks.within("a request beside what nobody reads", Some(asked.elapsed()), PROMPT);
+        let requested = Instant::now();
+        let response = timeout(LONG, namespaces.get("default")).await;
+        stage.checks.expect(matches!(response, Ok(Ok(_))), format_args!("a request failed: {response:?}"));
+        stage.checks.within("a request next to unread responses", Some(requested.elapsed()), PROMPT);
     }
     stage.expect_no_doubt(&config_maps, begun);
     drop(held);
@@ -252,9 +252,9 @@ async fn bad_handlers<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let recover = stage.recovery(&[&config_maps], last, LONG).await;
     for (which, registration) in [("panicking", &panicking), ("stuck", &stuck), ("slow", &slow)] {
         let entries = registration.counts().entries;
-        stage.checks.at_most(&format!("what waits for the {which} handler"), entries, 10);
+        stage.checks.at_most(&format!("pending events of the {which} handler"), entries, 10);
     }
-    stage.checks.expect(calls.load(Ordering::Relaxed) > 10, "the panicking handler is called no more");
+    stage.checks.expect(calls.load(Ordering::Relaxed) > 10, "the panicking handler is no longer called");
     release.send_replace(true);
     for registration in [&panicking, &stuck, &slow] {
         registration.remove();
@@ -272,13 +272,13 @@ async fn selector_churn<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     for round in 0..10 {
         label(&stage, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
         label(&stage, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
-        // One by one, or a handler may rightly hear less.
+        // The events must be delivered one by one, because a handler may receive merged ones.
         until(PROMPT, || web.recording.of("default/a").len() > round as usize).await;
     }
     let stays = web.recording.in_words("default/a");
     let wanted: Vec<String> =
         ["Added", "Deleted Observed DeletedOrLeft"].repeat(5).into_iter().map(str::to_owned).collect();
-    stage.checks.same("what was told of an object that came and went five times", &stays, &wanted);
+    stage.checks.same("events of an object that entered and left five times", &stays, &wanted);
     let mut slowest = None;
     for round in 10..20 {
         stage.faults().cut();

@@ -1,4 +1,4 @@
-//! The five of the first document: what client-go does while the server cannot be reached.
+//! The five scenarios of the first document: the behaviour of client-go while the server is unreachable.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, doubt, until};
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "no-server-at-sync",
@@ -109,15 +109,15 @@ async fn no_server_at_sync<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     stage.faults().stop();
     let config_maps = stage.watch::<K>(Scope::all())?;
 
-    let asked = Instant::now();
-    let told = stage.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
-    stage.checks.within("the bounded wait", Some(asked.elapsed()), deadline + Duration::from_millis(500));
-    stage.checks.says("the error of the wait", &told, &["configmaps", "refused", &stage.address()]);
+    let requested = Instant::now();
+    let message = stage.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
+    stage.checks.within("the bounded wait", Some(requested.elapsed()), deadline + Duration::from_millis(500));
+    stage.checks.says("the error of the wait", &message, &["configmaps", "refused", &stage.address()]);
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
 
     stage.faults().start();
     let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
-    // It may have just begun to wait for its next attempt.
+    // The informer may have just started to wait for its next attempt.
     stage.checks.within("the sync after the server's start", recover, Duration::from_secs(3));
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
@@ -145,7 +145,7 @@ async fn request_after_shutdown<K: Held>(ground: Ground, idle: Duration) -> Resu
     let before = stage.server.connections().len();
     let second = namespaces.create(&PostParams::default(), &namespace("after-idling")).await;
     stage.checks.expect(second.is_ok(), format_args!("the request after the idle connections: {second:?}"));
-    stage.checks.expect(stage.server.connections().len() > before, "no connection was made anew");
+    stage.checks.expect(stage.server.connections().len() > before, "no new connection was opened");
     Ok(stage.judge_stopped())
 }
 
@@ -165,23 +165,23 @@ async fn shutdown_while_cut<K: Held>(ground: Ground) -> Result<Findings, Trouble
     let other = stage.build::<K>(&swallowed, Scope::namespace("default")).start()?;
     other.wait_for_sync(PROMPT).await?;
     stage.faults().black_hole(true);
-    shut_down::<K>(&mut stage, &swallowed, &other, "with packets swallowed").await;
+    shut_down::<K>(&mut stage, &swallowed, &other, "with dropped packets").await;
     stage.faults().black_hole(false);
 
-    // What was there settled at this very moment: a shutdown takes no time.
+    // The setup settled at this same virtual instant, because a shutdown takes no time.
     sleep(Duration::from_millis(10)).await;
     let fault = stage.fault();
     stage.faults().cut();
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
     stage.checks.within("the doubt", notice, PROMPT);
-    // Some attempts later it waits for the next.
+    // After some attempts, the informer waits for the next one.
     sleep(Duration::from_millis(700)).await;
     let factory = stage.factory.clone();
-    shut_down::<K>(&mut stage, &factory, &config_maps.informer, "with connections refused").await;
+    shut_down::<K>(&mut stage, &factory, &config_maps.informer, "with rejected connections").await;
     let attempts = steadfast::unstable::dialled(&stage.connection);
     sleep(Duration::from_secs(1)).await;
     stage.checks.same(
-        "attempts, those after the shutdown included",
+        "attempts, including those after the shutdown",
         &steadfast::unstable::dialled(&stage.connection),
         &attempts,
     );
@@ -189,11 +189,11 @@ async fn shutdown_while_cut<K: Held>(ground: Ground) -> Result<Findings, Trouble
 }
 
 async fn shut_down<K: Held>(stage: &mut Stage, factory: &InformerFactory, informer: &Informer<K>, how: &str) {
-    let told = Instant::now();
+    let message = Instant::now();
     let undelivered = factory.shutdown();
     let stopped = until(PROMPT, || matches!(informer.freshness(), Freshness::Stopped(_))).await;
-    stage.checks.within(&format!("the shutdown {how}"), stopped.map(|_| told.elapsed()), Duration::from_millis(500));
-    stage.checks.same("events undelivered", &undelivered.events, &0);
+    stage.checks.within(&format!("the shutdown {how}"), stopped.map(|_| message.elapsed()), Duration::from_millis(500));
+    stage.checks.same("undelivered events", &undelivered.events, &0);
 }
 
 async fn create_while_cut<K: Held>(ground: Ground, deadline: Duration) -> Result<Findings, Trouble> {
@@ -201,7 +201,7 @@ async fn create_while_cut<K: Held>(ground: Ground, deadline: Duration) -> Result
     let mut stage = Stage::set(&ground, Plan { transport, ..Plan::default() }).await?;
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
-    // Where neither creation arrives, it is all that there is to judge.
+    // If neither creation arrives, this object is the whole history.
     stage.create("before", "1")?;
     stage.settle(&[&config_maps]).await;
     let address = stage.address();
@@ -210,19 +210,19 @@ async fn create_while_cut<K: Held>(ground: Ground, deadline: Duration) -> Result
     stage.faults().cut();
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
     stage.checks.within("the doubt", notice, PROMPT);
-    // The port closes a moment after the connections are reset.
+    // The port closes shortly after the connections are reset.
     sleep(Duration::from_millis(100)).await;
     create_fails(&mut stage, "refused", deadline, &[&address, "refused"]).await;
     stage.faults().heal();
     let first = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
-    // So that there is a connection that swallows.
+    // Opens a connection on which packets are dropped later.
     Api::<Namespace>::all(stage.connection.client()).get("default").await?;
 
     stage.faults().black_hole(true);
     create_fails(&mut stage, "swallowed", deadline, &[&address, "no answer"]).await;
     stage.faults().heal();
     let healed = Instant::now();
-    // What was on its way arrives now, if anything was; that is the network's doing, and happens once.
+    // A held packet arrives now. The network causes this, and it happens at most once.
     sleep(Duration::from_millis(300)).await;
     let second = stage.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
     let requests = stage.server.requests();
@@ -236,12 +236,12 @@ async fn create_while_cut<K: Held>(ground: Ground, deadline: Duration) -> Result
 
 async fn create_fails(stage: &mut Stage, name: &str, deadline: Duration, says: &[&str]) {
     let api: Api<ConfigMap> = Api::default_namespaced(stage.connection.client());
-    let asked = Instant::now();
+    let requested = Instant::now();
     let created = api.create(&PostParams::default(), &config_map(name, "1")).await;
-    let took = asked.elapsed();
+    let took = requested.elapsed();
     stage.checks.within(&format!("the failure to create {name:?}"), Some(took), deadline + Duration::from_millis(500));
-    let told = created.err().map(|error| error.to_string()).unwrap_or_default();
-    stage.checks.says(&format!("the error about {name:?}"), &told, says);
+    let message = created.err().map(|error| error.to_string()).unwrap_or_default();
+    stage.checks.says(&format!("the error about {name:?}"), &message, says);
 }
 
 async fn recreate_while_cut<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
@@ -267,10 +267,10 @@ async fn recreate_while_cut<K: Held>(ground: Ground) -> Result<Findings, Trouble
     for (name, watched) in [("everywhere", &everywhere), ("here", &here)] {
         let recreated = watched.recording.in_words("default/a");
         let wanted = ["Added", "Deleted Inferred Replaced", "Added"].map(str::to_owned).to_vec();
-        stage.checks.same(&format!("what was told of the recreated object {name}"), &recreated, &wanted);
+        stage.checks.same(&format!("events of the recreated object {name}"), &recreated, &wanted);
         let deleted = watched.recording.in_words("default/b");
         let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
-        stage.checks.same(&format!("what was told of the deleted object {name}"), &deleted, &wanted);
+        stage.checks.same(&format!("events of the deleted object {name}"), &deleted, &wanted);
     }
     stage.checks.at_most("full transfers", stage.lists(), 4);
     Ok(stage.judge(notice, recover))

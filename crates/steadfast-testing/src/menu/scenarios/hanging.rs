@@ -1,4 +1,4 @@
-//! Lists that hang: they are in nobody's way.
+//! Lists that hang must not delay other lists.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::menu::ground::Ground;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, until};
 
-/// More than there are places for full transfers.
+/// Resources with hanging lists, more than the limit of concurrent full transfers.
 const HANGING: [(&str, &str); 8] = [
     ("Deployment", "deployments"),
     ("DaemonSet", "daemonsets"),
@@ -26,7 +26,7 @@ const HANGING: [(&str, &str); 8] = [
     ("Lease", "leases"),
 ];
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "hanging-lists",
     faults: &[Fault::ResourceRefused],
@@ -59,13 +59,13 @@ async fn hanging_lists<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group(kind), "v1", kind), plural);
         hanging.push(stage.factory.informer_with::<DynamicObject>(&kind, Scope::all())?);
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let config_maps = stage.watch::<K>(Scope::all())?;
     config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
-    stage.checks.within("the sync of config maps", Some(begun.elapsed()), PROMPT);
+    stage.checks.within("the sync of config maps", Some(started.elapsed()), PROMPT);
     stage.ready(&[&config_maps]).await?;
     for round in 0..3 {
-        // When the eight hang, and when they are about to try again.
+        // Rounds while the eight lists hang, and shortly before they are retried.
         sleep(Duration::from_secs(11)).await;
         stage.faults().cut();
         stage.change("a", &format!("round {round}"))?;
@@ -74,9 +74,9 @@ async fn hanging_lists<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         let back = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
         stage.checks.within(&format!("the relist of round {round}"), back, Duration::from_secs(3));
     }
-    stage.checks.expect(!hanging.iter().any(steadfast::Informer::has_synced), "what hangs has synced");
+    stage.checks.expect(!hanging.iter().any(steadfast::Informer::has_synced), "a hanging informer has synced");
     stage.faults().answer_truly();
-    // What was asked for before that hangs to its end.
+    // Requests from before the recovery hang to their end.
     sleep(Duration::from_secs(29)).await;
     let healed = Instant::now();
     let synced = until(Duration::from_secs(60), || hanging.iter().all(steadfast::Informer::has_synced)).await;

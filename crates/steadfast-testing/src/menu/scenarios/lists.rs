@@ -1,4 +1,4 @@
-//! Lists: that never end, cannot go on, or are huge.
+//! Lists that never end, cannot continue, or are huge.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::menu::ground::Ground;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, Watched, until};
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "streamed-list-broken",
@@ -58,16 +58,16 @@ async fn streamed_list_broken<K: Held>(ground: Ground) -> Result<Findings, Troub
     let faults: [(&str, Fault); 4] = [
         ("no end", |server| server.faults().no_initial_events_end(true)),
         ("no annotation", |server| server.faults().unannotated_initial_events_end(true)),
-        ("refused", |server| server.faults().refuse_streamed_lists(true)),
-        ("not known", |server| server.faults().ignore_streamed_lists(true)),
+        ("rejected", |server| server.faults().refuse_streamed_lists(true)),
+        ("unsupported", |server| server.faults().ignore_streamed_lists(true)),
     ];
     let played = faults.map(|(name, fault)| without_streamed_lists::<K>(&ground, name, fault));
     let mut findings = futures::future::try_join_all(played).await?.into_iter();
-    let first = findings.next().ok_or("there are four of them")?;
+    let first = findings.next().ok_or("four servers have findings")?;
     Ok(findings.fold(first, Findings::and))
 }
 
-/// Starts an informer that asks for streamed lists in each form.
+/// Starts an informer that requests streamed lists in each form.
 fn streamed<K: Held>(stage: &Stage, scope: Scope) -> Result<Watched<K>, Trouble> {
     Ok(stage.record(stage.build(&stage.factory, scope).streamed_lists(true).start()?))
 }
@@ -88,7 +88,9 @@ async fn without_streamed_lists<K: Held>(
         told.fetch_or(matches!(note, Note::FellBackToPages { .. }), Ordering::Relaxed);
     });
     let recover = stage.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
-    stage.checks.expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: nothing says that pages are used"));
+    stage
+        .checks
+        .expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: no diagnostic reports the use of pages"));
 
     let later = Instant::now();
     let next = streamed::<K>(&stage, Scope::namespace("default"))?;
@@ -112,8 +114,8 @@ async fn continue_token_expired<K: Held>(ground: Ground) -> Result<Findings, Tro
     stage.delete("object-0000")?;
     let recover = stage.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
     stage.checks.same("objects", &config_maps.informer.snapshot().iter().count(), &1199);
-    let refused = stage.server.requests().iter().filter(|request| request.code == Some(410)).count();
-    stage.checks.expect((1..=3).contains(&refused), format_args!("{refused} continue tokens were refused"));
+    let rejected = stage.server.requests().iter().filter(|request| request.code == Some(410)).count();
+    stage.checks.expect((1..=3).contains(&rejected), format_args!("{rejected} continue tokens were rejected"));
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
 }
@@ -150,7 +152,7 @@ async fn huge_list<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let recover = stage.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
     reading.store(false, Ordering::Relaxed);
     let fewest = reader.await?;
-    stage.checks.expect(fewest >= objects - 1, format_args!("a reader saw no more than {fewest} objects"));
+    stage.checks.expect(fewest >= objects - 1, format_args!("a reader saw only {fewest} objects"));
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
 }

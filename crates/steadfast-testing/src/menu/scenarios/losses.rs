@@ -1,4 +1,4 @@
-//! What a server withholds: the bookmarks that prove that nothing is missing, and events themselves.
+//! Losses on the server: missing bookmarks, which prove that no event is missing, and missing events.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, until};
 
-/// How often the audit looks, where it is on; a program would let it look less often.
-const AUDIT: Duration = Duration::from_secs(60);
+/// Period of the audit, shorter than in a real program.
+const AUDIT_PERIOD: Duration = Duration::from_secs(60);
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "no-bookmarks",
@@ -37,7 +37,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         summary: "The server sends a change, a deletion and a creation to no watch, and its bookmarks hide the loss. \
                 An audit, here every minute, detects and reports each lost event within one audit period.",
         clauses: "C2, C11, R12",
-        bounds: Bounds::NONE.recover(AUDIT.as_secs() + 10),
+        bounds: Bounds::NONE.recover(AUDIT_PERIOD.as_secs() + 10),
         seconds: 65,
         play: in_form!(events_lost),
     },
@@ -50,10 +50,10 @@ async fn no_bookmarks<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.watching(1).await;
-    let begun = stage.fault();
+    let started = stage.fault();
     let watches = stage.server.request_counts().watches;
     sleep(Duration::from_secs(150)).await;
-    stage.expect_no_doubt(&config_maps, begun);
+    stage.expect_no_doubt(&config_maps, started);
     stage.checks.same("watches", &stage.server.request_counts().watches, &watches);
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
@@ -62,7 +62,7 @@ async fn no_bookmarks<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
 }
 
 async fn events_lost<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let reflector = ReflectorSettings { audit_every: Some(AUDIT), ..ReflectorSettings::default() };
+    let reflector = ReflectorSettings { audit_every: Some(AUDIT_PERIOD), ..ReflectorSettings::default() };
     let mut stage = Stage::set(&ground, Plan { reflector, ..Plan::default() }).await?;
     ["changed", "deleted", "same"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     let config_maps = stage.watch::<K>(Scope::all())?;
@@ -74,11 +74,11 @@ async fn events_lost<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.create("created", "1")?;
     let told = |name: &str, times: usize| config_maps.recording.in_words(&format!("default/{name}")).len() == times;
     let whole = || told("changed", 2) && told("deleted", 2) && told("created", 1);
-    let recover = until(2 * AUDIT, whole).await.map(|_| fault.elapsed());
+    let recover = until(2 * AUDIT_PERIOD, whole).await.map(|_| fault.elapsed());
     let deleted = config_maps.recording.in_words("default/deleted");
     let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
-    stage.checks.same("what was told of the object whose deletion was lost", &deleted, &wanted);
-    stage.checks.same("what was told of the object that did not change", &told("same", 1), &true);
+    stage.checks.same("events of the object with a lost deletion", &deleted, &wanted);
+    stage.checks.same("events of the unchanged object", &told("same", 1), &true);
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
 }

@@ -1,4 +1,4 @@
-//! Objects that nobody can read, and what they cost the others.
+//! Undecodable objects, and their effect on other objects.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::menu::ground::Ground;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, Watched, until};
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "deep-and-huge",
     faults: &[Fault::UndecodableObject],
@@ -27,11 +27,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     play: in_form!(deep_and_huge),
 }];
 
-/// The longest object that is read here, in bytes.
-const LIMIT: usize = 64 * 1024;
+/// Maximum size of a readable object, in bytes.
+const MAX_OBJECT_BYTES: usize = 64 * 1024;
 
 fn watch<K: Held>(stage: &Stage, scope: Scope, streamed: bool) -> Result<Watched<K>, Trouble> {
-    let builder = stage.build::<K>(&stage.factory, scope).object_limit(LIMIT).streamed_lists(streamed);
+    let builder = stage.build::<K>(&stage.factory, scope).object_limit(MAX_OBJECT_BYTES).streamed_lists(streamed);
     Ok(stage.record(builder.start()?))
 }
 
@@ -42,9 +42,9 @@ async fn deep_and_huge<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.ready(&[&live]).await?;
     stage.fault();
     stage.faults().spoil("default", "deep", Some(Spoiling::Deep(200)));
-    stage.faults().spoil("default", "huge", Some(Spoiling::Huge(2 * LIMIT)));
+    stage.faults().spoil("default", "huge", Some(Spoiling::Huge(2 * MAX_OBJECT_BYTES)));
     ["a", "deep", "huge", "c"].into_iter().try_for_each(|name| stage.change(name, "2"))?;
-    // Two more find them in their lists.
+    // Two more informers receive the objects in their lists.
     let streamed = watch::<K>(&stage, Scope::namespace("default"), true)?;
     let paged = watch::<K>(&stage, Scope::namespace("default").labels("none!=such"), false)?;
     let all = [("a watch", &live), ("initial events", &streamed), ("pages", &paged)];
@@ -52,21 +52,21 @@ async fn deep_and_huge<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     for (how, watched) in all {
         for name in ["deep", "huge"] {
             let unknown = until(PROMPT, || watched.knows_nothing_of(name)).await;
-            stage.checks.within(&format!("that {name} is unknown by {how}"), unknown, PROMPT);
+            stage.checks.within(&format!("the unknown state of {name} by {how}"), unknown, PROMPT);
         }
         let named =
             until(PROMPT, || watched.informer.freshness().to_string().contains("default/deep and 1 more")).await;
-        stage.checks.within(&format!("that the freshness by {how} names both"), named, PROMPT);
+        stage.checks.within(&format!("the freshness that names both, by {how}"), named, PROMPT);
     }
     ["deep", "huge"].into_iter().try_for_each(|name| stage.delete(name))?;
     stage.change("b", "3")?;
     let going_on = stage.recovery(&[&live, &streamed, &paged], Instant::now(), PROMPT).await;
-    stage.checks.within("what comes behind their ends", going_on, PROMPT);
+    stage.checks.within("the events after their deletions", going_on, PROMPT);
     for (how, watched) in all {
         let gone = ["deep", "huge"]
             .iter()
             .all(|name| watched.informer.lister().is_ok_and(|lister| lister.get("default", name).is_ok()));
-        stage.checks.expect(gone, format_args!("their ends were not told by {how}"));
+        stage.checks.expect(gone, format_args!("their deletions were not delivered by {how}"));
     }
 
     ["deep", "huge"].into_iter().try_for_each(|name| stage.create(name, "4"))?;
@@ -79,7 +79,7 @@ async fn deep_and_huge<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let recover = stage.recovery(&[&live, &streamed, &paged], healed, PROMPT).await;
     for (how, watched) in all {
         let known = until(Duration::ZERO, || watched.informer.snapshot().tainted().is_empty()).await.is_some();
-        stage.checks.expect(known, format_args!("they are not known again by {how}"));
+        stage.checks.expect(known, format_args!("they did not become known again by {how}"));
     }
     stage.checks.same("full transfers", &stage.lists(), &3);
     stage.settle(&[&live, &streamed, &paged]).await;

@@ -1,4 +1,4 @@
-//! The second document: a watch whose channel closed for good, and what its repaired loop still lacks.
+//! The second document: a watch with a channel that closed permanently, and the remaining gaps of its repaired loop.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, doubt, until};
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "watch-closed",
@@ -84,7 +84,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
         seconds: 2,
-        play: in_form!(stop_when_told),
+        play: in_form!(stop_on_request),
     },
     Scenario {
         name: "undecodable-object",
@@ -99,7 +99,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Reads a stream of events to its end, and keeps the values that it delivered last.
+/// Reads a stream of events to its end, and keeps the last delivered values.
 struct Reader {
     values: Arc<Mutex<BTreeMap<String, String>>>,
     task: JoinHandle<()>,
@@ -146,7 +146,7 @@ async fn watch_closed<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         let seen = until(PROMPT, || reader.holds("a", &value)).await;
         stage.checks.within(&format!("the change after end {round}"), seen, PROMPT);
         slowest = slowest.max(ended.elapsed());
-        // Long enough for the next watch to be open when it is ended in its turn.
+        // The next watch must be open before it is ended.
         until(PROMPT, || stage.server.open_watches(0) > 0).await;
     }
     stage.checks.expect(!reader.task.is_finished(), "the stream of events has ended");
@@ -165,7 +165,7 @@ async fn connection_killed<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     stage.ready(&[&config_maps]).await?;
     let (mut notice, mut recover) = (None, None);
     for round in 1..=6 {
-        // Each time elsewhere in an object.
+        // Each reset is at another position in an object.
         stage.faults().reset_after_bytes(5_000 + u64::from(round) * 7_919);
         let fault = stage.fault();
         for object in 0..4 {
@@ -202,7 +202,7 @@ async fn no_spin<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.checks.within("the doubt", notice, PROMPT);
     stage.faults().heal();
     let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
-    // The pause that it was in, which is no longer than all before it together.
+    // The wait includes the current backoff, which is not longer than the sum of the previous ones.
     stage.checks.within("the recovery", recover, Duration::from_secs(5));
     stage.checks.same("full transfers", &stage.lists(), &1);
     stage.settle(&[&config_maps]).await;
@@ -218,9 +218,9 @@ async fn events_in_the_gap<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     stage.ready(&[&config_maps]).await?;
 
     let (kept, kept_back) = gap::<K>(&mut stage, &config_maps, 0, false).await?;
-    stage.checks.same("full transfers where the history was kept", &stage.lists(), &1);
+    stage.checks.same("full transfers with the history kept", &stage.lists(), &1);
     let (compacted, compacted_back) = gap::<K>(&mut stage, &config_maps, 5, true).await?;
-    stage.checks.same("full transfers where it was compacted", &stage.lists(), &2);
+    stage.checks.same("full transfers with the history compacted", &stage.lists(), &2);
     stage.settle(&[&config_maps]).await;
     for (name, stays) in [
         ("old-0", &["Added", "Deleted Observed Deleted"][..]),
@@ -231,12 +231,13 @@ async fn events_in_the_gap<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     ] {
         let told = config_maps.recording.in_words(&format!("default/{name}"));
         let wanted: Vec<String> = stays.iter().map(|&word| word.to_owned()).collect();
-        stage.checks.same(&format!("what was told of {name}"), &told, &wanted);
+        stage.checks.same(&format!("events of {name}"), &told, &wanted);
     }
     Ok(stage.judge(kept.max(compacted), kept_back.max(compacted_back)))
 }
 
-/// Cuts, changes five old objects and creates two new ones, and heals; tells how soon it was noticed, and over.
+/// Cuts the network, changes five old objects, creates two new ones, and heals. Returns the times until the doubt and
+/// until the recovery.
 async fn gap<K: Held>(
     stage: &mut Stage,
     config_maps: &crate::menu::stage::Watched<K>,
@@ -267,7 +268,7 @@ async fn gap<K: Held>(
 }
 
 async fn quiet_for_long<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    // The server ends such watches after two to four seconds; by default it is five to ten minutes.
+    // The server ends such watches after two to four seconds. By default it is five to ten minutes.
     let reflector = ReflectorSettings { watch_timeout: Duration::from_secs(2), ..ReflectorSettings::default() };
     let mut stage = Stage::set(&ground, Plan { reflector, ..Plan::default() }).await?;
     stage.create("a", "1")?;
@@ -275,11 +276,11 @@ async fn quiet_for_long<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.ready(&[&config_maps]).await?;
     until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
 
-    let begun = stage.fault();
+    let started = stage.fault();
     sleep(Duration::from_secs(9)).await;
     let watches = stage.server.request_counts().watches;
     stage.checks.expect(watches >= 2, format_args!("only {watches} watches: the server did not end them"));
-    let doubt = config_maps.onlooker.longest_doubt(begun);
+    let doubt = config_maps.onlooker.longest_doubt(started);
     stage.checks.within("the longest doubt", Some(doubt), Duration::from_millis(500));
     let changed = Instant::now();
     stage.change("a", "2")?;
@@ -290,7 +291,7 @@ async fn quiet_for_long<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, None))
 }
 
-async fn stop_when_told<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn stop_on_request<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let at_once = Duration::from_millis(500);
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
@@ -307,12 +308,12 @@ async fn stop_when_told<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.faults().black_hole(true);
     swallowed.stop();
     let stopped = until(PROMPT, || matches!(swallowed.freshness(), Freshness::Stopped(_))).await;
-    stage.checks.within("the stop with packets swallowed", stopped, at_once);
+    stage.checks.within("the stop with dropped packets", stopped, at_once);
     stage.faults().black_hole(false);
 
     let fault = stage.fault();
     stage.faults().stop();
-    // By now it waits between attempts, for half a second and more.
+    // By now the informer waits between attempts, for at least half a second.
     sleep(Duration::from_millis(1500)).await;
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
     stage.checks.within("the doubt", notice, PROMPT);
@@ -328,12 +329,12 @@ async fn stop_when_told<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
 async fn undecodable_object<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
-    // Another informer finds it in its list.
+    // Another informer receives it in its list.
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.fault();
     stage.faults().undecodable("default", "b", true);
-    // The server decides when a watch begins how it sends that object.
+    // The server chooses the encoding of that object when a watch starts.
     stage.faults().end_watches();
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.change(name, "2"))?;
     let late = stage.watch::<K>(Scope::namespace("default"))?;
@@ -341,9 +342,9 @@ async fn undecodable_object<K: Held>(ground: Ground) -> Result<Findings, Trouble
 
     for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
         let unknown = until(PROMPT, || watched.knows_nothing_of("b")).await;
-        stage.checks.within(&format!("that b is unknown by {how}"), unknown, PROMPT);
+        stage.checks.within(&format!("the unknown state of b by {how}"), unknown, PROMPT);
         let named = until(PROMPT, || watched.informer.freshness().to_string().contains("default/b")).await;
-        stage.checks.within(&format!("that the freshness by {how} names b"), named, PROMPT);
+        stage.checks.within(&format!("the freshness that names b, by {how}"), named, PROMPT);
     }
     ["a", "c"].into_iter().try_for_each(|name| stage.change(name, "3"))?;
     let going_on = stage.recovery(&[&config_maps, &late], Instant::now(), PROMPT).await;
@@ -356,7 +357,7 @@ async fn undecodable_object<K: Held>(ground: Ground) -> Result<Findings, Trouble
     let recover = stage.recovery(&[&config_maps, &late], healed, PROMPT).await;
     for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
         let known = watched.informer.lister()?.get("default", "b").is_ok_and(|found| found.is_some());
-        stage.checks.expect(known, format_args!("b is not known again by {how}"));
+        stage.checks.expect(known, format_args!("b did not become known again by {how}"));
     }
     stage.checks.same("full transfers", &stage.lists(), &2);
     stage.settle(&[&config_maps, &late]).await;

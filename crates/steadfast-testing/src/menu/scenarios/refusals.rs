@@ -1,4 +1,4 @@
-//! Refusals: servers that ask for patience, credentials and permissions that go, resources that are not there.
+//! Rejections: servers that ask clients to retry later, revoked credentials and permissions, and missing resources.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, doubt, until};
 use crate::widget_definition;
 
-/// Longer than any recovery here may take.
+/// Timeout that is longer than any recovery in these scenarios.
 const LONG: Duration = Duration::from_secs(90);
-/// Between two attempts, at most (R6), and the way there and back.
+/// Maximum time between two attempts (R6), including the round trip.
 const BETWEEN: Duration = Duration::from_secs(9);
 
-/// How often it is listed here where there is no watch.
+/// Interval of the lists that replace a watch.
 const POLL: Duration = Duration::from_secs(3);
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "server-busy",
@@ -97,11 +97,11 @@ async fn server_busy<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.fault();
     let mut slowest = None;
     for (code, asked) in [(429, 3), (503, 3), (500, 0), (504, 0), (503, 3600)] {
-        let answer = match asked {
+        let response = match asked {
             0 => Answer::code(code),
             seconds => Answer::retry_after(code, Duration::from_secs(seconds)),
         };
-        stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer);
+        stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response);
         stage.faults().end_watches();
         let ended = Instant::now();
         stage.change("a", &format!("{code} {asked}"))?;
@@ -109,7 +109,9 @@ async fn server_busy<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         let (least, most) = (asked.min(60), asked.min(60) * 11 / 10 + 1);
         stage.checks.within(&format!("the recovery from {code}"), back, Duration::from_secs(most));
         let patient = back.is_some_and(|back| back >= Duration::from_secs(least));
-        stage.checks.expect(patient, format_args!("after {code} with {asked} s asked for, it was back in {back:?}"));
+        stage
+            .checks
+            .expect(patient, format_args!("after {code} with a Retry-After of {asked} s, recovery took {back:?}"));
         slowest = slowest.max(back);
     }
     stage.settle(&[&config_maps]).await;
@@ -131,9 +133,9 @@ async fn credentials_refused<K: Held>(ground: Ground) -> Result<Findings, Troubl
     sleep(Duration::from_secs(3)).await;
     let told = config_maps.informer.freshness().to_string();
     stage.checks.says("the freshness", &told, &["failed", "401"]);
-    stage.checks.expect(!told.contains(token), "the freshness tells the token");
+    stage.checks.expect(!told.contains(token), "the freshness contains the token");
     stage.change("a", "2")?;
-    stage.checks.same("objects that can be read", &config_maps.informer.snapshot().iter().count(), &1);
+    stage.checks.same("readable objects", &config_maps.informer.snapshot().iter().count(), &1);
     stage.faults().replace_tokens(&[token]);
     let recover = stage.recovery(&[&config_maps], Instant::now(), LONG).await;
     stage.settle(&[&config_maps]).await;
@@ -143,13 +145,13 @@ async fn credentials_refused<K: Held>(ground: Ground) -> Result<Findings, Troubl
 async fn resource_refused<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
-    let begun = stage.fault();
+    let started = stage.fault();
     stage.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
     let secrets = stage.factory.informer::<Secret>(Scope::all())?;
     let widgets = stage.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
-    stage.checks.within("the sync of config maps", Some(begun.elapsed()), PROMPT);
+    stage.checks.within("the sync of config maps", Some(started.elapsed()), PROMPT);
     let told = stage.factory.wait_for_sync(Duration::from_secs(3)).await.err().map(|error| error.to_string());
     let told = told.unwrap_or_default();
     let parts =
@@ -167,18 +169,18 @@ async fn resource_refused<K: Held>(ground: Ground) -> Result<Findings, Trouble> 
     stage.checks.within("the sync of widgets", served, BETWEEN);
     stage.faults().answer_truly();
     let allowed = until(LONG, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
-    // Each from its own beginning: the second refusal ends only when the first is over.
+    // Each time is measured from its own start, because the second rejection ends after the first.
     let recover = allowed.zip(served).map(|(allowed, served)| allowed.max(served));
 
     stage.server.delete_named("customresourcedefinitions", "", &format!("widgets.{GROUP}"))?;
     let emptied = until(PROMPT, || widgets.snapshot().iter().count() == 0).await;
     stage.checks.within("the end of the widgets", emptied, PROMPT);
     let failed = until(PROMPT, || matches!(widgets.freshness(), Freshness::Failed(_))).await;
-    stage.checks.within("that widgets are not served", failed, PROMPT);
+    stage.checks.within("the failure of widgets", failed, PROMPT);
     let changed = Instant::now();
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], changed, PROMPT).await;
-    stage.checks.within("a change of a config map beside it", seen, PROMPT);
+    stage.checks.within("a concurrent change of a config map", seen, PROMPT);
     widgets.stop();
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
@@ -186,19 +188,19 @@ async fn resource_refused<K: Held>(ground: Ground) -> Result<Findings, Trouble> 
 
 async fn refused_by_verb<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let refusals = [Answer::Forbidden, Answer::code(405), Answer::code(500)];
-    let played = refusals.map(|answer| without_watches::<K>(&ground, answer));
+    let played = refusals.map(|response| without_watches::<K>(&ground, response));
     let mut findings = futures::future::try_join_all(played).await?.into_iter();
-    let first = findings.next().ok_or("there are three of them")?;
+    let first = findings.next().ok_or("three servers have findings")?;
     Ok(findings.fold(first, Findings::and))
 }
 
-async fn without_watches<K: Held>(ground: &Ground, answer: Answer) -> Result<Findings, Trouble> {
+async fn without_watches<K: Held>(ground: &Ground, response: Answer) -> Result<Findings, Trouble> {
     let reflector = ReflectorSettings { poll_every: Some(POLL), ..ReflectorSettings::default() };
     let mut stage = Stage::set(ground, Plan { reflector, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     stage.fault();
     let rule = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::Watch);
-    stage.faults().answer_with(rule, answer.clone());
+    stage.faults().answer_with(rule, response.clone());
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let polled = || match config_maps.informer.freshness() {
@@ -206,7 +208,7 @@ async fn without_watches<K: Held>(ground: &Ground, answer: Answer) -> Result<Fin
         _ => None,
     };
     let told = until(LONG, || polled().is_some()).await;
-    stage.checks.within(&format!("{answer:?}: that lists take the place of a watch"), told, BETWEEN * 2);
+    stage.checks.within(&format!("{response:?}: the replacement of the watch by lists"), told, BETWEEN * 2);
     stage.checks.says("the freshness", &polled().unwrap_or_default(), &["listed every 3 s for want of a watch"]);
     let changed = Instant::now();
     stage.change("a", "2")?;
@@ -214,7 +216,7 @@ async fn without_watches<K: Held>(ground: &Ground, answer: Answer) -> Result<Fin
     let recover = stage.recovery(&[&config_maps], changed, LONG).await;
     stage.faults().answer_truly();
     let watched = until(LONG, || config_maps.informer.freshness().is_fresh() && polled().is_none()).await;
-    stage.checks.within(&format!("{answer:?}: that it is watched again"), watched, POLL * 6 + BETWEEN);
+    stage.checks.within(&format!("{response:?}: the return to a watch"), watched, POLL * 6 + BETWEEN);
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
 }
@@ -234,7 +236,7 @@ async fn permission_removed<K: Held>(ground: Ground) -> Result<Findings, Trouble
     let fault = stage.fault();
     stage.faults().answer_with(RequestRule::any().resource("configmaps"), Answer::Forbidden);
     define(&stage.server, false)?;
-    // A real server lets a watch go on to its end, and refuses the next.
+    // A real server lets a watch run to its end, and rejects the next one.
     stage.faults().end_watches();
     let notice = doubt(&[&config_maps], fault, LONG).await;
     stage.delete("a")?;
@@ -242,20 +244,20 @@ async fn permission_removed<K: Held>(ground: Ground) -> Result<Findings, Trouble
     sleep(Duration::from_secs(3)).await;
     for (what, told) in [("config maps", config_maps.informer.freshness()), ("widgets", widgets.freshness())] {
         let failed = matches!(told, Freshness::Failed(_));
-        stage.checks.expect(failed, format_args!("{what} that are refused are called {told}"));
+        stage.checks.expect(failed, format_args!("the freshness of rejected {what} is {told}"));
     }
-    stage.checks.same("config maps that can be read", &config_maps.informer.snapshot().iter().count(), &2);
-    stage.checks.expect(holds(&widgets, 1), "the widget is gone");
+    stage.checks.same("readable config maps", &config_maps.informer.snapshot().iter().count(), &2);
+    stage.checks.expect(holds(&widgets, 1), "the widget is missing");
     let told = config_maps.recording.in_words("default/a");
-    stage.checks.same("what was told of the deleted object while it could not be known", &told.len(), &1);
+    stage.checks.same("events of the deleted object before its deletion could be known", &told.len(), &1);
 
     stage.faults().answer_truly();
     define(&stage.server, true)?;
     let healed = Instant::now();
     let recover = stage.recovery(&[&config_maps], healed, LONG).await;
     let served = until(LONG, || widgets.freshness().is_fresh()).await.map(|_| healed.elapsed());
-    stage.checks.within("that widgets are fresh again", served, BETWEEN);
-    stage.checks.expect(holds(&widgets, 1), "the widget is gone");
+    stage.checks.within("the recovery of widgets", served, BETWEEN);
+    stage.checks.expect(holds(&widgets, 1), "the widget is missing");
     widgets.stop();
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(notice, recover.max(served)))
@@ -267,7 +269,7 @@ fn widget() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", "Widget"))
 }
 
-/// Defines widgets, or no longer serves their version.
+/// Defines widgets, or stops serving their version.
 fn define(api_server: &ApiServer, served: bool) -> Result<(), Trouble> {
     let mut definition = widget_definition(GROUP);
     definition["spec"]["versions"][0]["served"] = served.into();
@@ -285,7 +287,7 @@ fn define(api_server: &ApiServer, served: bool) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Whether `informer` is fresh or not, and holds so many objects.
+/// Returns `true` if `informer` contains this number of objects, fresh or not.
 fn holds<K: Kept>(informer: &Informer<K>, objects: usize) -> bool {
     informer.snapshot().iter().count() == objects
 }

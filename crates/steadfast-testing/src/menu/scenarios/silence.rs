@@ -1,4 +1,4 @@
-//! Silence: what falls silent without an end, with the library's default times.
+//! Silence without an end of the stream, with the library's default times.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, doubt};
 use crate::proxy::Direction;
 
-/// A period, its jitter of a tenth at most, and the 5 s that a probe may take (R2).
+/// One period, its jitter of up to a tenth, and the 5 s timeout of a probe, in seconds (R2).
 const PROBED: u64 = 60 + 6 + 5;
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "black-hole",
@@ -96,7 +96,7 @@ async fn black_hole<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.ready(&[&config_maps]).await?;
     let (mut notice, mut recover) = (Some(Duration::ZERO), Some(Duration::ZERO));
     for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
-        let network = stage.network().ok_or("there is no network that can fail")?.clone();
+        let network = stage.network().ok_or("the setup has no faulty network")?.clone();
         let fault = stage.fault();
         network.black_hole(direction, true);
         if direction != Direction::ToServer {
@@ -122,18 +122,18 @@ async fn idle_flow_dropped<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.watching(1).await;
-    let begun = stage.fault();
-    let network = stage.network().ok_or("there is no network that can fail")?;
+    let started = stage.fault();
+    let network = stage.network().ok_or("the setup has no faulty network")?;
     network.drop_idle_after(Some(Duration::from_secs(240)));
     sleep(Duration::from_secs(290)).await;
-    stage.expect_no_doubt(&config_maps, begun);
+    stage.expect_no_doubt(&config_maps, started);
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, seen))
 }
 
-/// Everything behind the connection is frozen for two periods.
+/// Freezes everything behind the connection for two periods.
 async fn frozen<K: Held>(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
@@ -146,7 +146,7 @@ async fn frozen<K: Held>(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result
     sleep(Duration::from_secs(125).saturating_sub(fault.elapsed())).await;
     let told = config_maps.informer.freshness();
     let is_told = matches!(told, Freshness::Stale(_));
-    stage.checks.expect(is_told, format_args!("after two periods it is called {told}"));
+    stage.checks.expect(is_told, format_args!("after two periods the freshness is {told}"));
     freeze(&stage.server, false);
     let healed = Instant::now();
     stage.change("a", "2")?;
@@ -156,7 +156,7 @@ async fn frozen<K: Held>(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result
 }
 
 async fn stalled_stream<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    // What is held back on a stream that stalls on a healthy connection nobody can know of for a period.
+    // No client can know about events on a stalled stream of a healthy connection within one period.
     let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
     stage.create("a", "1")?;
     let other = stage.watch::<K>(Scope::namespace("kube-system"))?;
@@ -177,7 +177,7 @@ async fn stalled_stream<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.checks.expect(more, "the second watch is not on another connection");
     stage.create_in("kube-system", "b", "1")?;
     let seen = stage.recovery(&[&other], Instant::now(), PROMPT).await;
-    stage.checks.within("a change on the watch beside it", seen, PROMPT);
+    stage.checks.within("a change on the other watch", seen, PROMPT);
     stage.settle(&[&stalled, &other]).await;
     let notice = doubt(&[&stalled], fault, Duration::ZERO).await;
     Ok(stage.judge(notice, recover))
@@ -189,14 +189,14 @@ async fn quiet_and_healthy<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.watching(1).await;
-    let begun = stage.fault();
+    let started = stage.fault();
     let before = stage.server.requests().len();
     sleep(Duration::from_secs(290)).await;
-    stage.expect_no_doubt(&config_maps, begun);
+    stage.expect_no_doubt(&config_maps, started);
     let requests = stage.server.requests();
     let since = requests.iter().skip(before);
     let long = since.filter(|request| request.verb == Verb::Watch && seconds(&request.query) > 10);
-    stage.checks.same("watches opened anew", &long.count(), &0);
+    stage.checks.same("reopened watches", &long.count(), &0);
     stage.checks.at_most("probes", stage.server.request_counts().probes, 5);
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
@@ -205,8 +205,8 @@ async fn quiet_and_healthy<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     Ok(stage.judge(None, None))
 }
 
-/// For how long a watch was requested.
+/// Returns the requested timeout of a watch, in seconds.
 fn seconds(query: &str) -> u64 {
-    let asked = query.split('&').find_map(|part| part.strip_prefix("timeoutSeconds="));
-    asked.and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX)
+    let requested = query.split('&').find_map(|part| part.strip_prefix("timeoutSeconds="));
+    requested.and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Versions: no longer held, not reached yet, reported again, lost, or begun anew.
+//! Versions: no longer available, not reached yet, repeated, lost, or restarted.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, Watched, doubt};
 
-/// Longer than any recovery here may take.
+/// Timeout that is longer than any recovery in these scenarios.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Its scenarios.
+/// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "version-expired",
@@ -78,18 +78,18 @@ async fn version_expired<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.fault();
     let gone = Status::of_code(410).with_reason("Gone");
     let expired = Status::of_code(410);
-    let answers = [
+    let responses = [
         Answer::Status(expired.clone()),
         Answer::Status(gone.clone()),
         Answer::InStream(expired),
         Answer::InStream(gone),
     ];
     let mut slowest = Duration::ZERO;
-    for (round, answer) in answers.into_iter().map(Some).chain([None]).enumerate() {
+    for (round, response) in responses.into_iter().map(Some).chain([None]).enumerate() {
         stage.faults().cut();
         stage.delete(&format!("old-{round}"))?;
-        if let Some(answer) = answer {
-            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer);
+        if let Some(response) = response {
+            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response);
         } else {
             stage.server.compact();
             stage.faults().expire_events();
@@ -97,15 +97,15 @@ async fn version_expired<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         let healed = Instant::now();
         stage.faults().heal();
         let back = stage.recovery(&[&config_maps], healed, LONG).await;
-        stage.checks.within(&format!("the recovery from answer {round}"), back, LONG);
+        stage.checks.within(&format!("the recovery from response {round}"), back, LONG);
         slowest = slowest.max(back.unwrap_or(LONG));
-        // Long enough to see a loop of lists, if there is one.
+        // Long enough for a loop of lists to become visible.
         sleep(Duration::from_secs(1)).await;
     }
     stage.settle(&[&config_maps]).await;
     for object in 0..5 {
         let told = config_maps.recording.in_words(&format!("default/old-{object}"));
-        stage.checks.same("what was told of a deletion", &told.len(), &2);
+        stage.checks.same("events of a deletion", &told.len(), &2);
     }
     Ok(stage.judge(None, Some(slowest)))
 }
@@ -120,10 +120,10 @@ async fn version_too_large<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     for (round, spelling) in [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message].into_iter().enumerate() {
         for in_stream in [false, true] {
             let Answer::Status(status) = Answer::too_large(spelling) else { continue };
-            let answer = if in_stream { Answer::InStream(status.clone()) } else { status.clone().into() };
-            // To the watch that resumes, and to the list that follows where it is one.
-            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer.clone());
-            stage.faults().answer_with(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), answer);
+            let response = if in_stream { Answer::InStream(status.clone()) } else { status.clone().into() };
+            // For the resuming watch, and for the list that follows, if any.
+            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response.clone());
+            stage.faults().answer_with(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), response);
             stage.faults().end_watches();
             let ended = Instant::now();
             stage.change("a", &format!("{round} {in_stream}"))?;
@@ -161,7 +161,7 @@ async fn events_repeated<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
 }
 
 async fn history_restored<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    // That versions start again lower nobody can know before a probe asks, as it does soon after the break.
+    // No client can know that versions start again lower before a probe, which follows soon after the disconnect.
     let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(8), ..Plan::default() }).await?;
     stage.create("kept", "1")?;
     let backup = stage.server.revision();
@@ -178,14 +178,14 @@ async fn history_restored<K: Held>(ground: Ground) -> Result<Findings, Trouble> 
     stage.settle(&[&config_maps]).await;
     let lost = config_maps.recording.in_words("default/lost");
     let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
-    stage.checks.same("what was told of the object that the backup lacks", &lost, &wanted);
+    stage.checks.same("events of the object that is missing in the backup", &lost, &wanted);
     let kept = config_maps.recording.in_words("default/kept");
     let goes_on = !kept.iter().any(|told| told.starts_with("Deleted"));
-    stage.checks.expect(goes_on, format_args!("what was told of the object that lives on: {kept:?}"));
+    stage.checks.expect(goes_on, format_args!("events of the surviving object: {kept:?}"));
     Ok(stage.judge(notice, recover))
 }
 
-/// Waits for a new epoch and for all that it brings; tells how long after `fault` it was there.
+/// Waits for a new epoch and its objects, and returns the time since `fault`.
 async fn announced<K: Held>(stage: &mut Stage, config_maps: &Watched<K>, fault: Instant) -> Option<Duration> {
     let limit = Duration::from_secs(120);
     while config_maps.informer.snapshot().epoch() == 0 && fault.elapsed() < limit {

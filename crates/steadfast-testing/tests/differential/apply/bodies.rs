@@ -1,10 +1,10 @@
-//! What is applied.
+//! Bodies of apply requests.
 
 use serde_json::{Map, Value, json};
 
 use super::Plot;
 
-/// A definition whose schema has every sort of list and map.
+/// Returns a definition with every kind of list and map in its schema.
 pub fn definition() -> Value {
     let text = json!({"type": "string"});
     let number = json!({"type": "integer"});
@@ -48,7 +48,7 @@ pub fn definition() -> Value {
     })
 }
 
-/// An object with some of the fields of its kind.
+/// Returns an object with some of the fields of its kind.
 pub fn object(plot: &mut Plot) -> Value {
     let mut object = json!({
         "apiVersion": plot.kind.api_version, "kind": plot.kind.kind, "metadata": {"name": "it"},
@@ -109,7 +109,8 @@ fn metadata(plot: &mut Plot, metadata: &mut Value) {
     }
 }
 
-/// A map of texts, never an empty one: a real server forgets that those of the metadata are stored, and writes again.
+/// Returns a non-empty map of strings. A real server does not record stored empty maps in the metadata, and writes
+/// again.
 pub fn map(plot: &mut Plot) -> Value {
     let mut map = Map::new();
     map.insert(plot.chance.one(&["a", "b", "c"]).to_owned(), "one".into());

@@ -1,4 +1,4 @@
-//! The requests of scripts that apply.
+//! Requests of apply scripts.
 
 use serde_json::{Value, json};
 
@@ -15,14 +15,14 @@ fn applying(path: String, body: &Value) -> Step {
     step
 }
 
-/// An apply by one of several managers.
+/// Adds an apply by one of several managers.
 pub fn apply(plot: &mut Plot) {
     let mut object = bodies::object(plot);
     let manager = plot.chance.one(MANAGERS);
     let mut option = "plain";
     let last = plot.steps.len();
     match plot.chance.below(14) {
-        // What kubectl sent stands in an annotation, as text.
+        // kubectl stores its request as text in an annotation.
         0 | 1 if manager == "kubectl" => {}
         0 => {
             object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
@@ -64,14 +64,14 @@ pub fn apply(plot: &mut Plot) {
         step = step.with("YAML");
     }
     plot.steps.push(step);
-    // The same again changes nothing.
+    // A repeated apply changes nothing.
     if plot.chance.percent(10) && option == "plain" {
         let again = plot.steps[last].clone().with("again");
         plot.steps.push(again);
     }
 }
 
-/// An object in block style.
+/// Formats an object in YAML block style.
 fn yaml(value: &Value, depth: usize) -> String {
     let indent = "  ".repeat(depth);
     match value {
@@ -86,7 +86,7 @@ fn yaml(value: &Value, depth: usize) -> String {
     }
 }
 
-/// A creation.
+/// Adds a creation.
 pub fn create(plot: &mut Plot) {
     let mut object = bodies::object(plot);
     if plot.kind.custom && plot.chance.percent(30) {
@@ -100,7 +100,7 @@ pub fn create(plot: &mut Plot) {
     plot.steps.push(step);
 }
 
-/// An update in place of what is there.
+/// Adds an update of an existing object.
 pub fn update(plot: &mut Plot) {
     let mut object = bodies::object(plot);
     object["metadata"]["resourceVersion"] = format!("<<version:{}>>", plot.steps.len()).into();
@@ -123,7 +123,7 @@ pub fn update(plot: &mut Plot) {
     plot.steps.push(step.json(&object));
 }
 
-/// A patch that is no apply.
+/// Adds a patch other than an apply.
 pub fn patch(plot: &mut Plot) {
     let text = plot.chance.one(&["one", "two"]);
     let mut step = Step::new("patch", "PATCH", plot.object());
@@ -173,7 +173,7 @@ pub fn patch(plot: &mut Plot) {
     plot.steps.push(step);
 }
 
-/// A write of the status.
+/// Adds a write of the status.
 pub fn status(plot: &mut Plot) {
     if !plot.kind.custom {
         return apply(plot);
@@ -205,17 +205,17 @@ pub fn status(plot: &mut Plot) {
     plot.steps.push(step);
 }
 
-/// A deletion; finalizers may hold the object.
+/// Adds a deletion. Finalizers may keep the object.
 pub fn delete(plot: &mut Plot) {
     plot.steps.push(Step::new("delete", "DELETE", plot.object()).with("plain"));
 }
 
-/// A read.
+/// Adds a read.
 pub fn read(plot: &mut Plot) {
     plot.steps.push(Step::new("get", "GET", plot.object()).with("plain"));
 }
 
-/// An apply that is wrong in one way.
+/// Adds an apply with one error.
 pub fn refused(plot: &mut Plot) {
     let mut object = bodies::object(plot);
     let number = plot.chance.below(14);

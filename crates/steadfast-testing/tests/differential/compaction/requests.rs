@@ -1,4 +1,4 @@
-//! The requests before and after a compaction.
+//! Requests before and after a compaction.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,12 +9,12 @@ use crate::kinds::KINDS;
 use crate::reads::{METADATA, TABLE};
 use crate::script::{Reading, Step};
 
-/// So many pairs of verb and option the scripts are made of at the least.
+/// Minimum number of pairs of verb and option in the scripts.
 pub const PAIRS: usize = 42;
-/// A version that no server comes to.
+/// Version that no server reaches.
 const FUTURE: i64 = 9_000_000_000;
 
-/// A page of a list, and perhaps the one that follows: their tokens are used later.
+/// Adds a page of a list, and possibly the next one. Later steps use their tokens.
 pub fn page(plot: &mut Plot, kind: usize) {
     let limit = plot.chance.one(&["limit=1", "limit=2"]);
     let mut step = Step::new("list", "GET", plot.collection(kind)).query(limit).with("limit");
@@ -30,9 +30,9 @@ pub fn page(plot: &mut Plot, kind: usize) {
     plot.pages.push((last, step));
 }
 
-/// One or several requests after a compaction.
+/// Adds one or several requests after a compaction.
 pub fn after(plot: &mut Plot) {
-    // A server waits for three seconds before it refuses what is of the future: once in a script is enough.
+    // A server waits for three seconds before it rejects a future version, so one such request per script is enough.
     let steps = plot.steps.len();
     match plot.chance.below(100) {
         0..22 => old_page(plot),
@@ -53,7 +53,7 @@ pub fn after(plot: &mut Plot) {
     }
 }
 
-/// Goes on with a list from before: in vain, and then by the token that comes with the refusal.
+/// Continues an expired list, which fails, and then uses the token of the error.
 fn old_page(plot: &mut Plot) {
     let (page, request) = plot.pages[plot.chance.below(plot.pages.len())].clone();
     let (path, query) = request.path.split_once('?').unwrap_or_default();
@@ -100,7 +100,7 @@ fn go_on(plot: &mut Plot, request: &Step, refused: usize, elsewhere: &str) {
     }
 }
 
-/// A token that no server gave.
+/// Adds a token that no server issued.
 fn strange_token(plot: &mut Plot) {
     let of = |version: &str, rv: i64, start: &str| {
         URL_SAFE_NO_PAD.encode(json!({"v": version, "rv": rv, "start": start}).to_string())
@@ -122,7 +122,7 @@ fn strange_token(plot: &mut Plot) {
     plot.push(step.with(option));
 }
 
-/// A list at a version.
+/// Adds a list at a version.
 fn list(plot: &mut Plot) {
     let kind = plot.kind();
     let collection = plot.collection(kind);

@@ -5,10 +5,10 @@ use serde_json::json;
 use crate::generate::Plot;
 use crate::script::Step;
 
-/// More than a request may bring, in bytes.
+/// Size above the limit of a request, in bytes.
 const TOO_LARGE: usize = 3 * 1024 * 1024 + 1;
 
-/// A request whose body nobody can read, or an answer that nobody can write.
+/// Adds a request with an invalid body, or for an unsupported representation.
 pub fn bodies(plot: &mut Plot) {
     let index = plot.kind();
     let at = plot.collection(index);
@@ -75,7 +75,7 @@ pub fn bodies(plot: &mut Plot) {
     plot.push(made);
 }
 
-/// A field of that size, as text: to write so much JSON takes long where nothing is optimised.
+/// Returns a string of this size. Without optimizations, structured JSON of this size would be slow.
 fn too_large() -> String {
     format!("\"a\":\"{}\"", "x".repeat(TOO_LARGE))
 }

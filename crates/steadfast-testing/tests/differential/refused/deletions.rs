@@ -6,9 +6,9 @@ use crate::generate::Plot;
 use crate::script::Step;
 use crate::writes::{create, options};
 
-/// A deletion with options that are wrong, or look so.
+/// Adds a deletion with invalid or unusual options.
 ///
-/// Those of a body are the only ones that count where there is one; both are for a dry run, so that the object stays.
+/// If the request has a body, only the options in the body count. Both request a dry run, so that the object stays.
 pub fn deletions(plot: &mut Plot) {
     let Some((kind, name, last)) = plot.existing() else { return create(plot) };
     let step = Step::new("odd deletion", "DELETE", plot.at(kind, name)).query("dryRun=All");

@@ -1,4 +1,4 @@
-//! Requests that no server takes, and some beside them that only look so.
+//! Requests that servers reject, and similar valid requests.
 
 mod bodies;
 mod deletions;

@@ -1,4 +1,4 @@
-//! Objects that are refused.
+//! Rejected objects.
 
 use serde_json::{Value, json};
 
@@ -6,14 +6,14 @@ use crate::generate::Plot;
 use crate::kinds::{COMMON, KINDS};
 use crate::script::Step;
 
-/// A creation of what is wrong in one way, or nearly so.
+/// Adds a creation with one error, or with a value that looks like one.
 pub fn objects(plot: &mut Plot) {
-    // Kinds that a real server knows more of are another matter: see "no schemas" in the documentation.
+    // Kinds with further validation on a real server are excluded: see "no schemas" in the documentation.
     let index = plot.chance.below(COMMON);
     let at = plot.collection(index);
     let mut object = plot.object(index, "bad");
     let mut number = plot.chance.below(52);
-    // A custom resource without kind or version is taken for what its path says.
+    // The path supplies the kind and version of a custom resource that lacks them.
     if KINDS[index].custom && matches!(number, 44 | 45) {
         number = 42;
     }
@@ -53,14 +53,14 @@ pub fn objects(plot: &mut Plot) {
         50 => step.query(&format!("fieldManager={}", "n".repeat(129))).with("manager too long").json(&object),
         _ => Step::new("odd object", "PUT", plot.at(index, "another")).with("other name").json(&object),
     };
-    // Several of these are granted; nobody is to meet them again.
+    // Some of these succeed, and no other script may see the object.
     if !step.path.contains("dryRun") {
         step = step.query("dryRun=All");
     }
     plot.push(step);
 }
 
-/// What is wrong with the metadata, which field has it, and what is there.
+/// Returns an error in the metadata: its description, the field, and the value.
 fn wrong_metadata(number: usize) -> (&'static str, &'static str, Value) {
     let name = |length: usize| "n".repeat(length);
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "an-owner"});

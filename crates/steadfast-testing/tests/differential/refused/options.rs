@@ -3,7 +3,7 @@
 use crate::generate::Plot;
 use crate::script::{Reading, Step};
 
-/// A list or a watch with options that are wrong, or look so.
+/// Adds a list or a watch with invalid or unusual options.
 pub fn options(plot: &mut Plot) {
     let index = plot.kind();
     let (option, query) = plot.chance.one(&[

@@ -1,10 +1,10 @@
-//! Paths that name nothing, and methods that nobody knows there.
+//! Invalid paths, and unsupported methods.
 
 use crate::generate::Plot;
 use crate::kinds::KINDS;
 use crate::script::Step;
 
-/// A request to a place where it cannot be granted.
+/// Adds a request to a path where it cannot succeed.
 pub fn places(plot: &mut Plot) {
     let index = plot.kind();
     let kind = KINDS[index];
@@ -45,7 +45,7 @@ pub fn places(plot: &mut Plot) {
         25 => ("other scope", "GET", format!("{}/{}/a", kind.root, kind.plural)),
         _ => ("missing namespace", "GET", format!("{}/namespaces/nowhere-at-all/{}", kind.root, kind.plural)),
     };
-    // What is in no namespace may be anybody's.
+    // Cluster-scoped objects may belong to other scripts.
     if !kind.namespaced && matches!(number, 15 | 19 | 20 | 25 | 26) {
         return;
     }

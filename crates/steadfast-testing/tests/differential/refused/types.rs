@@ -1,4 +1,4 @@
-//! Values that are of another type than their field, and fields that are there twice.
+//! Values with a wrong type, and repeated fields.
 
 use serde_json::{Value, json};
 
@@ -6,18 +6,18 @@ use crate::generate::Plot;
 use crate::kinds::KINDS;
 use crate::script::Step;
 
-/// An object of a built-in kind, or a patch of one, in which a value cannot be what it is.
+/// Adds an object of a built-in kind, or a patch, with a value of a wrong type.
 pub fn types(plot: &mut Plot) {
     let wrong = wrong_values();
     let (kind, place, value, option) = wrong[plot.chance.below(wrong.len())].clone();
     let index = KINDS.iter().position(|of| of.kind == kind).unwrap_or_default();
     let by_patch = plot.chance.percent(40) && !place.contains("/0");
     let step = if by_patch {
-        // Whether it is there makes no difference to the two servers.
+        // The existence of the object does not affect the comparison.
         let patch = place.rsplit('/').filter(|key| !key.is_empty()).fold(value, |inner, key| json!({key: inner}));
         let mut step = Step::new("odd type", "PATCH", plot.at(index, "a")).json(&patch).with("patch");
         step.content_type = match plot.chance.below(2) {
-            // There a real server cuts it down to what fits.
+            // In this case a real server truncates the number.
             0 if option != "number too large" => "application/strategic-merge-patch+json",
             _ => "application/merge-patch+json",
         };
@@ -78,7 +78,7 @@ fn wrong_values() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     ]
 }
 
-/// An object or a patch with a field that is there twice.
+/// Adds an object or a patch with a repeated field.
 pub fn duplicates(plot: &mut Plot) {
     let index = plot.kind();
     let (option, query) =
