@@ -24,9 +24,7 @@ async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
         let mut map = maps.get("a").await?;
         // Another client writes in between, twice.
         if attempts.fetch_add(1, Ordering::Relaxed) < 2 {
-            world
-                .write("a", &attempts.load(Ordering::Relaxed).to_string())
-                .map_err(|error| kube::Error::Service(error))?;
+            world.write("a", &attempts.load(Ordering::Relaxed).to_string()).map_err(kube::Error::Service)?;
         }
         map.data.get_or_insert_default().insert("own".to_owned(), "1".to_owned());
         maps.replace("a", &PostParams::default(), &map).await

@@ -37,8 +37,8 @@ async fn moves(seed: u64) -> Result<(), WorldError> {
     }
     let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
     let children: Informer<PartialObjectMeta<Deployment>> = world.factory.informer(Scope::all())?;
-    let seen = Arc::new(Mutex::new(Counts::new()));
-    let (counts, cache) = (seen.clone(), children.clone());
+    let counted = Arc::new(Mutex::new(Counts::new()));
+    let (counts, cache) = (counted.clone(), children.clone());
     let reconcile = move |owner: Arc<DynamicObject>, _: Arc<()>| {
         let (counts, cache) = (counts.clone(), cache.clone());
         async move {
@@ -66,7 +66,7 @@ async fn moves(seed: u64) -> Result<(), WorldError> {
         upsets.another().await;
         let name = format!("child-{}", upsets.random(CHILDREN));
         let owner = OWNERS.get(upsets.random(OWNERS.len() as u64 + 1) as usize).copied();
-        match (truth.get(&name).is_some(), upsets.random(6)) {
+        match (truth.contains_key(&name), upsets.random(6)) {
             (false, _) => {
                 world.server.create(&deployment(&name, &owned_by(owner)))?;
                 truth.insert(name, owner);
@@ -90,9 +90,9 @@ async fn moves(seed: u64) -> Result<(), WorldError> {
     pass(120 * SECOND).await;
     let count = |owner: &str| truth.values().filter(|of| **of == Some(owner)).count();
     let expected: Counts = OWNERS.iter().map(|owner| ((*owner).to_owned(), count(owner))).collect();
-    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if seen != expected {
-        return Err(format!("seed {seed}: the last calls saw {seen:?}, and there are {expected:?}").into());
+    let counted = counted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if counted != expected {
+        return Err(format!("seed {seed}: the last calls saw {counted:?}, and there are {expected:?}").into());
     }
     Ok(())
 }

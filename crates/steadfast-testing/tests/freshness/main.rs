@@ -94,7 +94,7 @@ impl World {
                 Verb::Watch
                     if ["timeoutSeconds=4", "timeoutSeconds=1"].iter().any(|end| request.query.ends_with(end)) =>
                 {
-                    cost.short_watches += 1
+                    cost.short_watches += 1;
                 }
                 Verb::Watch => cost.watches += 1,
                 _ => {}
