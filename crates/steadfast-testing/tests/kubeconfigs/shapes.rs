@@ -89,7 +89,7 @@ impl Shape {
             fs::create_dir_all(path.parent().expect("a folder of its own")).expect("a folder");
             fs::write(&path, content).expect("a file");
             #[cfg(unix)]
-            if name.ends_with(".sh") {
+            if path.extension().is_some_and(|extension| extension == "sh") {
                 use std::os::unix::fs::PermissionsExt;
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permissions");
             }

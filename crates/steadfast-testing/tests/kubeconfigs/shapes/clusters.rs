@@ -172,6 +172,8 @@ pub(super) fn shapes(given: &Given) -> Vec<Shape> {
         ),
         ("wrong token", json!({"token": "wrong"})),
     ];
+    let server = given.server.url(0).replace("https://", &format!("https://basil:{SECRET}@"));
+    shapes.push(Shape::of("cluster: user in the URL alone", &given.whole(&json!({"server": server}), &json!({}))));
     for (form, cluster) in forms(given) {
         let name = format!("cluster: {form}");
         shapes.push(Shape::of(name, &given.whole(&cluster, &token)).with_file("ca.crt", given.authority.as_str()));

@@ -7,39 +7,42 @@ use crate::world::SECRET;
 
 /// YAML in block style, as kubectl writes it.
 fn block(value: &Value) -> String {
-    let mut text = String::new();
-    write(value, 0, &mut text);
-    text
+    lines(value).join("\n") + "\n"
 }
 
-fn write(value: &Value, indent: usize, text: &mut String) {
-    let margin = " ".repeat(indent);
+/// The lines of `value`, without indentation of their own.
+fn lines(value: &Value) -> Vec<String> {
+    let indented =
+        |value: &Value, indent: &str| lines(value).into_iter().map(|line| format!("{indent}{line}")).collect();
+    let mut all: Vec<String> = Vec::new();
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (name, value) in fields {
-                match value {
-                    Value::Object(inner) if !inner.is_empty() => {
-                        text.push_str(&format!("{margin}{name}:\n"));
-                        write(value, indent + 2, text);
-                    }
-                    Value::Array(inner) if !inner.is_empty() => {
-                        text.push_str(&format!("{margin}{name}:\n"));
-                        write(value, indent, text);
-                    }
+                let inner: Vec<String> = match value {
+                    Value::Object(inner) if !inner.is_empty() => indented(value, "  "),
+                    Value::Array(inner) if !inner.is_empty() => lines(value),
                     // Scalars of JSON are scalars of YAML.
-                    value => text.push_str(&format!("{margin}{name}: {value}\n")),
-                }
+                    scalar => {
+                        all.push(format!("{name}: {scalar}"));
+                        continue;
+                    }
+                };
+                all.push(format!("{name}:"));
+                all.extend(inner);
             }
         }
         Value::Array(items) => {
             for item in items {
-                let mut inner = String::new();
-                write(item, indent + 2, &mut inner);
-                text.push_str(&format!("{margin}- {}", inner.trim_start()));
+                let inner: Vec<String> = indented(item, "  ");
+                all.extend(inner.iter().enumerate().map(|(number, line)| match number {
+                    0 => format!("- {}", line.trim_start()),
+                    _ => line.clone(),
+                }));
             }
         }
-        value => text.push_str(&format!("{margin}{value}\n")),
+        scalar => all.push(scalar.to_string()),
     }
+    all
 }
 
 /// The good kubeconfig, changed.
@@ -162,8 +165,8 @@ fn syntax(given: &Given) -> Vec<Shape> {
     };
     let url = given.server.url(0);
     let data = crate::world::base64(&given.authority);
-    let lines = data.as_bytes().chunks(70).map(String::from_utf8_lossy);
-    let literal = lines.map(|line| format!("      {line}\n")).collect::<String>();
+    let chunks = data.as_bytes().chunks(70).map(String::from_utf8_lossy);
+    let literal = chunks.map(|line| format!("      {line}\n")).collect::<Vec<_>>().concat();
     let by_hand = |authority: &str, user: &str| {
         format!(
             "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: {url}\n    \
@@ -199,7 +202,7 @@ fn syntax(given: &Given) -> Vec<Shape> {
         ("blank", b"\n\n".to_vec()),
         ("null", b"null\n".to_vec()),
         ("a list", b"- a\n".to_vec()),
-        ("data in a literal block", by_hand(&format!("|\n{literal}").trim_end().to_owned(), &token).into()),
+        ("data in a literal block", by_hand(format!("|\n{literal}").trim_end(), &token).into()),
         ("data in a literal block, stripped", by_hand(format!("|-\n{literal}").trim_end(), &token).into()),
         ("data in a folded block", by_hand(format!(">-\n{literal}").trim_end(), &token).into()),
         ("data in quotes", by_hand(&format!("\"{data}\""), &token).into()),
@@ -223,6 +226,14 @@ fn syntax(given: &Given) -> Vec<Shape> {
     texts.into_iter().map(|(name, text)| Shape::of_text(format!("text: {name}"), text)).collect()
 }
 
+fn shape(name: &str, files: &[(&str, String)], listed: &[&str]) -> Shape {
+    let mut shape = Shape { name: format!("list: {name}"), files: Vec::new(), listed: Vec::new(), door: false };
+    for (name, content) in files {
+        shape = shape.with_file(name, content.as_str());
+    }
+    shape.listed(listed)
+}
+
 fn lists(given: &Given) -> Vec<Shape> {
     let good = given.good();
     let part = |names: &[&str]| {
@@ -239,17 +250,6 @@ fn lists(given: &Given) -> Vec<Shape> {
         whole["contexts"][0]["context"]["namespace"] = "shop".into();
     });
     let elsewhere = changed(given, |whole| whole["current-context"] = "missing".into());
-    let with_file = given.whole(
-        &json!({"certificate-authority-data": null, "certificate-authority": "ca.crt"}),
-        &json!({"tokenFile": "../token"}),
-    );
-    let shape = |name: &str, files: &[(&str, String)], listed: &[&str]| {
-        let mut shape = Shape { name: format!("list: {name}"), files: Vec::new(), listed: Vec::new(), door: false };
-        for (name, content) in files {
-            shape = shape.with_file(name, content.as_str());
-        }
-        shape.listed(listed)
-    };
     let one = ("one", whole.clone());
     vec![
         shape("one", std::slice::from_ref(&one), &["one"]),
@@ -305,6 +305,18 @@ fn lists(given: &Given) -> Vec<Shape> {
             &["contexts", "users", "clusters"],
         ),
         shape("users are nowhere", &[("most", part(&["clusters", "contexts", "current-context"]))], &["most"]),
+    ]
+}
+
+/// Paths that are relative to the file they are in.
+fn relative(given: &Given) -> Vec<Shape> {
+    let with_file = given.whole(
+        &json!({"certificate-authority-data": null, "certificate-authority": "ca.crt"}),
+        &json!({"tokenFile": "../token"}),
+    );
+    let good = given.good();
+    let first = json!({"contexts": good["contexts"], "current-context": good["current-context"]});
+    vec![
         shape(
             "relative paths of a file in a folder",
             &[
@@ -317,7 +329,7 @@ fn lists(given: &Given) -> Vec<Shape> {
         shape(
             "relative paths of the second file",
             &[
-                ("first", part(&["contexts", "current-context"])),
+                ("first", first.to_string()),
                 ("folder/one", with_file.to_string()),
                 ("folder/ca.crt", given.authority.clone()),
                 ("token", SECRET.to_owned()),
@@ -329,5 +341,5 @@ fn lists(given: &Given) -> Vec<Shape> {
 
 /// All forms of whole files.
 pub(super) fn shapes(given: &Given) -> Vec<Shape> {
-    [contexts(given), syntax(given), lists(given)].into_iter().flatten().collect()
+    [contexts(given), syntax(given), lists(given), relative(given)].into_iter().flatten().collect()
 }

@@ -1,6 +1,6 @@
 //! Clusters, users and contexts of a kubeconfig: their fields, and the configuration that they make together.
 
-use std::path::Path;
+use std::path::{MAIN_SEPARATOR, Path};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -66,7 +66,10 @@ impl Entry {
             drop_absent(exec);
             // A bare name is searched for on PATH.
             let command = exec.get_mut("command");
-            make_absolute(command.filter(|command| command.as_str().is_some_and(|text| text.contains('/'))), folder);
+            make_absolute(
+                command.filter(|command| command.as_str().is_some_and(|text| text.contains(['/', MAIN_SEPARATOR]))),
+                folder,
+            );
         }
         Self { described, fields }
     }

@@ -114,6 +114,7 @@ fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (
 struct Killed<'a> {
     child: &'a mut Child,
     /// If the process leads a group of its own.
+    #[cfg_attr(not(unix), allow(dead_code))]
     group: bool,
     reaped: bool,
 }
