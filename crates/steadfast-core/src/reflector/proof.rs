@@ -289,7 +289,7 @@ impl Reflector {
             if self.has_shown(&target) {
                 self.proof_found(now, sent, out);
             } else {
-                self.watch_shortly(now, from, target, sent, out);
+                self.watch_shortly(now, from, (target, sent), is_awaited, out);
             }
             return;
         }
