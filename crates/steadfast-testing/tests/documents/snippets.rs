@@ -56,7 +56,7 @@ pub(crate) mod guide {
 
     #[tokio::main]
     async fn main() -> Result<(), Box<dyn std::error::Error>> {
-        let connection = Connection::infer().await?;                  // kubeconfig or in-cluster, as kube infers
+        let connection = Connection::infer().await?;                  // kubeconfig or in-cluster, as with kubectl
         let informers = InformerFactory::new(&connection);
         let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
 
