@@ -218,7 +218,7 @@ impl Engine {
         mut change: impl FnMut() -> Option<Arc<Change>>,
         mut settled: impl FnOnce() + Send + 'static,
     ) {
-        while let Err(postponed) = self.evaluate(rule, sink, key, record, &mut change, settled).await {
+        while let Err(postponed) = self.evaluate(rule, sink, (key, true), record, &mut change, settled).await {
             if let Why::Uncertain(lookups) = postponed.why {
                 lookups.until_certain().await;
             }
@@ -242,14 +242,16 @@ impl Engine {
         if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
             return Err(Postponed { why: Why::Full, settled });
         }
-        self.evaluate(rule, sink, &object.to_string(), record, change, settled).await
+        // Never waits for space that another change has taken in the meantime: the caller has other objects to evaluate.
+        self.evaluate(rule, sink, (&object.to_string(), false), record, change, settled).await
     }
 
+    /// Evaluates a rule for a change of the object `key`. `waits` says whether to wait for space in the queue of the sink.
     async fn evaluate<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,
         sink: &str,
-        key: &str,
+        (key, waits): (&str, bool),
         record: Option<&Arc<Watermark>>,
         change: impl FnOnce() -> Option<Arc<Change>>,
         settled: S,
@@ -282,7 +284,11 @@ impl Engine {
                     }
                     settled();
                 };
-                worker.put(message, Ack::new(ack)).await;
+                if waits {
+                    worker.put(message, Ack::new(ack)).await;
+                } else {
+                    worker.put_now(message, Ack::new(ack));
+                }
             }
             Judged::Nothing { settled: result } => {
                 lock(&self.shared.counts).changes += 1;

@@ -121,8 +121,6 @@ impl Recheck {
     /// Waits until this process is the leader, and keeps states of what the rule looks up in the meantime.
     async fn stand_by(&self, trail: &mut Trail, news: &Notify) -> Permit {
         let replication = self.engine.replication();
-        // Another replica sends other results from now on.
-        self.engine.forget(&self.source.rule, &self.sink);
         loop {
             if let Some(caches) = &self.caches {
                 let until = replication.settled_until(&self.position).map(with_slack);
@@ -153,6 +151,8 @@ impl Recheck {
         if !replication.gate().is_replicated() {
             return self.since(now);
         }
+        // Other replicas may have sent other results since the last term of this one.
+        self.engine.forget(&self.source.rule, &self.sink);
         let since = replication.settled_until(&self.position).map_or(now, with_slack).min(now);
         self.watermark.start_term(permit.token(), since);
         Known { looked_up: trail.take(since), ..self.since(since) }
@@ -271,6 +271,10 @@ impl Recheck {
         objects: &Snapshot<Lazy<DynamicObject>>,
         looked_up: Option<&Arc<Lookups>>,
     ) {
+        let is_lookup = |(_, stalled): &(&ObjectKey, &Stalled)| stalled.cause == Cause::Lookup;
+        let keys = known.stalled.iter().filter(is_lookup).map(|(key, _)| key);
+        let subjects: Vec<Subject> = keys.filter_map(|key| self.subject(objects, key)).collect();
+        self.watermark.about_to_send(&subjects).await;
         for (key, stalled) in std::mem::take(&mut known.stalled) {
             let Stalled { cause, at, before } = &stalled;
             if self.send(&key, *cause, *at, before.as_ref()).await {

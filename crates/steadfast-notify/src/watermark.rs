@@ -214,13 +214,15 @@ impl Watermark {
         }
         for subject in subjects {
             let (mut state, uid) = (self.state(), subject.uid.clone());
-            let known = state.results.get(&key(subject)).filter(|known| known.uid == uid);
-            let before = known
-                .and_then(|known| if known.result == Settled::Pending { known.before } else { Some(known.result) });
+            let known = state.results.get(&key(subject)).filter(|known| known.uid == uid).map(|known| known.result);
+            if known == Some(Settled::Pending) {
+                continue;
+            }
             let number = state.number();
-            state.results.insert(key(subject), Recorded { uid, result: Settled::Pending, before, number });
+            state.results.insert(key(subject), Recorded { uid, result: Settled::Pending, before: known, number });
             state.is_written = false;
         }
+        // Nothing is written if all of them are pending already.
         self.write().await;
     }
 

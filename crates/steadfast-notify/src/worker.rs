@@ -174,6 +174,12 @@ impl SinkWorker {
         self.state().outbox.has_space(namespace, MAX_PENDING_MESSAGES)
     }
 
+    /// Adds a message, also if its namespace has its share of the queue. The caller has to check [`has_space`](Self::has_space) before.
+    pub(crate) fn put_now(&self, message: Arc<Message>, ack: Ack) {
+        self.state().outbox.put(self.started.elapsed(), message, ack);
+        self.changed.notify_one();
+    }
+
     /// Waits until the queue has space for the message's namespace, and adds the message.
     pub(crate) async fn put(&self, message: Arc<Message>, ack: Ack) {
         let namespace = message.ordering_key().tenant();
