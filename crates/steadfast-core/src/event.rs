@@ -202,7 +202,7 @@ pub enum Path {
 /// Rules for all changes of one informer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Set if the scope has a selector that an existing object can stop to match. A selector on `metadata.name` does
+    /// Set if the scope has a selector that an existing object can stop matching. A selector on `metadata.name` does
     /// not count, since names do not change.
     pub selective: bool,
     /// Faults that a test injects.
@@ -211,7 +211,7 @@ pub struct Rules {
 
 /// Derives the events of a key that changed from `old` to `new`: no event, one event, or a deletion and an addition.
 ///
-/// Calls `tell` for each event, the deletion first.
+/// Reports each event through the callback, the deletion first.
 pub fn difference<K>(
     old: Option<&Entry<K>>,
     new: Option<&Entry<K>>,

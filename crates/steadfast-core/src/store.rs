@@ -97,7 +97,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         &self.working
     }
 
-    /// Applies a state of an existing object. Calls `tell` for each resulting change and returns whether the store
+    /// Applies a state of an existing object. Passes each resulting change to the callback and returns whether the store
     /// changed.
     ///
     /// A state that is not newer than the cached one is rejected. An undecodable state taints the entry; the entry
@@ -121,7 +121,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Removes the object `uid` at `key`. Calls `tell` for the resulting change and returns whether the store changed.
+    /// Removes the object `uid` at `key`. Passes the resulting change to the callback and returns whether the store changed.
     ///
     /// Another object with this name stays. A state newer than the deletion also stays, since the object has entered
     /// the scope again.
@@ -214,7 +214,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         Staging::new(self.working.objects.anew())
     }
 
-    /// Replaces the content by a complete list of the collection at `version`, and calls `tell` for each change.
+    /// Replaces the content by a complete list of the collection at `version`, and passes each change to the callback.
     ///
     /// Deletions are reported before additions and updates. A resource that moved from one object to another between
     /// two watches (a port, a host name) is therefore released before it is taken. Both groups are in the order of
