@@ -1,8 +1,8 @@
-//! The rhythm of a stream: how often it has shown that it is alive (R2).
+//! Interval at which a stream shows that it is alive (R2).
 //!
-//! Bookmarks that rise are what a stream shows of itself when nothing changes. Three intervals between them make a
-//! rhythm, and the longest of the three is its period: a few bookmarks that follow each other closely shorten nothing.
-//! Nothing moves the period beyond the bounds set for it, so that a hole in the stream does not lengthen it either.
+//! Rising bookmarks are the only signs of life of a stream without changes. Three intervals between them determine the
+//! period, which is the longest of the three. A few bookmarks in short succession therefore do not shorten the period.
+//! The period stays within its bounds, so a gap in the stream does not lengthen it either.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use super::ReflectorSettings;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// How many intervals make a rhythm.
+/// Number of intervals that determine the period.
 const INTERVALS: usize = 3;
 
-/// How many periods apart lists are made where only a list is a proof (R2).
+/// Number of periods between two lists, if only a list is a proof (R2).
 pub(super) const PERIODS_BETWEEN_LISTS: u32 = 5;
 
-/// How often the present stream shows that it is alive.
+/// Interval at which the current stream shows that it is alive.
 #[derive(Debug)]
 pub(super) struct Rhythm {
-    /// The period until there is a rhythm.
+    /// Period before enough intervals are known.
     assumed: Duration,
     shortest: Duration,
     longest: Duration,
     period: Duration,
-    /// The last intervals, the newest at the end.
+    /// Last intervals, the newest at the end.
     intervals: [Duration; INTERVALS],
     known: usize,
-    /// The last bookmark that rose.
+    /// Last bookmark that rose.
     last: Option<(Instant, ResourceVersion)>,
-    /// Whether the server has sent a bookmark, on this stream or another; the end of initial events is none of these.
+    /// Set after a bookmark on any stream of this server. The end of initial events does not count.
     heard: bool,
-    /// How often a short watch has shown that it sends none.
+    /// Number of short watches that received no bookmark.
     without: u8,
 }
 
@@ -51,17 +51,17 @@ impl Rhythm {
         }
     }
 
-    /// How long without a proof before one is sought.
+    /// Returns the maximum time without a proof before one is requested.
     pub(super) fn period(&self) -> Duration {
         self.period
     }
 
-    /// Another stream begins: nothing is known of its rhythm. That the server is a quiet one is known still.
+    /// Starts another stream, whose interval is unknown. The knowledge that the server sends no bookmarks is kept.
     pub(super) fn begin(&mut self) {
         (self.period, self.known, self.last) = (self.period.max(self.assumed), 0, None);
     }
 
-    /// Takes in a bookmark. One that does not rise says nothing of the server's store, and so is no beat.
+    /// Records a bookmark. A bookmark that does not rise is no evidence about the server's store, and does not count.
     pub(super) fn bookmark(&mut self, now: Instant, version: &ResourceVersion) {
         self.hear();
         if let Some((at, last)) = &self.last {
@@ -80,7 +80,7 @@ impl Rhythm {
         }
     }
 
-    /// The server has sent a bookmark, on whatever stream.
+    /// Records that the server has sent a bookmark, on any stream.
     pub(super) fn hear(&mut self) {
         self.heard = true;
         if std::mem::take(&mut self.without) > 0 {
@@ -88,30 +88,31 @@ impl Rhythm {
         }
     }
 
-    /// A silence longer than the period was right: the stream had nothing to show, so its period is another one.
+    /// Records that a silence longer than the period was correct, since nothing had changed. The period must be
+    /// measured again.
     pub(super) fn was_silent_rightly(&mut self) {
         self.known = 0;
         self.period = (self.period * 2).min(self.longest);
     }
 
-    /// Whether the server has ever sent a bookmark.
+    /// Returns whether the server has ever sent a bookmark.
     pub(super) fn has_bookmarks(&self) -> bool {
         self.heard
     }
 
-    /// Takes note that the server sends no bookmarks: only lists are proofs then, and they are what it is measured by,
-    /// as far as the bound allows it.
+    /// Records that the server sends no bookmarks. Only lists are proofs then, and the period follows their interval
+    /// within its bounds.
     pub(super) fn without_bookmarks(&mut self) {
         self.without = self.without.saturating_add(1);
         self.period = (self.assumed * PERIODS_BETWEEN_LISTS).min(self.longest);
     }
 
-    /// Whether the server is known to send no bookmarks.
+    /// Returns whether the server is known to send no bookmarks.
     pub(super) fn is_without_bookmarks(&self) -> bool {
         self.without > 0
     }
 
-    /// Whether that was seen often enough, that it is no use to ask again before a list is due.
+    /// Returns whether this was observed often enough that another short watch before the next list is useless.
     pub(super) fn is_surely_without(&self) -> bool {
         self.without >= 3
     }
