@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_begin_promptly_double_and_never_pass_the_ceiling() {
+    fn delays_double_up_to_the_ceiling() {
         let mut random = Random::new(7);
         let mut backoff = Backoff::new(BackoffSettings::default());
         let delays: Vec<Duration> = (0..20).map(|_| backoff.fail(&mut random)).collect();

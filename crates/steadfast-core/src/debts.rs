@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_stay_has_its_end_owed_to_replicas_only() {
+    fn unseen_stay_end_is_delivered_to_replicas_only() {
         let mut debts = created_and_deleted(true);
         assert_eq!(debts.first_pending(), Some(&ResourceVersion::new("6")));
         debts.cut(false);

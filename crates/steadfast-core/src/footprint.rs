@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sequence_takes_what_a_vec_does_that_is_filled_after_it_was_told_of_so_many() {
+    fn sequence_footprint_matches_vec() {
         fn filled<T: Default>(elements: usize, told: usize) -> usize {
             let mut vec = Vec::with_capacity(told);
             vec.extend((0..elements).map(|_| T::default()).filter(|_| true));

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_ordered_by_namespace_then_name_wherever_one_ends_and_the_other_begins() {
+    fn keys_are_ordered_by_namespace_then_name() {
         let keys = [
             ObjectKey::cluster("ab"),
             ObjectKey::namespaced("", "ab"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_longer_than_any_is_kept_whole() {
+    fn overlong_name_is_kept_complete() {
         for length in [LENGTH / 2 - 1, LENGTH / 2, 253] {
             let long = "ü".repeat(length);
             let key = ObjectKey::namespaced("n", &long);

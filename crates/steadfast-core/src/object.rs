@@ -53,7 +53,7 @@ enum Held<K> {
 pub struct Weighed<K> {
     /// Decoded object.
     pub object: Arc<K>,
-    /// Size in bytes: the object with the counters of its [`Arc`], and its heap memory as far as it is known.
+    /// Size in bytes: the object with the counters of its [`Arc`], and its heap memory as far as known.
     pub bytes: usize,
 }
 
@@ -88,7 +88,7 @@ impl<K> Object<K> {
         Self(Arc::new(State { held: object.into(), identity }))
     }
 
-    /// Returns the size of the cached object in bytes: the object itself, and its heap memory as far as it is known.
+    /// Returns the size of the cached object in bytes: the object itself, and its heap memory as far as known.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0.held {
             Held::Known { bytes, .. } => *bytes as usize,

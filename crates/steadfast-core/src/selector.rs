@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_kubectl_takes_is_taken() {
+    fn kubectl_selectors_are_accepted() {
         for (text, read) in [
             ("", ""),
             ("  ", ""),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn selector_error_contains_offset() {
         for (text, at, problem) in [
             (",", 0, "\",\" where a label's key or \"!\" is expected"),
             ("app,", 4, "the end where a label's key or \"!\" is expected"),

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_the_same_wherever_it_is_kept() {
+    fn short_and_shared_texts_are_equal() {
         for text in ["", "four", "fives", "ümläut, and longer than any"] {
             let short = ShortText::<4>::from(text);
             assert_eq!((short.as_str(), matches!(short, ShortText::Shared(_))), (text, text.len() > 4));

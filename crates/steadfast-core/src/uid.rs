@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_without_a_uid_is_whatever_else_has_its_name() {
+    fn missing_uid_equals_any_uid_of_name() {
         let by_name = Uid::by_name(&ObjectKey::namespaced("n", "a"));
         assert!(by_name.is_same(&Uid::from("u")) && Uid::from("u").is_same(&by_name));
         assert!(!Uid::from("u").is_same(&Uid::from("v")));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn no_uid_of_a_server_is_taken_for_a_name() {
+    fn server_uid_is_never_a_name() {
         for odd in ["\u{1}n\0a", "\0", "\0\u{1}n\0a"] {
             let uid = Uid::from(odd);
             assert_eq!((uid.is_given(), uid.as_str()), (true, odd));

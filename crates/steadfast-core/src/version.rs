@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_longer_than_any_machine_word_are_ordered_as_numbers() {
+    fn long_versions_are_ordered_as_numbers() {
         let long = ResourceVersion::from("100000000000000000000000000000000000000000");
         let longer = ResourceVersion::from("100000000000000000000000000000000000000001");
         assert!(longer.is_newer_than(&long));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_without_order_is_the_same_version_and_opaque() {
+    fn unordered_version_is_equal_and_opaque() {
         let (ordered, higher) = (ResourceVersion::from("9"), ResourceVersion::from("10"));
         let unordered = ordered.unordered();
         assert_eq!((unordered.as_str(), unordered.is_ordered(), &unordered), ("9", false, &ordered));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_version_is_opaque_and_none_on_the_wire() {
+    fn substitute_version_is_opaque_and_never_sent() {
         let (made, other) = (ResourceVersion::made_of(b"1"), ResourceVersion::made_of(b"2"));
         assert_eq!((made.as_str(), made.is_given(), made.is_ordered()), ("", false, false));
         assert_eq!((made.order(&other), made.order(&ResourceVersion::made_of(b"1"))), (None, Some(Ordering::Equal)));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn opaque_versions_are_told_apart_and_never_ordered() {
+    fn opaque_versions_are_distinct_but_unordered() {
         for opaque in ["", "0", "01", "abc", "12x", "-3"] {
             let opaque = ResourceVersion::from(opaque);
             assert!(!opaque.is_ordered(), "{opaque:?}");

@@ -321,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_filtered_handler_sees_stays_in_its_filter_as_others_see_stays_in_a_scope(
+    fn filtered_handler_sees_stays_within_filter(
         happenings in vec(happening(), 0..200)
     ) {
         let mut world = World::new(Some(Filter::default()), DeliveryQueue::new(Breaches::NONE));
@@ -333,7 +333,7 @@ proptest! {
     }
 
     #[test]
-    fn a_handler_to_which_each_event_is_delivered_sees_all_in_order_or_is_told_how_many_it_missed(
+    fn each_event_is_delivered_in_order_or_counted(
         happenings in vec(happening(), 0..200),
         bound in prop_oneof![Just(0_usize), 1..8_usize, Just(10_000)],
         filtered in any::<bool>(),
@@ -365,7 +365,7 @@ proptest! {
 }
 
 #[test]
-fn without_calls_that_run_the_order_across_names_is_that_of_the_events() {
+fn sequential_calls_keep_order_across_names() {
     let mut world = World::new(None, DeliveryQueue::each(100, Breaches::NONE));
     world.list();
     for (name, group) in [(1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (1, 0)] {

@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn an_item_is_where_it_was_written_and_who_serde_says_it_is(
+    fn framed_item_matches_serde(
         all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,
     ) {
         let (body, spans) = written(&all);
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_found_on_the_way_of_a_damaged_item_is_what_a_scan_of_it_finds(
+    fn damaged_item_matches_its_scan(
         all in prop::collection::vec((objects(), Style::any()), 1..4), at: prop::sample::Index, bytes in prop::collection::vec(
             prop_oneof![prop::sample::select(b"\"\\{}[],: \n0n".to_vec()), any::<u8>()], 1..3,
         ),
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bracket_too_many_or_too_few_is_told_wherever_it_is(
+    fn unbalanced_bracket_is_reported_at_any_position(
         all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool, at: prop::sample::Index,
         more in prop::option::of(prop::sample::select(b"{}[]".to_vec())),
     ) {
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bracket_of_the_other_sort_inside_an_item_is_that_items_alone(
+    fn mismatched_bracket_affects_only_its_item(
         all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,
         which: prop::sample::Index, at: prop::sample::Index,
     ) {
@@ -186,7 +186,7 @@ proptest! {
 }
 
 #[test]
-fn an_item_of_which_the_chunk_lacks_the_last_byte_is_put_together() {
+fn item_without_last_byte_is_completed() {
     let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7"}"#;
     let item = format!(r#"{{"metadata":{metadata},"spec":{{"x":"{}"}}}}"#, "y".repeat(1000));
     let body = Bytes::from(format!(r#"{{"items":[{item},{item}]}}"#));

@@ -45,7 +45,7 @@ fn sum(Footprint { objects: _, entries, layout, indexes }: Footprint) -> usize {
 
 // One test, for the allocator counts what all threads ask.
 #[test]
-fn a_snapshot_says_what_it_takes() {
+fn snapshot_footprint_matches_allocator() {
     let object = Arc::new(0_u64);
     let region = Region::new(ALLOCATOR);
     let mut store = Store::new(Rules::default());

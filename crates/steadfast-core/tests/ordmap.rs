@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn it_grows_and_shrinks_in_any_order() {
+fn map_grows_and_shrinks_in_any_order() {
     const COUNT: u32 = 20_000;
     // 7919 and the count have no divisor in common, so each key comes once.
     let scattered = |at: u32| at * 7919 % COUNT;
@@ -105,7 +105,7 @@ fn it_grows_and_shrinks_in_any_order() {
 }
 
 #[test]
-fn an_insertion_keeps_the_key_that_is_there() {
+fn insert_keeps_existing_key() {
     let mut map = OrdMap::default();
     let first: std::sync::Arc<str> = "a".into();
     map.insert(first.clone(), 1);

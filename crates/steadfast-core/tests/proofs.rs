@@ -59,7 +59,7 @@ fn age(reflector: &Reflector, now: Instant) -> Duration {
 }
 
 #[test]
-fn a_list_in_pages_proves_what_was_so_when_its_first_page_was_asked_for() {
+fn paged_list_proves_time_of_first_request() {
     let (mut reflector, mut id) =
         listing(ReflectorSettings { streamed_lists: Some(false), ..ReflectorSettings::default() });
     for page in 1..=3 {
@@ -78,7 +78,7 @@ fn a_list_in_pages_proves_what_was_so_when_its_first_page_was_asked_for() {
 }
 
 #[test]
-fn a_list_that_took_longer_than_two_periods_is_stale_when_it_is_there() {
+fn list_longer_than_two_periods_is_stale() {
     let (mut reflector, mut id) =
         listing(ReflectorSettings { streamed_lists: Some(false), ..ReflectorSettings::default() });
     for page in 1..=6 {
@@ -89,7 +89,7 @@ fn a_list_that_took_longer_than_two_periods_is_stale_when_it_is_there() {
 }
 
 #[test]
-fn initial_events_prove_what_was_so_when_they_were_asked_for() {
+fn initial_events_prove_time_of_request() {
     let (mut reflector, id) = listing(streamed());
     reflector.step(at(3), Input::Opened(id));
     reflector.record(at(20), id, Record::Bookmark(&end_of_initial_events("9")));
@@ -100,7 +100,7 @@ fn initial_events_prove_what_was_so_when_they_were_asked_for() {
 }
 
 #[test]
-fn a_list_that_only_goes_forward_proves_no_more_than_when_it_was_asked_for() {
+fn newer_list_proves_time_of_request() {
     let (mut reflector, watch) = watching();
     let gone = Status { code: 410, reason: "Expired".into(), ..Status::default() };
     reflector.record(at(30), watch, Record::Error(&gone));
@@ -114,7 +114,7 @@ fn a_list_that_only_goes_forward_proves_no_more_than_when_it_was_asked_for() {
 }
 
 #[test]
-fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() {
+fn repeatedly_rejected_watches_are_one_doubt() {
     let (mut reflector, mut watch) = watching();
     let broken = Status { code: 500, reason: "InternalError".into(), ..Status::default() };
     let mut now = at(10);
@@ -147,7 +147,7 @@ fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() 
 }
 
 #[test]
-fn a_clean_end_keeps_what_was_proven_and_its_age() {
+fn regular_end_keeps_last_proof() {
     let (mut reflector, watch) = watching();
     let (watch, _) = sent(&reflector.step(at(20), Input::Ended(watch)));
     assert_eq!(age(&reflector, at(21)), SECOND * 21);
@@ -157,7 +157,7 @@ fn a_clean_end_keeps_what_was_proven_and_its_age() {
 
 /// `audit_every(Duration::MAX)` and the like once stopped the driver by an overflow.
 #[test]
-fn settings_of_duration_max_mean_never() {
+fn duration_max_settings_mean_never() {
     let max = Duration::MAX;
     let settings = ReflectorSettings {
         poll_every: Some(max),

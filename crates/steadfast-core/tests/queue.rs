@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn stays_keep_their_order_and_the_last_state_is_always_told(doings in prop::collection::vec(doing(), 1..120)) {
+    fn stays_stay_ordered_with_last_state_delivered(doings in prop::collection::vec(doing(), 1..120)) {
         let mut queue = DeliveryQueue::new(Breaches::NONE);
         let mut world = World::default();
         for doing in doings {
@@ -262,14 +262,14 @@ fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQue
 }
 
 #[test]
-fn what_was_never_seen_and_is_gone_again_is_not_told() {
+fn unseen_deleted_object_is_not_delivered() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), deleted("a", "2")]);
     assert!(queue.is_empty());
     assert_eq!(told(&mut queue), Vec::<String>::new());
 }
 
 #[test]
-fn states_between_are_skipped_and_the_last_is_told() {
+fn intermediate_states_are_skipped_last_is_delivered() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), updated("a", "2", "3")]);
     assert_eq!(told(&mut queue), ["a added 3"]);
     queue.push(updated("a", "3", "4"), Instant::ZERO);
@@ -278,7 +278,7 @@ fn states_between_are_skipped_and_the_last_is_told() {
 }
 
 #[test]
-fn what_was_seen_and_is_told_no_more_is_handed_back_to_be_dropped_elsewhere() {
+fn push_returns_seen_state_to_be_dropped() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     assert!(queue.push(updated("a", "1", "2"), Instant::ZERO).is_none());
@@ -288,7 +288,7 @@ fn what_was_seen_and_is_told_no_more_is_handed_back_to_be_dropped_elsewhere() {
 }
 
 #[test]
-fn an_end_that_is_owed_comes_before_the_next_beginning() {
+fn pending_end_precedes_next_stay() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     for change in [updated("a", "1", "2"), deleted("a", "2"), added("a", "new"), updated("a", "new", "newer")] {
@@ -298,7 +298,7 @@ fn an_end_that_is_owed_comes_before_the_next_beginning() {
 }
 
 #[test]
-fn a_stay_that_nobody_saw_between_two_others_is_skipped_whole() {
+fn unseen_stay_between_two_is_skipped() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     for change in [deleted("a", "1"), added("a", "2"), deleted("a", "2"), added("a", "3")] {
@@ -318,7 +318,7 @@ fn covered(queue: &mut DeliveryQueue<&'static str>) -> Vec<(&'static str, u64)> 
 }
 
 #[test]
-fn a_call_says_how_many_changes_it_covers() {
+fn delivery_counts_covered_changes() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), added("b", "1")]);
     assert_eq!(covered(&mut queue), [("Added", 2), ("Added", 1)]);
     for change in [updated("a", "2", "3"), updated("a", "3", "4"), updated("a", "4", "5"), resynced("b", "1")] {
@@ -338,7 +338,7 @@ fn a_call_says_how_many_changes_it_covers() {
 }
 
 #[test]
-fn what_is_being_told_counts_as_seen() {
+fn running_delivery_counts_as_seen() {
     let mut queue = queue([added("a", "1")]);
     let Some(call) = queue.pop() else { panic!("nothing to tell") };
     queue.push(updated("a", "1", "2"), Instant::ZERO);
@@ -349,13 +349,13 @@ fn what_is_being_told_counts_as_seen() {
 }
 
 #[test]
-fn keys_take_turns_whatever_happens_to_one_of_them() {
+fn keys_take_turns_despite_a_busy_key() {
     let mut queue = queue([added("busy", "1"), added("a", "1"), updated("busy", "1", "2"), added("b", "1")]);
     assert_eq!(told(&mut queue), ["busy added 2", "a added 1", "b added 1"]);
 }
 
 #[test]
-fn a_resync_is_told_once_and_gives_way_to_a_change() {
+fn resync_is_delivered_once_and_replaced_by_change() {
     let mut queue = queue([added("a", "1"), added("b", "1")]);
     told(&mut queue);
     for change in [resynced("a", "1"), resynced("a", "1"), resynced("b", "1"), updated("b", "1", "2")] {
@@ -365,7 +365,7 @@ fn a_resync_is_told_once_and_gives_way_to_a_change() {
 }
 
 #[test]
-fn what_is_left_untold_is_counted() {
+fn undelivered_entries_are_counted() {
     let mut queue = queue([added("a", "1"), added("b", "1")]);
     let call = queue.pop().map(|call| call.key);
     assert_eq!((queue.len(), queue.undelivered()), (2, 1));
@@ -374,7 +374,7 @@ fn what_is_left_untold_is_counted() {
 }
 
 #[test]
-fn a_change_waits_since_the_first_that_it_covers_and_keys_are_told_oldest_first() {
+fn keys_are_delivered_oldest_first() {
     let at = |seconds| Instant::from_zero(std::time::Duration::from_secs(seconds));
     let mut queue = queue([]);
     queue.push(added("a", "1"), at(1));

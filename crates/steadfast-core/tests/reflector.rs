@@ -44,7 +44,7 @@ use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
 const SEEDS: u64 = 60;
 
 #[test]
-fn every_script_holds_whatever_the_jitter() {
+fn scripts_hold_for_every_jitter_seed() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/reflector_scripts");
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -183,7 +183,7 @@ fn indexed(snapshot: &Snapshot<Thing>, index: &Index<Thing, u8>, value: u8) -> V
 
 proptest! {
     #[test]
-    fn it_does_what_an_ordered_map_does_and_snapshots_never_change(
+    fn edits_match_btree_map_and_snapshots_persist(
         mask in masks(), edits in vec(edit(), 0..300), probes in vec(0..620_u16, 30)
     ) {
         let mut tried = Tried::new(mask);
@@ -199,7 +199,7 @@ proptest! {
 }
 
 #[test]
-fn a_slot_that_is_used_again_shows_in_no_snapshot_from_before() {
+fn reused_slot_stays_hidden_from_older_snapshots() {
     let mut tried = Tried::new(u32::MAX);
     tried.edit(&Edit::Put(1, 5));
     tried.edit(&Edit::Publish);
@@ -213,7 +213,7 @@ fn a_slot_that_is_used_again_shows_in_no_snapshot_from_before() {
 }
 
 #[test]
-fn thousands_of_keys_of_one_hash_are_found_by_their_order_and_are_gone_again() {
+fn keys_with_equal_hashes_are_found_and_removed() {
     const MANY: u16 = 3_000;
     let mut tried = Tried::new(0);
     for number in 0..MANY {

@@ -328,7 +328,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn whatever_happens_it_holds_what_the_server_has_and_tells_what_an_observer_would(
+    fn store_follows_server_like_naive_observer(
         happenings in vec(happening(), 0..250)
     ) {
         let mut world = World::new();

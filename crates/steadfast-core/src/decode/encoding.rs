@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_encoding_is_itself_whatever_its_parameters_unless_they_convert_the_objects() {
+    fn content_type_parameters_are_ignored_except_conversions() {
         for fine in [
             "application/json",
             "Application/JSON; charset=UTF-8",

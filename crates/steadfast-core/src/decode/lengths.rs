@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_passed_over_in_an_array_is_forgotten_behind_it() {
+    fn skipped_values_matter_only_within_their_array() {
         let lengths = Lengths::new(br#"[[1], {"unknown": [], "known": [2, 3]}, [4, 5, 6]], [7]"#);
         let outer = lengths.begin().expect("it is known");
         assert_eq!(lengths.of(outer), Some(3));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_nobody_asks_about_is_not_looked_through() {
+    fn text_is_scanned_only_on_request() {
         let lengths = Lengths::new(b"[[], []]");
         let outer = lengths.begin().expect("it is known");
         let inner = lengths.begin().expect("it is known");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_and_goes_is_read_as_it_came_and_siblings_take_little() {
+    fn packed_objects_are_small_and_read_unchanged() {
         for seed in 0..20 {
             let mut random = Random::new(seed);
             let mut families = Families::default();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_deployment_and_of_a_stateful_set_are_siblings() {
+    fn pods_of_one_controller_form_a_family() {
         let family = |name: &str| family(&ObjectKey::namespaced("shop", name));
         assert_eq!(family("web-7d4b9c6f5-x2x9k"), family("web-7d4b9c6f5-b8wzl"));
         assert_eq!(family("web-7d4b9c6f5-x2x9k"), family("web-5c8d7f9b4-b8wzl"), "a roll-out changes little");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn families_of_which_nothing_is_kept_are_forgotten() {
+    fn unused_families_are_removed() {
         let mut families = Families::default();
         for owner in 0..10_000 {
             let (key, bytes) = pod(owner, 1, 1);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_or_long_or_unlike_its_siblings_is_kept_as_it_is() {
+    fn unsuitable_objects_are_kept_verbatim() {
         let mut families = Families::default();
         let key = ObjectKey::namespaced("shop", "web-1");
         assert!(families.pack(&key, &[b'x'; LITTLE - 1]).base.is_none());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_family_is_kept_beside_that_of_another_and_nothing_farther_away() {
+    fn dictionaries_chain_at_most_twice() {
         let mut families = Families::default();
         let kept: Vec<(Vec<u8>, Packed)> = (0..300)
             .map(|number| {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn of_whatever_is_left_nothing_keeps_much_more_than_its_own_bytes() {
+    fn remaining_object_keeps_no_large_dictionary() {
         for seed in 0..5 {
             let mut random = Random::new(seed);
             let mut families = Families::default();

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_it_was_told_and_nothing_of_that_changes_the_rest() {
+    fn label_fields_are_independent() {
         let pod = MessageId::of_kind("v1", "Pod").expect("a built-in kind");
         for written in [Written::Json, Written::Protobuf(pod), Written::Protobuf(MessageId::at(u16::MAX - 2))] {
             for number in [0, 1, 77, (1 << 47) - 1] {

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_holds_any_more_is_forgotten() {
+    fn unused_objects_are_removed() {
         let remembered = Remembered::default();
         let held: Vec<Arc<u64>> = (0..100).map(|number| remembered.put(number, &Arc::new(number))).collect();
         for number in 100..100_000 {

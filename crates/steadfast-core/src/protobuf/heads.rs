@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_the_same_however_it_is_cut() {
+    fn head_is_independent_of_chunks() {
         for (bytes, wanted) in [
             (&[0x12, 0x03, 1, 2, 3][..], Some((2, 3, 2))),
             (&[0x92, 0x03, 0x80, 0x01, 1, 2], Some((50, 128, 4))),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_its_message_is_a_fault_however_it_is_cut() {
+    fn overlong_field_is_a_fault() {
         for (bytes, room) in [
             (&[0x12, 0x03, 1, 2, 3][..], 4),
             (&[0x12, 0x80, 0x80], 3),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_a_field() {
+    fn every_table_line_is_a_field() {
         let lines = include_str!("table.txt").lines().filter(|line| line.starts_with(' ')).count();
         let fields = |message: &Message| message.fields.len();
         let known: usize = table().messages.iter().map(fields).sum();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_listed_has_its_metadata_first() {
+    fn listed_messages_start_with_metadata() {
         let lists: Vec<_> = table().kinds.values().filter(|id| id.items().is_some()).collect();
         assert!(lists.len() > 100);
         for list in &lists {

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_written_as_go_writes_them() {
+    fn durations_match_go_output() {
         for (nanos, wanted) in [
             (0, "0s"),
             (1, "1ns"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_written_as_go_writes_them() {
+    fn instants_match_go_output() {
         let written = |seconds, micros| Moment { seconds, micros }.visit(Written).expect("a text");
         for (seconds, wanted) in [
             (0, "1970-01-01T00:00:00Z"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_null_if_it_is_the_zero_of_go() {
+    fn zero_time_of_go_is_null() {
         let varint = |mut value: u64| {
             let mut bytes = Vec::new();
             while value >= 0x80 {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         for (days, wanted) in [
             (0, (1970, 1, 1)),
             (-1, (1969, 12, 31)),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_that_is_no_text_is_replaced() {
+    fn invalid_utf8_bytes_are_replaced() {
         assert_eq!(plain(b"cut \xe2\x82 off \xff"), "cut \u{fffd}\u{fffd} off \u{fffd}");
         assert_eq!(plain("zwölf".as_bytes()), "zwölf");
     }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_and_goes_is_found_by_its_key_and_stays_in_its_place() {
+    fn keys_keep_their_places() {
         for seed in 0..20 {
             let mut random = Random::new(seed);
             let mut places = Places::default();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_needed_for_many_is_given_back_as_they_go() {
+    fn memory_is_released_as_keys_are_removed() {
         let mut places = Places::default();
         let all: Vec<Slot> = (0..10_000).map(|number| places.find_or_make(&key(number), || number)).collect();
         let most = places.footprint();

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_for_much_that_is_held_and_for_json_unless_something_else_is_said() {
+    fn delta_relists_need_large_json_caches() {
         let worth = |held, protobuf, wanted| sparing(held, protobuf, wanted).is_worth_it(at(60), Some(at(50)));
         assert_eq!((worth(1599, false, None), worth(1600, false, None)), (false, true));
         assert_eq!((worth(1600, true, None), worth(1600, true, Some(true))), (false, true));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn where_much_may_have_changed_all_is_listed() {
+    fn many_expected_changes_need_full_list() {
         let mut sparing = sparing(2000, false, None);
         sparing.changed(100);
         // One change per second: 10 objects may differ, so 20 changes may be expected.
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_expected_than_may_be_had_however_many_are_held() {
+    fn expected_changes_are_bounded_for_large_caches() {
         let mut sparing = sparing(1_000_000, false, None);
         sparing.changed(1000);
         assert!(sparing.is_worth_it(at(140), Some(at(100))));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lists_have_found_counts_as_what_a_watch_brings() {
+    fn list_changes_count_like_watch_changes() {
         let mut sparing = sparing(2000, false, None);
         assert!(sparing.is_worth_it(at(160), Some(at(100))));
         sparing.changed(100);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn old_changes_are_forgotten() {
         let mut sparing = sparing(2000, false, None);
         sparing.changed(600);
         sparing.age(at(600));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_may_differ_grows_with_what_is_held_up_to_a_bound() {
+    fn difference_limit_grows_with_cache_size() {
         let most = |held| sparing(held, false, None).most();
         assert_eq!([most(10), most(1600), most(10_000), most(1_000_000)], [0, 8, 50, 200]);
     }

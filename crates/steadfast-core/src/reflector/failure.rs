@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_is_known_in_all_its_spellings() {
+    fn too_large_is_detected_in_all_spellings() {
         let message = "Too large resource version: 9, current: 5";
         assert_eq!(kind(504, "Timeout", message, "ResourceVersionTooLarge"), FailureKind::TooLarge);
         assert_eq!(
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_known_as_status_code_and_as_reason() {
+    fn expired_is_detected_by_code_and_reason() {
         assert_eq!(kind(410, "Expired", "too old", ""), FailureKind::Expired);
         assert_eq!(kind(410, "Gone", "", ""), FailureKind::Expired);
         assert_eq!(kind(0, "Expired", "", ""), FailureKind::Expired);
     }
 
     #[test]
-    fn refusals_errors_and_bad_requests_are_told_apart() {
+    fn rejections_errors_and_bad_requests_are_distinguished() {
         assert_eq!(kind(403, "Forbidden", "", ""), FailureKind::Denied);
         assert_eq!(kind(404, "NotFound", "", ""), FailureKind::Denied);
         assert_eq!(kind(429, "TooManyRequests", "", ""), FailureKind::Busy);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_no_question_of_credentials_nor_of_patience() {
+    fn rejection_excludes_credentials_and_delays() {
         let of = |code: u16| Failure::from_status(&Status { code, ..Status::default() }, None);
         assert!([400, 403, 404, 405, 406, 415, 422, 501].into_iter().all(|code| of(code).is_refusal()));
         assert!(![401, 410, 429, 500, 503].into_iter().any(|code| of(code).is_refusal()));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_told_on_one_line_and_not_at_any_length() {
+    fn server_message_is_shortened_to_one_line() {
         let status =
             Status { code: 500, message: format!("a\nb\u{1b}[31m{}", "x".repeat(1 << 20)), ..Status::default() };
         let why = Failure::from_status(&status, None).why;
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_is_named_and_says_what_to_do() {
+    fn redirect_error_names_the_remedy() {
         let status = Status { code: 302, ..Status::default() };
         assert!(Failure::from_status(&status, None).why.contains("302, a redirect, and none is followed"));
     }
 
     #[test]
-    fn a_retry_after_of_an_hour_is_cut_to_a_minute() {
+    fn retry_after_is_capped_at_a_minute() {
         let status = Status { code: 503, retry_after_seconds: Some(3600), ..Status::default() };
         assert_eq!(Failure::from_status(&status, None).retry_after, Some(LONGEST_RETRY_AFTER));
     }

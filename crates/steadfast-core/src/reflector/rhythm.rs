@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn three_intervals_make_a_rhythm_and_the_longest_is_the_period() {
+    fn longest_of_three_intervals_is_the_period() {
         let settings = ReflectorSettings::default();
         assert_eq!(rhythm(&settings, &[]), 60);
         assert_eq!(rhythm(&settings, &[20, 20]), 60, "two are not enough");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_burst_nor_a_hole_moves_the_period_beyond_its_bounds() {
+    fn period_stays_within_its_bounds() {
         let settings = ReflectorSettings::default();
         assert_eq!(rhythm(&settings, &[1, 1, 1, 1]), 10);
         assert_eq!(rhythm(&settings, &[120, 120, 120]), 60, "what the user did not allow");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmarks_that_do_not_rise_are_no_beat() {
+    fn equal_bookmarks_do_not_count() {
         let settings = ReflectorSettings { longest_period: Some(SECOND * 600), ..ReflectorSettings::default() };
         let mut rhythm = Rhythm::new(&settings);
         for beat in 0..20_u64 {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_that_was_right_makes_the_period_longer_and_another_stream_forgets_all() {
+    fn correct_silence_lengthens_period_until_next_stream() {
         let mut rhythm = Rhythm::new(&ReflectorSettings::default());
         for beat in 1..5_u32 {
             rhythm.bookmark(Instant::ZERO + SECOND * 10 * beat, &ResourceVersion::from(beat.to_string().as_str()));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_bookmarks_is_measured_by_its_lists_as_far_as_that_is_allowed() {
+    fn period_without_bookmarks_follows_lists() {
         let settings = ReflectorSettings::default();
         let mut rhythm = Rhythm::new(&settings);
         rhythm.without_bookmarks();

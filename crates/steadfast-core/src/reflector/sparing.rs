@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_a_selector_would_take_for_something_else_are_told() {
+    fn special_names_are_detected() {
         assert!(["web-0", "system:node.a", "A_b"].into_iter().all(is_plain));
         assert!(!["", "a,b", "a=b", "a!", "a\\b", "a b", "ä"].into_iter().any(is_plain));
     }

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_wins_over_what_is_cheap_and_what_does_not_work_over_both() {
+    fn setting_overrides_cost_and_failure_overrides_both() {
         let later = Instant::ZERO + std::time::Duration::from_secs(1);
         let streams = |wanted: Option<bool>, protobuf: bool, until: Option<Instant>| {
             let mut streaming = Streaming { pages_until: until, ..Streaming::new(wanted) };

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_told_in_the_order_in_which_they_begin() {
+    fn arrays_are_returned_in_order_of_starts() {
         assert_eq!(
             told(r#"{"a": [1, {"b": [], "c": [[2, 3], 4]}, "x,]["], "d": [ ], "e": ["\\"]}"#),
             [(3, 4), (0, 2), (2, 4), (2, 4), (0, 5), (1, 6),]
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_no_json_something_is_told() {
+    fn invalid_json_yields_bounded_result() {
         assert_eq!(told("]]["), [(1, u32::MAX)]);
         assert_eq!(told("[,,"), [(3, u32::MAX)]);
         assert_eq!(arrays(&[b'['; 1000]).len(), DEPTH);

@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_set_of_instructions_marks_what_is_found_byte_by_byte(text in texts()) {
+        fn every_instruction_set_yields_equal_marks(text in texts()) {
             let wanted = plainly(&text);
             for level in levels() {
                 prop_assert_eq!(&marked(level, &text), &wanted, "{:?}", level);
@@ -262,7 +262,7 @@ mod tests {
         }
 
         #[test]
-        fn what_parts_values_is_found_as_byte_by_byte(text in texts()) {
+        fn structure_matches_bytewise_scan(text in texts()) {
             let (mut inside, mut escaped) = (false, false);
             let mut wanted = Vec::new();
             for (at, byte) in text.iter().enumerate() {
@@ -284,7 +284,7 @@ mod tests {
         }
 
         #[test]
-        fn brackets_counted_by_blocks_end_where_they_end_one_by_one(text in texts(), depth in 1_u64..20, first in 0..BLOCK) {
+        fn block_bracket_count_matches_bytewise_scan(text in texts(), depth in 1_u64..20, first in 0..BLOCK) {
             let mut open = depth;
             let mut end = None;
             let marks = plainly(&text);
@@ -312,7 +312,7 @@ mod tests {
         }
 
         #[test]
-        fn parity_and_escapes_are_those_found_bit_by_bit(bits: u64, more: u64, before: bool) {
+        fn parity_and_escapes_match_bitwise_loop(bits: u64, more: u64, before: bool) {
             // The union of two texts has the long runs that a single one rarely has.
             for bits in [bits, bits | more] {
                 let (mut odd, mut escaped) = (false, before);

@@ -94,7 +94,7 @@ fn told(record: &Overlong) -> (Option<RecordKind>, PartialIdentity) {
 }
 
 #[test]
-fn a_list_is_what_it_is_in_json() {
+fn protobuf_list_matches_json() {
     let pods = pods();
     let body = pod_list(&pods.iter().map(|(message, _)| message.clone()).collect::<Vec<_>>());
     let (parts, ended) = list(LIMIT, &body, &[body.len()]);
@@ -115,7 +115,7 @@ fn a_list_is_what_it_is_in_json() {
 }
 
 #[test]
-fn a_list_as_go_writes_it_has_its_items() {
+fn list_from_go_contains_its_items() {
     let (mut lists, mut items) = (0, 0);
     for (_, kind, protobuf, json) in corpus().into_iter().filter(|(_, kind, ..)| kind.ends_with("List")) {
         let body = Bytes::from(protobuf);
@@ -137,7 +137,7 @@ fn a_list_as_go_writes_it_has_its_items() {
 }
 
 #[test]
-fn a_status_in_place_of_a_list_is_one() {
+fn status_instead_of_list_is_a_status() {
     let body = Bytes::from(enveloped("v1", "Status", &[text(4, "Expired"), number(6, 410)].concat()));
     for size in [1, 2, body.len()] {
         let (parts, ended) = list(LIMIT, &body, &[size]);
@@ -147,7 +147,7 @@ fn a_status_in_place_of_a_list_is_one() {
 }
 
 #[test]
-fn what_is_no_list_says_so() {
+fn non_list_is_reported() {
     for (kind, items) in [("Pod", false), ("Unheard", false), ("PodList", true)] {
         let body = Bytes::from(enveloped("v1", kind, &delimited(1, &text(1, "a"))));
         let (parts, ended) = list(LIMIT, &body, &[body.len()]);
@@ -160,7 +160,7 @@ fn what_is_no_list_says_so() {
 }
 
 #[test]
-fn lengths_that_lie_end_the_list() {
+fn wrong_lengths_end_the_list() {
     let types = delimited(1, &[text(1, "v1"), text(2, "PodList")].concat());
     let begun = [b"k8s\0".to_vec(), types.clone()].concat();
     for (rest, malformed) in [
@@ -192,7 +192,7 @@ fn lengths_that_lie_end_the_list() {
 }
 
 #[test]
-fn an_item_above_the_limit_passes_and_is_known() {
+fn overlong_item_keeps_its_identity() {
     let items = [pod("a", 10), pod("long", 5000), pod("b", 10)];
     let body = pod_list(&items);
     let wanted = identity(list_item(
@@ -209,7 +209,7 @@ fn an_item_above_the_limit_passes_and_is_known() {
 }
 
 #[test]
-fn an_event_above_the_limit_passes_and_is_known() {
+fn overlong_event_keeps_its_identity() {
     let objects = [pod("a", 10), pod("long", 5000), pod("b", 10)];
     let events: Vec<_> = objects.iter().map(|object| event("MODIFIED", &enveloped("v1", "Pod", object))).collect();
     let body = Bytes::from(events.concat());
@@ -229,7 +229,7 @@ fn an_event_above_the_limit_passes_and_is_known() {
 }
 
 #[test]
-fn an_item_that_passes_is_not_taken_for_another() {
+fn overlong_item_is_not_mistaken() {
     // A namespace that is longer than any, after the name: without it the name is another object's.
     let metadata = [text(1, "a"), text(3, &"n".repeat(100_000)), text(5, "u"), text(6, "7")].concat();
     let body = pod_list(&[delimited(1, &metadata)]);
@@ -244,7 +244,7 @@ fn an_item_that_passes_is_not_taken_for_another() {
 }
 
 #[test]
-fn a_record_that_has_no_end_is_reported_once() {
+fn endless_record_is_reported_once() {
     let mut framer = StreamFramer::new(Encoding::Protobuf, 100);
     framer.feed(Bytes::from_static(&[0xff; 4]));
     assert_eq!(framer.next(), None);
@@ -259,7 +259,7 @@ fn a_record_that_has_no_end_is_reported_once() {
 }
 
 #[test]
-fn a_body_that_breaks_off_is_not_taken_for_whole() {
+fn truncated_body_is_an_error() {
     let body = pod_list(&[pod("a", 10), pod("b", 300)]);
     let whole = body.len() - 4;
     for end in 0..body.len() {
@@ -292,7 +292,7 @@ fn same<T: PartialEq + std::fmt::Debug>(one: &Cut<T>, other: &Cut<T>) {
 
 proptest! {
     #[test]
-    fn a_damaged_list_is_the_same_damage_however_it_is_cut(
+    fn list_errors_are_independent_of_chunks(
         limit in prop::sample::select(vec![64, 1000, LIMIT]),
         sizes in prop::collection::vec(1_usize..200, 1..8),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn events_are_the_same_however_they_are_cut(
+    fn events_are_independent_of_chunks(
         limit in prop::sample::select(vec![64, 1000, LIMIT]),
         sizes in prop::collection::vec(1_usize..200, 1..8),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
@@ -329,7 +329,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_body_or_an_error(
+    fn arbitrary_bytes_are_framed_or_fail(
         body in prop::collection::vec(any::<u8>(), 0..300),
         sizes in prop::collection::vec(1_usize..50, 1..8),
         begins: bool,

@@ -29,7 +29,7 @@ fn paths(value: &Value, here: Option<&FieldPath>, found: &mut Vec<FieldPath>) {
 }
 
 #[test]
-fn every_field_is_read_by_its_path_as_from_json() {
+fn every_field_path_reads_like_json() {
     for (api_version, kind, protobuf, json) in corpus() {
         let mut value: Value = serde_json::from_str(json).expect("Go writes JSON");
         value["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));

@@ -35,7 +35,7 @@ fn malformed<T: std::fmt::Debug>(result: Result<T, Error>) -> Error {
 }
 
 #[test]
-fn an_object_is_what_its_json_is() {
+fn object_equals_its_json() {
     for (api_version, kind, protobuf, json) in corpus() {
         let wanted: Value = serde_json::from_str(json).expect("Go writes JSON");
         let found: Value = decode(id(api_version, kind), &protobuf, true).expect("Go writes protobuf");
@@ -44,7 +44,7 @@ fn an_object_is_what_its_json_is() {
 }
 
 #[test]
-fn every_form_of_an_object_is_what_it_is_from_json() {
+fn every_form_equals_its_json() {
     #[derive(Debug, Deserialize, PartialEq)]
     #[serde(rename_all = "camelCase")]
     struct Projection {
@@ -73,7 +73,7 @@ fn every_form_of_an_object_is_what_it_is_from_json() {
 }
 
 #[test]
-fn what_is_not_there_is_what_go_writes_of_it() {
+fn missing_fields_match_go_output() {
     let listed: Value = decode(id("v1", "PodList"), &[], true).expect("an empty list");
     assert_eq!(listed, json!({"metadata": {}, "items": null}));
     let service: Value = decode(id("v1", "Service"), &[], true).expect("an empty service");
@@ -84,7 +84,7 @@ fn what_is_not_there_is_what_go_writes_of_it() {
 }
 
 #[test]
-fn an_enum_of_ones_own_is_one_of_json() {
+fn custom_enum_deserializes_like_json() {
     #[derive(Debug, Deserialize, PartialEq)]
     enum Phase {
         Running,
@@ -112,7 +112,7 @@ fn an_enum_of_ones_own_is_one_of_json() {
 }
 
 #[test]
-fn managed_fields_are_left_out_unless_they_are_kept() {
+fn managed_fields_are_omitted_unless_kept() {
     let entry = delimited(17, &text(1, "kubectl"));
     let template = delimited(2, &delimited(1, &[]));
     let bytes = [delimited(1, &[text(1, "a"), entry].concat()), template].concat();
@@ -124,7 +124,7 @@ fn managed_fields_are_left_out_unless_they_are_kept() {
 }
 
 #[test]
-fn an_envelope_says_what_the_object_is() {
+fn envelope_contains_object_type() {
     let bytes = enveloped("v1", "Pod", &delimited(1, &text(1, "a")));
     let value: Value = pod(&bytes).expect("a pod");
     assert_eq!((&value["apiVersion"], &value["kind"]), (&json!("v1"), &json!("Pod")));
@@ -134,7 +134,7 @@ fn an_envelope_says_what_the_object_is() {
 }
 
 #[test]
-fn fields_that_nobody_knows_are_passed_over() {
+fn unknown_fields_are_skipped() {
     let group = [&[0x93, 0x03][..], &text(7, "x"), &[0x9b, 0x03, 0x9c, 0x03], &[0x94, 0x03]].concat();
     for unknown in [
         text(50, "x"),
@@ -154,7 +154,7 @@ fn fields_that_nobody_knows_are_passed_over() {
 }
 
 #[test]
-fn what_nobody_wants_is_not_looked_at() {
+fn unrequested_fields_are_not_decoded() {
     #[derive(Debug, Deserialize)]
     struct Named {
         metadata: ObjectMeta,
@@ -167,7 +167,7 @@ fn what_nobody_wants_is_not_looked_at() {
 }
 
 #[test]
-fn errors_say_where_and_never_what() {
+fn errors_contain_path_without_content() {
     #[derive(Debug, Deserialize)]
     struct Numbers {
         #[expect(dead_code, reason = "it is never decoded")]
@@ -188,7 +188,7 @@ fn errors_say_where_and_never_what() {
 }
 
 #[test]
-fn a_length_that_lies_is_an_error_wherever_it_is() {
+fn wrong_length_is_an_error_anywhere() {
     for length in [1_u64, 127, 1 << 31, 1 << 32, 1 << 63, u64::MAX] {
         let lie = [vec![0x0a], build::varint(length)].concat();
         malformed(pod::<Value>(&lie));
@@ -200,7 +200,7 @@ fn a_length_that_lies_is_an_error_wherever_it_is() {
 }
 
 #[test]
-fn tags_that_are_none_are_errors() {
+fn invalid_tags_are_errors() {
     for bytes in
         [&[0x00][..], &[0x06], &[0x0f], &[0x0c], &[0x80], &[0xff; 11], &[0x02], &[0xfa, 0xff, 0xff, 0xff, 0x7f, 0]]
     {
@@ -212,14 +212,14 @@ fn tags_that_are_none_are_errors() {
 }
 
 #[test]
-fn a_field_that_comes_twice_is_an_error() {
+fn duplicate_field_is_an_error() {
     malformed(pod::<Value>(&[delimited(1, &[]), delimited(1, &[])].concat()));
     let lists = [delimited(2, &[]), text(3, "Always"), delimited(2, &[])].concat();
     assert_eq!(malformed(pod::<Value>(&delimited(2, &lists))).path(), "spec");
 }
 
 #[test]
-fn objects_are_nested_no_deeper_than_json_may_be() {
+fn nesting_depth_limit_matches_json() {
     let definitions = id("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let nested = |depth: usize| {
         // `not` has the number 28.
@@ -244,7 +244,7 @@ fn objects_are_nested_no_deeper_than_json_may_be() {
 }
 
 #[test]
-fn an_object_cut_short_anywhere_is_an_error() {
+fn truncated_object_is_an_error() {
     for (api_version, kind, protobuf, _) in corpus() {
         let id = id(api_version, kind);
         let whole = decode::<Value>(id, &protobuf, true).expect("it is whole");
@@ -260,7 +260,7 @@ fn an_object_cut_short_anywhere_is_an_error() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), place: prop::sample::Index) {
+    fn arbitrary_bytes_decode_or_fail(bytes in prop::collection::vec(any::<u8>(), 0..200), place: prop::sample::Index) {
         for (api_version, kind, mut protobuf, _) in corpus().into_iter().step_by(3) {
             let id = id(api_version, kind);
             drop(decode::<Value>(id, &bytes, true));

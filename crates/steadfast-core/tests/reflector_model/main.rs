@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_secs(300);
 const MOST_SENDS_A_MINUTE: usize = 120;
 
 #[test]
-fn whatever_happens_it_never_lies_and_comes_back() {
+fn reflector_is_never_wrong_and_recovers() {
     let mut seen = BTreeMap::new();
     let seeds = seeds();
     for seed in seeds.clone() {
