@@ -44,7 +44,7 @@ pub trait Kept: Send + Sync + Sized + 'static {
     /// Returns whether only the objects' metadata are requested.
     fn metadata_only() -> bool;
 
-    /// Returns whether decoding takes so much longer than reading that other threads should help with many pending
+    /// Returns whether decoding takes much longer than reading, so that other threads should help with many pending
     /// objects.
     fn is_dear() -> bool;
 
@@ -141,7 +141,7 @@ impl Decoder {
         first
     }
 
-    /// Decodes `raw` into the form, and returns its heap memory in bytes, as far as it is known.
+    /// Decodes `raw` into the form, and returns its heap memory in bytes, as far as known.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Move of a watch to another connection while its own connection still works (R4).
 //!
-//! The connection drains or does not answer a ping. Neither concerns the content of the cache, so freshness stays
+//! The connection drains or does not respond to a ping. Neither concerns the content of the cache, so freshness stays
 //! unchanged. If the watch breaks before its successor is open, the successor still replaces it.
 
 use std::time::Duration;

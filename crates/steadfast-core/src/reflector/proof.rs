@@ -31,7 +31,7 @@ use crate::version::ResourceVersion;
 /// Activity alongside the watch.
 #[derive(Clone, Debug)]
 pub(super) enum Side {
-    /// None.
+    /// No activity.
     Quiet,
     /// A probe is in flight.
     Probing {

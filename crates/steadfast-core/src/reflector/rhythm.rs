@@ -1,6 +1,6 @@
 //! Interval at which a stream shows that it is alive (R2).
 //!
-//! Rising bookmarks are the only signs of life of a stream without changes. Three intervals between them determine the
+//! Without changes, only rising bookmarks show that a stream is alive. Three intervals between them determine the
 //! period, which is the longest of the three. A few bookmarks in short succession therefore do not shorten the period.
 //! The period stays within its bounds, so a gap in the stream does not lengthen it either.
 

@@ -288,7 +288,7 @@ impl Reflector {
         }
     }
 
-    /// Abandons the differences as a failed list. The next list is full, unless the failure says nothing about
+    /// Abandons the differences as a failed list. The next list is full, unless the failure is independent of the
     /// differences.
     fn leave_delta(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &self.phase else { return };

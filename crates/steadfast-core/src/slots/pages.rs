@@ -192,8 +192,7 @@ impl<T> Pages<T> {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
-    /// Calls `each` for every slot that may hold something else in `after`, with what it holds in both. What both share
-    /// is not looked at.
+    /// Calls `each` for every slot whose value may differ in `after`, with both values. Shared nodes are skipped.
     pub fn differences<'a>(&'a self, after: &'a Self, mut each: impl FnMut(Slot, Option<&'a T>, Option<&'a T>)) {
         for number in 0..self.root.len().max(after.root.len()) {
             let book = |pages: &'a Self| pages.root.get(number).and_then(Option::as_ref);
@@ -201,7 +200,7 @@ impl<T> Pages<T> {
         }
     }
 
-    /// What it takes, in bytes, without the values.
+    /// Returns the memory in bytes, without the values.
     pub fn footprint(&self) -> usize {
         shared(size_of_val(&*self.root)) + self.root.iter().flatten().map(|book| book.footprint()).sum::<usize>()
     }
