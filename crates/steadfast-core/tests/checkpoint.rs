@@ -1,4 +1,4 @@
-//! What is written down of a cache is read again as it was, and what is no such thing is not taken for it.
+//! Written checkpoints are read back unchanged, and invalid bytes are rejected.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ proptest! {
             Some(Saved::Unknown(read, None)) => prop_assert_eq!(read, identity.clone()),
             other => prop_assert!(false, "{:?}", other),
         }
-        // Of a part of it nothing is made up: who it is and in which version is there or nothing.
+        // A truncated row is either complete in its identity and version or rejected.
         let part = &unknown[..cut.index(unknown.len())];
         prop_assert!(forms().read(key.clone(), part).is_none());
 

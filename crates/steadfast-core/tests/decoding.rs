@@ -1,4 +1,4 @@
-//! What is found and decoded of objects is what `serde_json` sees in them, and errors keep it to themselves.
+//! Scans and decoding agree with `serde_json`, and errors omit the content.
 
 #![allow(missing_docs)]
 
@@ -38,7 +38,7 @@ fn without_managed_fields(raw: &RawObject) -> Value {
     read(raw.compact(DecodeOptions::default(), &mut buffer))
 }
 
-/// Members, any of them twice, ours among them in any place.
+/// Generates members in any order, with duplicates and other members between them.
 fn mixed(
     ours: impl Strategy<Value = Vec<(String, Json)>>,
     others: impl Strategy<Value = Vec<(String, Json)>>,
@@ -53,7 +53,7 @@ fn identities() -> impl Strategy<Value = Vec<(String, Json)>> {
         .prop_map(move |all| fields.iter().zip(all).map(|(name, value)| ((*name).to_owned(), value)).collect())
 }
 
-/// Objects with metadata of every kind.
+/// Generates objects with all kinds of metadata.
 fn objects() -> impl Strategy<Value = Json> {
     let metadata = mixed(identities(), members()).prop_map(|metadata| vec![("metadata".to_owned(), metadata)]);
     mixed(metadata, members())
@@ -63,7 +63,7 @@ fn wanted(value: &Value, field: &str) -> Option<String> {
     value["metadata"][field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Whether the server says both who an object is and in which version.
+/// Returns whether the server provided the complete identity and the version.
 fn given(value: &Value) -> bool {
     ["uid", "resourceVersion"].iter().all(|field| wanted(value, field).is_some())
 }
@@ -105,7 +105,7 @@ proptest! {
         if let Some(key) = key {
             prop_assert_eq!(key.namespace().map(str::to_owned), wanted(&value, "namespace"));
         }
-        // A name is enough; what stands for the rest is none of a server's.
+        // A name is sufficient; the substitutes for the other parts are not from the server.
         prop_assert_eq!(identity.uid.is_some() && identity.version.is_some(), key.is_some() || given(&value));
         let uid = identity.uid.filter(Uid::is_given).map(|uid| uid.to_string());
         prop_assert_eq!(uid, wanted(&value, "uid"));
@@ -193,7 +193,7 @@ const POD: &str = r#"{"metadata":{"managedFields":[{"manager":"kubelet","fieldsV
     "namespace":"shop","uid":"u-1","resourceVersion":"12","labels":{"app":"web"}},
     "spec":{"nodeName":"node-1","containers":[{"name":"web"}]},"status":{"phase":"Running"}}"#;
 
-/// A struct of one's own with the one field one needs.
+/// Custom struct with a single field.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 struct Slim {
@@ -288,7 +288,7 @@ fn invalid_utf8_in_skipped_field_is_malformed() {
         assert!(error.to_string().contains("malformed JSON") && !error.to_string().contains("s3cr3t"), "{error}");
         assert!((at..=at + 2).contains(&error.offset()), "{error}");
     }
-    // What is cut out is not looked at.
+    // The removed part is not validated.
     written[at] = b'?';
     written[metadata.find('1').expect("it has one") + 12] = 0xff;
     let raw = list_item(Encoding::Json, &Bytes::from(written).into(), None).expect("it has an identity");
@@ -314,14 +314,14 @@ fn broken_record_error_contains_recognized_parts() {
     assert_eq!(error.identity.version, Some("5".into()));
     assert!(matches!(error.problem, RecordProblem::Malformed { .. }));
 
-    // The namespace might yet have come: this is nobody's key.
+    // A namespace could have followed, so no key is known.
     let error = record(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#).expect_err("it is broken");
     assert_eq!(error.identity.key, None);
 
     let error = item(r#"{"metadata":{"uid":"u","resourceVersion":"5"}}"#).expect_err("it has no name");
     assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.name" });
     assert_eq!(error.to_string(), "an object without a known name at version 5: an object without metadata.name");
-    // A UID that is longer than any is not the same as none.
+    // An overlong UID differs from a missing one.
     let error = item(&format!(r#"{{"metadata":{{"name":"a","uid":"{}"}}}}"#, "u".repeat(2000))).expect_err("too long");
     assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.uid" });
 
@@ -346,7 +346,7 @@ fn object_without_uid_is_identified_by_name() {
         panic!("it is an object")
     };
     assert_eq!(object.identity, one, "wherever it is read");
-    // What cannot be read has no content that could be told.
+    // Unreadable JSON yields no identity.
     let error = item(&written(3).replace(r#""3""#, "")).expect_err("it is broken");
     assert_eq!((error.identity.key, error.identity.uid), (Some(one.key), Some(one.uid)));
     assert!(error.identity.version.is_some_and(|version| version != one.version));
@@ -366,7 +366,7 @@ fn too_deep_object_keeps_its_identity() {
     assert_eq!(item(&written).expect("it is an object").identity, object.identity);
     let error = decode::<DynamicObject>(&object).expect_err("it is deep");
     assert!(error.to_string().ends_with("nested deeper than 128 levels"), "{error}");
-    // Of metadata alone what is deep are the `managedFields`, which are cut out.
+    // The deep part of metadata are the `managedFields`, which are removed.
     let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("it is an object");
     assert!(decode::<PartialObjectMeta<Pod>>(&alone).is_ok_and(|object| object.metadata.labels.is_some()));
     assert_eq!(
@@ -413,7 +413,7 @@ fn status_is_read_in_stream_and_body() {
     }
 }
 
-/// An `ERROR` with an object that had a name and a version was once taken for a change of that object.
+/// Regression: an `ERROR` whose object had a name and a version counted as a change of that object.
 #[test]
 fn error_without_status_fails_the_stream() {
     let metadata = r#"{"name":"a","namespace":"shop","uid":"u","resourceVersion":"99"}"#;

@@ -1,4 +1,4 @@
-//! What each change of a key means to a handler, case by case.
+//! Events for each change of a key, case by case.
 
 #![allow(clippy::unnecessary_wraps, reason = "so that the cases below read as sentences")]
 
@@ -14,7 +14,7 @@ const WATCHED: Path = Path::Watched { deletion: None };
 const LISTED: Path = Path::Listed { initial: false };
 const FIRST_LIST: Path = Path::Listed { initial: true };
 
-/// An object is its own description.
+/// Object that consists of its description.
 type Text = &'static str;
 
 fn identity(uid: &str, version: &str) -> Identity {
@@ -25,7 +25,7 @@ fn known(uid: &str, version: &str, object: Text) -> Option<Entry<Text>> {
     Some(Entry::known(Object::new(identity(uid, version), Arc::new(object))))
 }
 
-/// A tainted entry, with the last state that could be decoded.
+/// Creates a tainted entry with the last decodable state.
 fn tainted(uid: &str, version: &str, last: Option<Text>) -> Option<Entry<Text>> {
     let last = last.map(|last| Object::new(identity(uid, "0"), Arc::new(last)));
     Some(Entry::tainted(identity(uid, version), last))
@@ -128,7 +128,7 @@ fn undecodable_object_is_added_by_first_decodable_state() {
     assert_eq!(told(tainted("u", "1", None), known("v", "2", "x"), &LISTED), ["v: Added x"]);
 }
 
-/// A secret of this name in this version.
+/// Creates a secret with this namespace and version.
 fn secret(namespace: Option<&str>, version: &str) -> Object<Secret> {
     let metadata = ObjectMeta {
         name: Some("web-0".to_owned()),

@@ -1,4 +1,4 @@
-//! Bodies are cut into the same records wherever the network cuts them.
+//! Framing yields equal records for any chunk boundaries.
 
 #![allow(missing_docs)]
 
@@ -25,7 +25,7 @@ fn cut_lines(limit: usize, chunks: &[Bytes]) -> (Vec<Line>, Result<(), FrameErro
     (records, framer.finish())
 }
 
-/// The records of a body of which none is above the limit.
+/// Returns the records of a body without records above the limit.
 fn lines(limit: usize, chunks: &[Bytes]) -> (Vec<Bytes>, Result<(), FrameError>) {
     let (records, ended) = cut_lines(limit, chunks);
     let whole = |line| match line {
@@ -62,7 +62,7 @@ fn end(kind: &str) -> ListPart {
     ListPart::End { kind: Some(kind.to_owned()), items: true }
 }
 
-/// Lists with their members in any order, with others between them.
+/// Generates lists with their members in any order and other members between them.
 fn lists() -> impl Strategy<Value = Json> {
     let metadata = object([("resourceVersion", text("4711")), ("continue", text("to\"ken")), ("x", object([]))]);
     let named = |name: &str, value: Json| (name.to_owned(), value);
@@ -131,7 +131,7 @@ proptest! {
         if !matches!(whole.1, Err(FrameError::Truncated { .. })) {
             prop_assert_eq!(&cut, &whole);
         }
-        // What serde reads is read, unless items come twice.
+        // Every list that serde accepts is accepted, unless `items` occurs twice.
         if serde_json::from_slice::<Value>(&body).is_ok_and(|value| value["items"].is_array()) {
             prop_assert!(whole.1.is_ok() || whole.0.iter().any(|part| matches!(part, ListPart::Item(_))), "{whole:?}");
         }
@@ -156,7 +156,7 @@ proptest! {
             Err(error) => (error.kind, *error.identity),
         };
         let error = overlong(passed, None);
-        // What stands for a version that was not given is made of what was held.
+        // A substitute version depends on the held bytes, so it is not compared.
         let told = |identity: PartialIdentity| {
             let version = identity.version.filter(ResourceVersion::is_given);
             PartialIdentity { version, ..identity }
@@ -242,7 +242,7 @@ fn endless_record_is_reported_once() {
     assert_eq!(told, [164]);
 }
 
-/// Who a record that is above the limit is about, as it is said of it.
+/// Returns the identity in the error of a record above the limit.
 fn said(record: &Overlong) -> String {
     let error = overlong(record, None);
     format!("{:?} {:?} {error}", error.kind, error.identity.uid)
@@ -358,7 +358,7 @@ fn invalid_json_is_reported_with_offset() {
     ] {
         assert_eq!(whole_list(body).1, Err(FrameError::Malformed { encoding: Encoding::Json, offset }), "{body}");
     }
-    // Items handed out cannot be taken back.
+    // Returned items cannot be revoked.
     assert!(matches!(whole_list(r#"{"items":[1],"items":[2]}"#).1, Err(FrameError::Malformed { .. })));
 }
 
@@ -378,7 +378,7 @@ fn deeply_nested_value_ends_at_its_brackets() {
 
 #[test]
 fn many_small_chunks_take_linear_time() {
-    // Three megabytes, a few bytes at a time: quadratic work would not end within minutes.
+    // Three megabytes in small chunks: quadratic work would take minutes.
     let body = Bytes::from(format!("{{\"items\":[\"{}\"]}}\n", "é{".repeat(1 << 20)));
     let (records, _) = lines(usize::MAX, &chunks(&body, &[7]));
     assert_eq!(records.len(), 1);

@@ -1,4 +1,4 @@
-//! What readers are told of a cache, as time passes and nobody says anything.
+//! Freshness for readers as time passes without input.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn at(seconds: u64) -> Instant {
     Instant::from_zero(Duration::from_secs(seconds))
 }
 
-/// In `condition` since 100 s, proven at 90 s.
+/// Creates evidence in `condition` since 100 s, with a proof at 90 s.
 fn evidence(condition: Condition) -> Evidence {
     Evidence {
         condition,

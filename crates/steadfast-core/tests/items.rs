@@ -1,4 +1,4 @@
-//! What the framing of a list finds of its items on the way is what `serde_json` finds, and what a scan of each finds.
+//! Items found by the framing of a list equal those found by `serde_json` and by a scan of each item.
 
 #![allow(missing_docs)]
 
@@ -30,7 +30,7 @@ fn items(chunks: &[Bytes]) -> (Vec<Item>, Result<(), FrameError>) {
     (items, framer.finish())
 }
 
-/// Objects with all that says who they are, and members of any name and value around and between.
+/// Generates objects with complete identities, and any other members.
 fn objects() -> impl Strategy<Value = Json> {
     let ours = || {
         let who = ["namespace", "name", "uid", "resourceVersion", "managedFields", "annotations", "labels"];
@@ -43,7 +43,7 @@ fn objects() -> impl Strategy<Value = Json> {
     whole.prop_flat_map(|(ours, others)| Just([ours, others].concat()).prop_shuffle()).prop_map(Json::Object)
 }
 
-/// A list whose items are `items`, with where each of them lies in it.
+/// Writes a list of `items`, and returns the range of each.
 fn written(items: &[(Json, Style)]) -> (String, Vec<std::ops::Range<usize>>) {
     let mut body = r#"{"kind":"PodList","items":["#.to_owned();
     let mut spans = Vec::new();
@@ -62,7 +62,7 @@ fn given<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// The places of the brackets of `text`, which is JSON.
+/// Returns the positions of the brackets in the JSON `text`.
 fn brackets(text: &[u8]) -> Vec<usize> {
     let (mut inside, mut escaped) = (false, false);
     let mut found = Vec::new();
@@ -79,7 +79,7 @@ fn brackets(text: &[u8]) -> Vec<usize> {
 }
 
 proptest! {
-    // Whole lists of objects in each case: they are long, and cover much.
+    // Each case contains long lists and covers many positions, so fewer cases suffice.
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
@@ -159,7 +159,7 @@ proptest! {
         let inner = brackets(&body[span.start + 1..span.end - 1]);
         prop_assume!(!inner.is_empty());
         let at = span.start + 1 + inner[at.index(inner.len())];
-        // One bit is all that tells the two sorts apart.
+        // The two sorts of brackets differ in a single bit.
         body[at] ^= 0x20;
         let body = Bytes::from(body);
         let cuts = if whole { vec![body.len()] } else { cuts };

@@ -1,4 +1,4 @@
-//! What is kept encoded says the same as what is decoded.
+//! Lazy objects and decoded objects agree.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -32,7 +32,7 @@ fn pod() -> serde_json::Value {
     })
 }
 
-/// An object in its handle, as a cache holds it.
+/// Creates the handle of an object, as a cache does.
 fn held<K: Kept>(decoder: &mut Decoder, raw: &RawObject) -> Object<K> {
     Object::new(raw.identity.clone(), Arc::new(K::decode(raw, decoder).expect("it is kept")))
 }
@@ -91,7 +91,7 @@ fn packed_object_reads_like_unpacked_one() {
             let (packed, whole) = (packed.1, whole.bytes().len());
             assert!(packed > 0 && packed < whole / 2, "{packed} bytes of {whole}");
         }
-        // As long as one of them is there, others can be beside it.
+        // The first object stays alive, so that it can serve as the dictionary of the others.
         siblings.push(packed.0);
     }
 }

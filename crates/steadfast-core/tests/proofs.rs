@@ -1,4 +1,4 @@
-//! What is a proof of freshness, of which moment, and how long a doubt is said to have lasted (C10).
+//! Proofs of freshness, their times, and the duration of a doubt (C10).
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn streamed() -> ReflectorSettings {
     ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() }
 }
 
-/// A reflector that asked for its first list at second 0, and what it sent.
+/// Creates a reflector that requested its first list at second 0, and returns its request.
 fn listing(settings: ReflectorSettings) -> (Reflector, RequestId) {
     let mut reflector = Reflector::new(settings, 1);
     reflector.step(at(0), Input::Start);
@@ -42,7 +42,7 @@ fn end_of_initial_events(version: &str) -> Bookmark {
     Bookmark { version: version.into(), initial_events_end: true }
 }
 
-/// A reflector that holds version 9 since second 0, and the number of its watch.
+/// Creates a reflector with version 9 since second 0, and returns its watch.
 fn watching() -> (Reflector, RequestId) {
     let (mut reflector, id) = listing(streamed());
     reflector.step(at(0), Input::Opened(id));
@@ -50,7 +50,7 @@ fn watching() -> (Reflector, RequestId) {
     (reflector, id)
 }
 
-/// The age that is told at `now`.
+/// Returns the reported age at `now`.
 fn age(reflector: &Reflector, now: Instant) -> Duration {
     match reflector.evidence().at(now) {
         Freshness::Fresh { age, .. } => age,
@@ -72,7 +72,7 @@ fn paged_list_proves_time_of_first_request() {
     let (watch, request) = sent(&reflector.step(at(90), Input::ListEnded(id, meta("100", None))));
     assert!(matches!(request, Request::Watch { .. }), "{request:?}");
     assert_eq!(age(&reflector, at(95)), SECOND * 95);
-    // It is older than a period, so a proof is sought as soon as there is a stream.
+    // The proof is older than a period, so another is requested as soon as a stream exists.
     reflector.step(at(96), Input::Opened(watch));
     assert_eq!(reflector.wake_at().map(|due| due <= at(96)), Some(true), "{:?}", reflector.wake_at());
 }
@@ -125,7 +125,7 @@ fn repeatedly_rejected_watches_are_one_doubt() {
         now = reflector.wake_at().expect("it goes on").max(now);
         let mut outputs = reflector.step(now, Input::Tick);
         if outputs.iter().any(|output| matches!(output, Output::AwaitTransfer)) {
-            // The list that takes the place of the watches fails as they do.
+            // The list that replaces the watches fails like them.
             let (list, _) = sent(&reflector.step(now, Input::TransferGranted));
             outputs = reflector.step(now, Input::Failed(list, Failure::from_status(&broken, None)));
         }
@@ -155,7 +155,7 @@ fn regular_end_keeps_last_proof() {
     assert_eq!(age(&reflector, at(23)), SECOND * 23, "that it is open is no proof");
 }
 
-/// `audit_every(Duration::MAX)` and the like once stopped the driver by an overflow.
+/// Regression: `audit_every(Duration::MAX)` and similar settings stopped the driver by an overflow.
 #[test]
 fn duration_max_settings_mean_never() {
     let max = Duration::MAX;

@@ -1,4 +1,4 @@
-//! A handler's queue against the plain list of everything that ever happened.
+//! Queue of a handler, compared with the plain list of all events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
 use steadfast_core::{Instant, Object, ObjectKey, ResourceVersion};
 
-/// One state of an object: which stay it belongs to, and which of its states it is.
+/// State of an object: its stay, and its number within the stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     stay: u32,
     version: u32,
 }
 
-/// What happens to the store, or what the handler's threads do.
+/// Action on the store, or of the handler's threads.
 #[derive(Clone, Copy, Debug)]
 enum Doing {
-    /// The key's object appears, or changes.
+    /// The key's object appears or changes.
     Write { key: usize, initial: bool },
-    /// It goes.
+    /// The key's object is removed.
     Remove { key: usize },
-    /// Another object takes its name.
+    /// Another object takes the name.
     Replace { key: usize },
-    /// All are to be looked at again.
+    /// Resync of all objects.
     Resync,
     /// A thread takes the next call.
     Take,
-    /// The call that has run longest returns.
+    /// The oldest running call returns.
     Return,
 }
 
@@ -48,20 +48,20 @@ fn doing() -> impl Strategy<Value = Doing> {
     ]
 }
 
-/// What the handler knows of a key.
+/// Knowledge of the handler about a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
-    /// The state it was told last, while the stay lasts for it.
+    /// Last delivered state of the current stay.
     state: Option<State>,
-    /// Whether it is being told now, and whether of an initial object.
+    /// Set during a call, with a flag for an initial object.
     calling: Option<bool>,
 }
 
 #[derive(Default)]
 struct World {
-    /// What is, by key.
+    /// Current objects by key.
     objects: BTreeMap<usize, State>,
-    /// Which of them are initial ones that the handler has not returned from; told or not.
+    /// Initial objects whose calls have not returned, with a flag for a started call.
     initial: BTreeMap<usize, bool>,
     told: BTreeMap<usize, Told>,
     running: Vec<ObjectKey>,
@@ -117,11 +117,11 @@ impl World {
         let version = Some(ResourceVersion::from("7"));
         let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
         Self::push(queue, Event::Deleted { last: held(key_of(key), last), version, certainty, reason });
-        // Overtaken by the deletion, unless it is being told right now.
+        // The deletion replaces the pending addition, unless its call is already running.
         self.initial.remove(&key);
     }
 
-    /// The queue hands out a call: what may it be?
+    /// Checks that the delivery is allowed.
     fn take(&mut self, delivery: &Delivery<State>) {
         let key = number_of(&delivery.key);
         let told = self.told.entry(key).or_default();
@@ -162,7 +162,7 @@ impl World {
         self.told.get_mut(&number_of(&key)).expect("it was called").calling = None;
     }
 
-    /// What holds whatever has happened.
+    /// Checks the invariants that hold after every step.
     fn check(&self, queue: &DeliveryQueue<State>) {
         let waiting = self.initial.values().filter(|initial| **initial).count();
         let calling = self.told.values().filter(|told| told.calling == Some(true)).count();
@@ -240,7 +240,7 @@ fn resynced(key: &str, object: &'static str) -> Change<&'static str> {
     Change::of_list(event)
 }
 
-/// Everything that is told, one call after the other.
+/// Drains the queue, one call after the other.
 fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(Delivery { key, event, .. }) = queue.pop() {
@@ -307,7 +307,7 @@ fn unseen_stay_between_two_is_skipped() {
     assert_eq!(told(&mut queue), ["a deleted 1", "a added 3"]);
 }
 
-/// What each call covers: the event's name, and of how many changes it is made.
+/// Drains the queue, and returns each event's name with its number of changes.
 fn covered(queue: &mut DeliveryQueue<&'static str>) -> Vec<(&'static str, u64)> {
     let mut covered = Vec::new();
     while let Some(Delivery { key, event, changes, .. }) = queue.pop() {

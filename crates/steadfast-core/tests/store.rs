@@ -1,4 +1,4 @@
-//! The store, case by case.
+//! Store, case by case.
 
 mod things;
 
@@ -23,7 +23,7 @@ fn identity(name: &str, uid: &str, version: u64) -> Identity {
     Identity { key: key(name), uid: uid.into(), version: at(version) }
 }
 
-/// A store and what it told.
+/// Store with the reported changes.
 struct Told {
     store: Store<Thing>,
     told: Vec<String>,
@@ -256,7 +256,7 @@ fn equal_version_in_new_epoch_is_updated() {
     assert_eq!(a.told(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
 }
 
-/// The identity of an object that has no UID.
+/// Creates the identity of an object without a UID.
 fn by_name(name: &str, version: u64) -> Identity {
     Identity { uid: Uid::by_name(&key(name)), ..identity(name, "", version) }
 }
@@ -314,7 +314,7 @@ fn state_without_uid_belongs_to_cached_object() {
     assert!(a.thing("a", "u", 3), "it has its UID still");
     assert_eq!(a.told(), ["shop/a: Updated none@2 to u@3"]);
     assert!(!a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |_| panic!("it is older")));
-    // Nothing hides the next object of that name.
+    // The next object of that name is visible.
     assert!(a.thing("a", "v", 4));
     assert_eq!(a.told(), ["shop/a: Deleted u@3, inferred, replaced", "shop/a: Added v@4"]);
 }
@@ -324,7 +324,7 @@ fn object_that_gains_uid_keeps_its_stay() {
     let mut a = Told::new();
     a.store.apply(by_name("a", 1), thing("none", 1, 0), &LIVE, |change| a.told.push(described(&change)));
     a.told();
-    // In the version that is held: nothing changed, but now it has a UID.
+    // The version is unchanged, but the UID is now known.
     a.list(&[("a", "u", 1)], 1);
     assert!(a.told().is_empty());
     a.list(&[("a", "v", 2)], 2);

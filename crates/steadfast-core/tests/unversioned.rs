@@ -1,4 +1,4 @@
-//! Objects without a version: nothing is watched from what stands for it, and no server ever sees it.
+//! Objects without a version: their substitute versions are never sent to a server or used for a watch.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn objects_without_versions_are_polled() {
     reflector.step(due, Input::Tick);
     let (id, request) = sent(&reflector.step(due, Input::TransferGranted)).expect("a list");
     assert!(matches!(request, Request::Page { from: ListFrom::Consistent, .. }), "{request:?}");
-    // They have versions after all.
+    // The objects have versions from here on.
     reflector.list_item(due, id, &Identity { version: "8".into(), ..unversioned() });
     let (_, request) = sent(&reflector.step(due, Input::ListEnded(id, meta()))).expect("a watch");
     assert!(matches!(&request, Request::Watch { from, .. } if from.as_str() == "9"), "{request:?}");

@@ -1,4 +1,4 @@
-//! Bodies are cut into the same records wherever the network cuts them.
+//! Framing yields equal records for any chunk boundaries.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn lines(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<Line> {
     (records, framer.finish())
 }
 
-/// The pods of the corpus, as messages without an envelope, and their JSON.
+/// Returns the pods of the corpus, as messages without an envelope, with their JSON.
 fn pods() -> Vec<(Vec<u8>, &'static str)> {
     let pods = corpus().into_iter().filter(|(_, kind, ..)| *kind == "Pod");
     pods.map(|(_, _, protobuf, json)| (bare(&protobuf).to_vec(), json)).collect()
@@ -66,7 +66,7 @@ fn pod(name: &str, padding: usize) -> Vec<u8> {
 fn pod_list(items: &[Vec<u8>]) -> Bytes {
     let meta = delimited(1, &[text(2, "4711"), text(3, "token"), number(4, 3)].concat());
     let items: Vec<_> = items.iter().map(|item| delimited(2, item)).collect();
-    // As Go ends it: two empty texts.
+    // Go writes two empty texts at the end.
     let list = enveloped("v1", "PodList", &[meta, items.concat()].concat());
     Bytes::from([list, text(3, ""), text(4, "")].concat())
 }
@@ -167,15 +167,15 @@ fn wrong_lengths_end_the_list() {
         // An item that is longer than its list.
         (delimited(2, &[0x12, 0x05, 0, 0]), true),
         (delimited(2, &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]), true),
-        // An item that is a number; a group; a tag that is none.
+        // An item that is a number; a group; an invalid tag.
         (delimited(2, &[0x10, 0x05]), true),
         (delimited(2, &[0x13, 0x14]), true),
         (delimited(2, &[0x06]), true),
-        // A list that goes on for ever, and one that is there twice; what it is comes too late.
+        // A list with an endless length, a duplicate list, and a type after the content.
         ([vec![0x12], vec![0xff; 9], vec![0x01]].concat(), true),
         ([delimited(2, &[]), delimited(2, &[])].concat(), true),
         ([delimited(2, &[]), types].concat(), true),
-        // More than there is.
+        // A length beyond the end of the body.
         (vec![0x12, 0x7f, 0x0a], false),
     ] {
         let body = Bytes::from([begun.clone(), rest.clone()].concat());
@@ -230,13 +230,13 @@ fn overlong_event_keeps_its_identity() {
 
 #[test]
 fn overlong_item_is_not_mistaken() {
-    // A namespace that is longer than any, after the name: without it the name is another object's.
+    // An overlong namespace follows the name. The name alone would be the key of another object.
     let metadata = [text(1, "a"), text(3, &"n".repeat(100_000)), text(5, "u"), text(6, "7")].concat();
     let body = pod_list(&[delimited(1, &metadata)]);
     let (parts, _) = list(1000, &body, &[4096]);
     let ListPart::Overlong(item) = &parts[1] else { panic!("it is long") };
     assert_eq!(told(item).1.key, None);
-    // Metadata that do not end are of nobody.
+    // Incomplete metadata yield no identity.
     let cut = body.slice(..body.len() / 2);
     let (parts, ended) = list(1000, &cut, &[4096]);
     assert_eq!(parts.len(), 1);
@@ -276,11 +276,11 @@ fn truncated_body_is_an_error() {
     }
 }
 
-/// What a framer yields, and how its body ends.
+/// Results of a framer, and the end of its body.
 type Cut<T> = (Vec<T>, Result<(), FrameError>);
 
-/// The same records and the same end, but for how much was held of a body that breaks off, and for how much of a tag was
-/// looked at until it was none.
+/// Asserts equal records and an equal end. The number of held bytes of a truncated body and the offset within an
+/// invalid tag may differ.
 fn same<T: PartialEq + std::fmt::Debug>(one: &Cut<T>, other: &Cut<T>) {
     match (one.1, other.1) {
         (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. }))

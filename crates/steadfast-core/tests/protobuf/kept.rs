@@ -1,4 +1,4 @@
-//! What is kept encoded says the same in both encodings.
+//! Kept objects are equal in both encodings.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn kept(encoding: Encoding, item: &Item) -> Object<Lazy<DynamicObject>> {
     Object::new(raw.identity, Arc::new(lazy))
 }
 
-/// The paths to all members within `value`, and to something within each that is not there.
+/// Collects the paths to all members within `value`, and to a missing member within each.
 fn paths(value: &Value, here: Option<&FieldPath>, found: &mut Vec<FieldPath>) {
     let Value::Object(members) = value else { return };
     for (name, member) in members {
@@ -54,7 +54,7 @@ fn every_field_path_reads_like_json() {
     }
 }
 
-/// What `value` has at `path`, the slow way.
+/// Returns the value at `path` in `value`, as a reference.
 fn lookup(value: &Value, path: &FieldPath) -> Option<Value> {
     let found = path.names().iter().try_fold(value, |value, name| value.as_object()?.get(&**name));
     found.filter(|found| !found.is_null()).cloned()

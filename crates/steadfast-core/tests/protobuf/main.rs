@@ -1,7 +1,7 @@
-//! What is decoded from protobuf is what is decoded from the JSON of the same object; what is no protobuf is an error that
-//! says where and not what, and costs no more than it is long.
+//! Objects decoded from protobuf equal those decoded from their JSON. Invalid protobuf yields an error with a position
+//! and without content, in time linear to its length.
 //!
-//! The corpus has a few kinds, by Go's own packages; all of them are compared where those are, in
+//! The corpus contains a few kinds, written by Go's own packages. All kinds are compared in
 //! `crates/steadfast-testing/tests/protobuf_types`.
 
 #![allow(missing_docs)]
@@ -78,7 +78,7 @@ fn missing_fields_match_go_output() {
     assert_eq!(listed, json!({"metadata": {}, "items": null}));
     let service: Value = decode(id("v1", "Service"), &[], true).expect("an empty service");
     assert_eq!(service, json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}));
-    // Its volumes have nothing but a name, and that is empty.
+    // Its volumes have only an empty name.
     let spec = delimited(2, &delimited(1, &[]));
     assert_eq!(pod::<Value>(&spec).expect("a pod")["spec"], json!({"volumes": [{"name": ""}], "containers": null}));
 }
@@ -159,7 +159,7 @@ fn unrequested_fields_are_not_decoded() {
     struct Named {
         metadata: ObjectMeta,
     }
-    // Its spec is no message at all.
+    // Its spec is not a valid message.
     let bytes = [delimited(2, &[0xff; 20]), delimited(1, &text(1, "a"))].concat();
     assert_eq!(pod::<Named>(&bytes).expect("a name").metadata.name.as_deref(), Some("a"));
     assert_eq!(malformed(pod::<Pod>(&bytes)).path(), "spec");
@@ -195,7 +195,7 @@ fn wrong_length_is_an_error_anywhere() {
         malformed(pod::<Value>(&delimited(1, &lie)));
         malformed(pod::<Value>(&enveloped("v1", "Pod", &delimited(2, &[0x12, 0xff, 0xff, 0x03]))));
     }
-    // Inside what is passed over, as well.
+    // Errors within skipped fields are detected as well.
     malformed(pod::<Value>(&[0x92, 0x03, 0x05, 0]));
 }
 
@@ -206,7 +206,7 @@ fn invalid_tags_are_errors() {
     {
         malformed(pod::<Value>(bytes));
     }
-    // A group has to end, and a varint too.
+    // An unterminated group, and an unterminated varint.
     malformed(pod::<Value>(&[0x93, 0x03]));
     malformed(pod::<Value>(&[0x90, 0x03, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80]));
 }
@@ -222,7 +222,7 @@ fn duplicate_field_is_an_error() {
 fn nesting_depth_limit_matches_json() {
     let definitions = id("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let nested = |depth: usize| {
-        // `not` has the number 28.
+        // The number of `not` is 28.
         let schema = (0..depth).fold(text(5, "object"), |schema, _| delimited(28, &schema));
         delimited(2, &delimited(7, &delimited(4, &delimited(1, &schema))))
     };
@@ -233,13 +233,13 @@ fn nesting_depth_limit_matches_json() {
         assert!(*error.reason() == Reason::TooDeep, "{error}");
         assert!(decode::<IgnoredAny>(definitions, &nested(deep), true).is_ok(), "nobody looks into it");
     }
-    // As deep as `serde_json` goes, and not deeper.
+    // The depth limit equals that of `serde_json`.
     let deepest = (60..130).rfind(|depth| decoded(*depth).is_ok()).expect("one is");
     let json = decoded(deepest).expect("it is").to_string();
     assert!(serde_json::from_str::<Value>(&json).is_ok());
     let one_more = json.replacen("{\"not\":", "{\"not\":{\"not\":", 1).replacen("}}", "}}}", 1);
     assert!(serde_json::from_str::<Value>(&one_more).is_err());
-    // Groups that nobody ends, as many as there are bytes.
+    // Unterminated groups, one for every two bytes.
     malformed(pod::<Value>(&[0x93, 0x03].repeat(100_000)));
 }
 
@@ -248,10 +248,10 @@ fn truncated_object_is_an_error() {
     for (api_version, kind, protobuf, _) in corpus() {
         let id = id(api_version, kind);
         let whole = decode::<Value>(id, &protobuf, true).expect("it is whole");
-        // Before it are its mark and its kind, of a few bytes; without what comes after both it is an empty one.
+        // The magic prefix and the kind precede the object. A cut directly after them yields an empty object.
         let head = 6 + usize::from(protobuf[5]);
         for end in (5..head).chain((head + 1..protobuf.len()).step_by(protobuf.len() / 300 + 1)) {
-            // What comes after the object in its envelope is empty, and may be missing.
+            // The fields of the envelope after the object are empty and may be missing.
             let cut = decode::<Value>(id, &protobuf[..end], true);
             assert!(cut.is_err() || cut.is_ok_and(|cut| cut == whole), "{kind} cut at {end}");
         }

@@ -1,4 +1,4 @@
-//! Who an object is, and what is kept of it, is the same in both encodings.
+//! Identities and kept objects are equal in both encodings.
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,7 @@ use steadfast_core::{Encoding, Kept, RawObject, ResourceVersion, Uid};
 use crate::build::{bare, delimited, enveloped, event, number, text};
 use crate::samples::{corpus, id};
 
-/// What the corpus has of objects, and not of lists.
+/// Returns the objects of the corpus, without lists.
 fn objects() -> impl Iterator<Item = (&'static str, &'static str, Vec<u8>, &'static str)> {
     corpus().into_iter().filter(|(_, kind, ..)| !kind.ends_with("List") && *kind != "Status")
 }
@@ -28,7 +28,7 @@ fn known(read: Result<RawObject, RecordError>) -> PartialIdentity {
         }
         Err(error) => *error.identity,
     };
-    // What stands for a version that was not given is made of the bytes.
+    // A substitute version depends on the bytes, so it is not compared.
     PartialIdentity { version: identity.version.filter(ResourceVersion::is_given), ..identity }
 }
 
@@ -40,7 +40,7 @@ fn record(object: &[u8], what: &str) -> Result<WatchRecord, RecordError> {
     watch_record(Encoding::Protobuf, &Bytes::from(event(what, object)).slice(4..), None)
 }
 
-/// An object with metadata of these fields.
+/// Creates an object with metadata of these fields.
 fn of_metadata(fields: &[Vec<u8>]) -> Vec<u8> {
     delimited(1, &fields.concat())
 }
@@ -74,7 +74,7 @@ fn kept_object_matches_json() {
             assert_eq!(wanted["metadata"].get("managedFields").is_some(), raw.managed_fields.is_some());
             let object = wanted.as_object_mut().expect("it is one");
             if bytes.len() < protobuf.len() && kind != "PartialObjectMetadata" {
-                // The envelope has them. Of metadata in a list they are always the same, and JSON says them.
+                // The envelope contains them. For metadata in a list they are constant, and JSON contains them.
                 object.remove("apiVersion");
                 object.remove("kind");
             }
@@ -168,7 +168,7 @@ fn invalid_record_reports_reason() {
     let other = watch_record(Encoding::Protobuf, &frame, Some(&wanted)).expect_err("a pod is no service");
     assert!(matches!(other.problem, RecordProblem::OtherKind { .. }));
 
-    // What is behind the metadata is damaged: it is known who it is.
+    // The bytes after the metadata are damaged, but the identity is known.
     let damaged = [of_metadata(&[text(1, "a"), text(3, "n"), text(5, "u"), text(6, "1")]), vec![0x12, 0x7f]].concat();
     let error = record(&enveloped("v1", "Pod", &damaged), "MODIFIED").expect_err("it is damaged");
     assert!(matches!(error.problem, RecordProblem::Malformed { encoding: Encoding::Protobuf, .. }));
@@ -193,7 +193,7 @@ fn misfit_error_contains_path_without_content() {
     let message =
         [of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")]), delimited(2, &text(10, "hidden"))].concat();
     let raw = pod(&message).expect("it has a name");
-    // Its spec has the node's name as a number.
+    // The spec contains the node's name as a number.
     let damaged = [of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")]), delimited(2, &number(10, 7))].concat();
     let error = Pod::decode(&pod(&damaged).expect("it has a name"), &mut Decoder::default()).expect_err("no number");
     let told = error.to_string();
