@@ -1,8 +1,8 @@
 //! Kubernetes protobuf, decoded by the definitions of the API server's Go types.
 //!
-//! A type that can be deserialized from the JSON of a built-in kind can be deserialized from its protobuf, by the same
-//! serde implementation and to the same value. Messages are presented as the JSON that the API server would have
-//! written. This requires more than the message definitions: which empty fields JSON omits, and which are null.
+//! Any type that can be deserialized from the JSON of a built-in kind can also be deserialized from its protobuf. The
+//! serde implementation and the resulting value are equal. Messages are presented as the JSON that the API server would
+//! have written. This requires more than the message definitions: which empty fields JSON omits, and which are null.
 //! `conformance/reference/messages` extracts this information from the Go types and writes the table.
 
 mod content;

@@ -9,8 +9,8 @@ use crate::ordmap::OrdMap;
 
 /// Decoded objects of one cache, for as long as callers hold them. Readers do not wait for each other.
 ///
-/// The map is separate from the encoded objects. A weak pointer in each of them would keep the memory of the decoded
-/// object itself, 2.4 KB for a pod, as long as the encoded one exists.
+/// The map is separate from the encoded objects. A weak pointer in an encoded object would keep the memory of the
+/// decoded one allocated, 2.4 KB for a pod, for its own lifetime.
 pub(super) struct Remembered<K> {
     given: AtomicU64,
     shards: [ArcSwap<Shard<K>>; SHARDS],

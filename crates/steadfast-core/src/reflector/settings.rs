@@ -9,58 +9,61 @@ use crate::event::Rules;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorSettings {
     /// Controls whether streamed lists are tried first. `None` selects the cheaper method for the server: streams for
-    /// protobuf ([`Outlook::protobuf`](super::Outlook::protobuf)), pages for JSON.
+    /// protobuf ([`Outlook::protobuf`](super::Outlook::protobuf)), pages for JSON. Defaults to `None`.
     pub streamed_lists: Option<bool>,
     /// Controls relists by difference after `410 Expired`, if few objects can have changed. Such a relist requests the
     /// metadata of all objects, and in full only the objects that differ from the cache. `None` enables it where it
-    /// saves the most, which is JSON.
+    /// saves the most, which is JSON. Defaults to `None`.
     pub delta_relists: Option<bool>,
     /// Minimum number of cached objects for a relist by difference. A full list of fewer objects is cheap, and hardly
-    /// any of them may differ.
+    /// any of them may differ. Defaults to 1600.
     pub delta_least: usize,
     /// Maximum share of objects that may differ: one in this number, and at most 200 objects. Each requires a request,
-    /// which costs a real server as much as 60 to 80 objects of 6 KB in a list.
+    /// which costs a real server as much as 60 to 80 objects of 6 KB in a list. Defaults to 200.
     pub delta_one_in: usize,
     /// Maximum duration of a relist by difference. The etcd of a real server is compacted every 5 minutes, which
-    /// removes earlier versions.
+    /// removes earlier versions. Defaults to 5 minutes.
     pub delta_within: Duration,
-    /// Number of objects in a page; `None` for all at once.
+    /// Number of objects in a page; `None` for all at once. Defaults to 500.
     pub page_size: Option<u32>,
     /// Maximum stall of a list, of the initial events, or of a watch's response head before the request is cancelled
-    /// (R3).
+    /// (R3). Defaults to 30 s.
     pub list_patience: Duration,
-    /// Maximum duration of initial events without an end, before pages replace them (R3).
+    /// Maximum duration of initial events without an end, before pages replace them (R3). Defaults to 2 minutes.
     pub initial_events_within: Duration,
-    /// Time for which pages replace streamed lists that do not work (R3). Then a streamed list is tried again.
+    /// Time for which pages replace streamed lists that do not work (R3). Then a streamed list is tried again. Defaults
+    /// to 30 minutes.
     pub pages_for: Duration,
-    /// List interval if the server rejects watches, or if its watches always fail; `None` for `period`.
+    /// List interval if the server rejects watches, or if its watches always fail; `None` for `period`. Defaults to
+    /// `None`.
     pub poll_every: Option<Duration>,
     /// Maximum time without a proof before the reflector requests one, until a stream has shown its own interval. It
-    /// equals the bookmark interval of a real server (R2).
+    /// equals the bookmark interval of a real server (R2). Defaults to 60 s.
     pub period: Duration,
     /// Minimum period that a stream's own interval can set. A proof may take 5 s for a probe and 4 s for a short watch,
-    /// and must end before two periods have passed.
+    /// and must end before two periods have passed. Defaults to 10 s.
     pub shortest_period: Duration,
     /// Maximum period that a stream's own interval can set; `None` for `period`. A larger value allows `Fresh` to be
-    /// older than two times `period`, for servers whose bookmarks rise more rarely or that send none.
+    /// older than two times `period`, for servers whose bookmarks rise more rarely or that send none. Defaults to
+    /// `None`.
     pub longest_period: Option<Duration>,
     /// Interval of audits, which compare the cached versions with a metadata list. A change that a server's watch lost
-    /// is detected and repaired within this time (R12). `None` disables audits.
+    /// is detected and repaired within this time (R12). `None` disables audits. Defaults to `None`.
     pub audit_every: Option<Duration>,
-    /// Time for which a cache without a stream counts as resuming before it counts as stale.
+    /// Time for which a cache without a stream counts as resuming before it counts as stale. Defaults to 10 s.
     pub stream_patience: Duration,
-    /// Minimum duration of a watch that counts as a sign of health (R6).
+    /// Minimum duration of a watch that counts as a sign of health (R6). Defaults to 5 s.
     pub healthy_after: Duration,
-    /// Duration below which a watch without records counts as a failure (R6).
+    /// Duration below which a watch without records counts as a failure (R6). Defaults to 1 s.
     pub short_watch: Duration,
-    /// Maximum duration of a probe (R2).
+    /// Maximum duration of a probe (R2). Defaults to 5 s.
     pub probe_deadline: Duration,
-    /// Maximum duration of a short watch: its four seconds and a margin for the network.
+    /// Maximum duration of a short watch: its four seconds and a margin for the network. Defaults to 8 s.
     pub short_watch_deadline: Duration,
     /// Minimum watch timeout. The server ends watches after a random time between this and twice this, as client-go
-    /// requests.
+    /// requests. Defaults to 5 minutes.
     pub watch_timeout: Duration,
-    /// Maximum random delay of a relist, so that relists do not all start at once (R5).
+    /// Maximum random delay of a relist, so that relists do not all start at once (R5). Defaults to 250 ms.
     pub relist_jitter: Duration,
     /// Delays between attempts (R6).
     pub backoff: BackoffSettings,
