@@ -97,8 +97,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         &self.working
     }
 
-    /// Applies a state of an existing object. Passes each resulting change to the callback and returns whether the store
-    /// changed.
+    /// Applies a state of an existing object. Passes each resulting change to the callback and returns whether the
+    /// store changed.
     ///
     /// A state that is not newer than the cached one is rejected. An undecodable state taints the entry; the entry
     /// keeps the last decodable state of the object.
@@ -121,7 +121,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Removes the object `uid` at `key`. Passes the resulting change to the callback and returns whether the store changed.
+    /// Removes the object `uid` at `key`. Passes the resulting change to the callback and returns whether the store
+    /// changed.
     ///
     /// Another object with this name stays. A state newer than the deletion also stays, since the object has entered
     /// the scope again.
