@@ -161,8 +161,8 @@ impl Reflector {
         }
     }
 
-    /// Returns whether the failure is evidence about watches. An unreachable server is none, nor is the break of a
-    /// watch that was open for some time.
+    /// Returns whether the failure is evidence about watches. An unreachable server is none, unless the request timed
+    /// out without a response head. The break of a watch that was open for some time is none either.
     fn was_answered(&self, now: Instant, failure: &Failure) -> bool {
         let Phase::Watching { sent, opened, .. } = &self.phase else { return false };
         match (failure.kind, opened) {

@@ -198,7 +198,8 @@ impl Node {
     }
 }
 
-/// Returns the maximum size of the first groups if `len` items are divided into groups of at most `most`.
+/// Returns the size of each group if `len` items are divided evenly into the fewest groups of at most `most`. The last
+/// group may be smaller.
 fn group_size(len: usize, most: usize) -> usize {
     len.div_ceil(len.div_ceil(most).max(1)).max(1)
 }
