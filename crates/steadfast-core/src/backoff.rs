@@ -1,44 +1,44 @@
-//! How long to wait before the next attempt.
+//! Delays between attempts.
 
 use std::time::Duration;
 
 use crate::random::Random;
 
-/// The delays between attempts: the first prompt, then jittered doubling up to a ceiling.
+/// Backoff: a short first delay, then jittered delays that double up to a maximum.
 ///
-/// Only health resets it, a proof or a stream that stayed open, never the mere passing of time: a server that
-/// accepts and closes at once is met with growing patience (R6).
+/// Only a sign of health resets the backoff: a proof, or a stream that stayed open. Elapsed time does not. A server
+/// that accepts and closes connections at once therefore receives requests at growing intervals (R6).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     settings: BackoffSettings,
     failures: u32,
 }
 
-/// The delays of a [`Backoff`].
+/// Delays of a [`Backoff`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffSettings {
-    /// The longest wait before the first retry.
+    /// Maximum delay before the first retry. Defaults to 100 ms.
     pub first: Duration,
-    /// The longest wait before the second retry; it doubles from there.
+    /// Maximum delay before the second retry, doubled for each further retry. Defaults to 250 ms.
     pub second: Duration,
-    /// The longest wait of all.
+    /// Maximum of all delays. Defaults to 8 s.
     pub ceiling: Duration,
 }
 
 impl Default for BackoffSettings {
-    /// 100 ms, then 250 ms doubling to 8 s.
+    /// Returns 100 ms, then 250 ms doubling to 8 s.
     fn default() -> Self {
         Self { first: Duration::from_millis(100), second: Duration::from_millis(250), ceiling: Duration::from_secs(8) }
     }
 }
 
 impl Backoff {
-    /// No failure yet.
+    /// Creates a backoff without failures.
     pub fn new(settings: BackoffSettings) -> Self {
         Self { settings, failures: 0 }
     }
 
-    /// Counts a failure and tells how long to wait.
+    /// Counts a failure and returns the delay before the next attempt.
     pub fn fail(&mut self, random: &mut Random) -> Duration {
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
@@ -50,12 +50,12 @@ impl Backoff {
         random.between(longest / 2, longest)
     }
 
-    /// Forgets all failures: the server was seen in health.
+    /// Resets the failures after a sign of health.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// The failures since the last sign of health.
+    /// Returns the number of failures since the last sign of health.
     pub fn failures(&self) -> u32 {
         self.failures
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_begin_promptly_double_and_never_pass_the_ceiling() {
+    fn delays_double_up_to_the_ceiling() {
         let mut random = Random::new(7);
         let mut backoff = Backoff::new(BackoffSettings::default());
         let delays: Vec<Duration> = (0..20).map(|_| backoff.fail(&mut random)).collect();

@@ -1,65 +1,65 @@
-//! Deliberate breaches of the contract, for the tests that prove that the checker sees them.
+//! Injected violations of the contract, for tests that prove that the checker detects them.
 //!
-//! A [`Breaches`] value travels with an informer's rules. Without the feature `breach` it is always empty and every
-//! question is answered by a constant.
+//! The rules of an informer contain a [`Breaches`] value. Without the feature `breach` the value is always empty, and
+//! every check is a constant.
 
-/// A breach that a test can commit.
+/// Injected violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Breach {
     /// C1: a recreated object is delivered as an update.
     MergedIdentities,
-    /// C2: a relist tells no deletions.
+    /// C2: a relist reports no deletions.
     LostDeletes,
-    /// C3: records of a watch are applied whatever their version.
+    /// C3: records of a watch are applied at any version.
     RepeatedRecords,
-    /// C4: a relist takes whatever a replica has, older states too.
+    /// C4: a relist accepts older states from a lagging replica.
     OlderList,
-    /// C5: `old` is what the store held before, not what the handler saw.
+    /// C5: `old` is the previous state of the store, not of the handler.
     StoreAsOld,
-    /// C6: handlers are called before the store shows the change.
+    /// C6: handlers run before the store publishes the change.
     HandlerFirst,
     /// C7: calls for one name overlap.
     OverlappingCalls,
-    /// C8: a handler's queue grows with the events.
+    /// C8: a handler's queue grows with the number of events.
     UnboundedQueue,
-    /// C9: synced before the first list is there.
+    /// C9: synced is reported before the first list is complete.
     SyncedTooEarly,
-    /// C10: fresh, whatever happens.
+    /// C10: the cache is always reported as fresh.
     AlwaysFresh,
-    /// C11: records are dropped in silence.
+    /// C11: records are dropped silently.
     DroppedRecords,
-    /// C12: a wait ends before the store is there.
+    /// C12: a wait ends before the store has reached the version.
     ImpatientWait,
-    /// R1, R2a: a silent connection is not pinged, and the server is not asked on it whether it is there.
+    /// R1, R2a: a silent connection receives neither pings nor other requests that test the server.
     Unpinged,
-    /// R4: a connection that failed is handed out again.
+    /// R4: a failed connection is used again.
     DeadAgain,
-    /// R4: a watch leaves its connection before it has another.
+    /// R4: a watch drops its connection before another is open.
     BrokenBeforeMade,
     /// R7: ordinary requests wait behind watches.
     QueuedBehindWatches,
-    /// R4: a watch that ended is followed by a list, and not by a watch from where it was.
+    /// R4: a list follows a watch that ended, instead of a watch from its last version.
     ForgottenPlace,
-    /// R9: a relist decodes anew what has not changed.
+    /// R9: a relist decodes unchanged objects again.
     CopiedRelist,
-    /// R11: the server is asked again at once, however long it asked us to wait.
+    /// R11: requests are retried at once, independent of the requested delay.
     IgnoredPatience,
-    /// R2: no proof is sought, however long the silence.
+    /// R2: no proof is requested after a silence of any duration.
     NoSearch,
     /// R2: bookmarks that do not rise count as proofs.
     EqualBookmarks,
-    /// R2: a probe's proof is dated when its answer came, not when it was sent.
+    /// R2: a probe's proof has the time of its response, not of its request.
     LateProof,
-    /// C10: a list's proof is dated when the list was complete, not when it was requested.
+    /// C10: a list's proof has the time of its end, not of its request.
     LateList,
-    /// C10: a watch that is open again after one that broke counts as a proof.
+    /// C10: a watch that reopens after a break counts as a proof.
     UnprovenResume,
-    /// R12: an audit finds no difference.
+    /// R12: an audit detects no difference.
     BlindAudit,
 }
 
-/// The breaches that an informer commits: none, outside of tests.
+/// Injected violations of an informer; empty outside of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breaches {
     #[cfg(feature = "breach")]
@@ -67,25 +67,25 @@ pub struct Breaches {
 }
 
 impl Breaches {
-    /// None.
+    /// No violation.
     pub const NONE: Self = Self {
         #[cfg(feature = "breach")]
         committed: 0,
     };
 
-    /// Just `breach`.
+    /// Creates a value with a single violation.
     #[cfg(feature = "breach")]
     pub const fn only(breach: Breach) -> Self {
         Self { committed: 1 << breach as u8 }
     }
 
-    /// Whether `breach` is among them.
+    /// Returns whether `breach` is injected.
     #[cfg(feature = "breach")]
     pub const fn commit(self, breach: Breach) -> bool {
         self.committed & (1 << breach as u8) != 0
     }
 
-    /// Whether `breach` is among them: never, without the feature `breach`.
+    /// Returns whether `breach` is injected: always `false` without the feature `breach`.
     #[cfg(not(feature = "breach"))]
     #[inline]
     pub const fn commit(self, _breach: Breach) -> bool {

@@ -1,7 +1,7 @@
-//! What is written down of a cache, so that the next life of its program begins where this one ends: the rules, without I/O.
+//! Checkpoint format of a cache, from which the next run continues: the rules, without I/O.
 //!
-//! An object that is kept encoded is written as it is kept. What is written is read again by [`Forms::read`] alone, which takes
-//! nothing for granted: bytes that are no row are none, whatever they are.
+//! An encoded object is written unchanged. Only [`Forms::read`] reads entries back. It checks all bytes and rejects
+//! those that are not a valid row.
 
 mod owed;
 mod row;
@@ -21,25 +21,25 @@ use row::{Form, Row};
 pub use owed::{OwedKey, SavedDebt, SavedState};
 pub use row::{key_of, write_key};
 
-/// How the objects of one collection may be encoded.
+/// Possible encodings of the objects of one collection.
 ///
-/// A message is told by what it is called and not by its place in our table, which is another one with each release.
+/// A message is stored by its name and not by its index in the table, since the index changes between releases.
 #[derive(Clone, Copy, Debug)]
 pub struct Forms {
     messages: [Option<MessageId>; 2],
 }
 
-/// An entry of a cache, as it was written down.
+/// Entry of a cache from a checkpoint.
 #[derive(Debug)]
 pub enum Saved {
-    /// The object as it was kept.
+    /// The kept object.
     Known(RawObject),
-    /// Its newest state could not be decoded: who it is and in which version, and the last state that could.
+    /// Entry whose newest state could not be decoded: its identity with the version, and the last decodable state.
     Unknown(Identity, Option<RawObject>),
 }
 
 impl Saved {
-    /// Who it is.
+    /// Returns the identity of the object.
     pub fn identity(&self) -> &Identity {
         match self {
             Self::Known(raw) => &raw.identity,
@@ -48,25 +48,25 @@ impl Saved {
     }
 }
 
-/// An object is encoded in a way that has no name here, so that it cannot be written down.
+/// Error for an object in an encoding without a name, which cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchForm;
 
 impl Forms {
-    /// Those of the objects of `kind`, or of their metadata alone.
+    /// Returns the forms for objects of `kind`, or for their metadata.
     pub fn of(api_version: &str, kind: &str) -> Self {
         let named = MessageId::of_kind;
         Self { messages: [named(api_version, kind), named("meta.k8s.io/v1", "PartialObjectMetadata")] }
     }
 
-    /// Writes down what `entry` says.
+    /// Appends `entry` to `out`.
     ///
-    /// One that turned out, when it was read, not to fit its type is written as it came: another type may be asked for in
-    /// another life.
+    /// An entry that a read found to be undecodable is written in its original encoding, since another run may request
+    /// another type.
     ///
     /// # Errors
     ///
-    /// Where it is encoded in a way that cannot be named.
+    /// Returns an error if the encoding of the object has no name.
     pub fn write<K>(&self, entry: &Entry<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), NoSuchForm> {
         let Identity { uid, version, .. } = entry.identity();
         let as_it_came = |last: &&Object<Lazy<K>>| last.version() == version && last.identity().uid == *uid;
@@ -95,7 +95,7 @@ impl Forms {
         }
     }
 
-    /// Reads what was written of the object at `key`; nothing where these are no such bytes.
+    /// Reads the row of the object at `key`; `None` if the bytes are not a valid row.
     pub fn read(&self, key: ObjectKey, row: &[u8]) -> Option<Saved> {
         let Row { form, uid, version, bytes } = Row::read(row)?;
         let uid = if uid.is_empty() { Uid::by_name(&key) } else { Uid::from(uid) };

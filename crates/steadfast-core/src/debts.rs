@@ -1,8 +1,8 @@
-//! What a handler is owed that acknowledges what it has done: for each object one event at a time, the same one until it is
-//! acknowledged, and written down before it is told. The rules, without I/O.
+//! Pending deliveries of a handler with acknowledgements. Each object has at most one due event. The event is recorded
+//! before its delivery and repeated until its acknowledgement. This module contains the rules, without I/O.
 //!
-//! An object of which everything is acknowledged has nothing here. For any other there is one [`Debt`], however much has
-//! happened to it: what was acknowledged, what is due, how the stay of that has ended if it has, and what is there now.
+//! An object without unacknowledged changes has no entry. Every other object has one [`Debt`], independent of the
+//! number of its changes: the last acknowledged state, the due event, the end of its stay, and its current state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,61 +11,61 @@ use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::version::ResourceVersion;
 
-/// What is owed to one handler.
+/// Pending deliveries of one handler.
 pub struct Debts<K> {
     of: BTreeMap<ObjectKey, Debt<Object<K>>>,
-    /// The objects whose debts are not written down as they are.
+    /// Keys whose current entries are not recorded.
     unwritten: BTreeSet<ObjectKey>,
-    /// Those of them that are being written.
+    /// Keys that are being recorded.
     going: BTreeSet<ObjectKey>,
-    /// Whether the end of a stay is owed of which the handler was not told.
+    /// Set if the handler also receives the ends of stays whose start it did not see.
     owes_unseen_ends: bool,
 }
 
-/// What is owed of one name, in states of its objects.
+/// Pending delivery of one key, in states of its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Debt<S> {
-    /// What was acknowledged last; nothing where that was an end, or there was nothing.
+    /// Last acknowledged state; `None` after an acknowledged end, or without any earlier event.
     pub base: Option<S>,
-    /// What is to be told until it is acknowledged.
+    /// Event to deliver until its acknowledgement.
     pub due: Option<Due<S>>,
-    /// How the stay has ended of which the handler knows, or will when it has acknowledged what is due.
+    /// End of the stay that the handler knows, or will know after the acknowledgement of the due event.
     pub ended: Option<End<S>>,
-    /// What is there now.
+    /// Current state.
     pub latest: Option<S>,
-    /// Whether what is due was there when the handler's view began.
+    /// Set if the due state existed when the handler's view started.
     pub initial: bool,
-    /// Whether what is due is written down.
+    /// Set if the due event is recorded.
     is_written: bool,
 }
 
-/// An event that is to be told, beside what was acknowledged before it.
+/// Event to deliver, relative to the acknowledged state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due<S> {
-    /// This state: of an object that is new to the handler, or the next one.
+    /// Next state of an object, or its first state for this handler.
     State(S),
-    /// The end of what it knows.
+    /// End of the stay that the handler knows.
     End(End<S>),
 }
 
-/// How a stay ended.
+/// End of a stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End<S> {
-    /// Its last state.
+    /// Last state of the object.
     pub last: S,
-    /// The deletion's own version, where the server told it.
+    /// Version of the deletion, if the server reported it.
     pub version: Option<ResourceVersion>,
-    /// How it is known.
+    /// Source of the deletion.
     pub certainty: Certainty,
-    /// What ended it.
+    /// Cause of the end.
     pub reason: DeleteReason,
 }
 
-/// Debts to be written down: of each name what is to be there, or nothing.
+/// Pending deliveries to record: the entry of each key, or `None` to remove it.
 pub type Rows<K> = Vec<(ObjectKey, Option<Debt<Object<K>>>)>;
 
 impl<S> End<S> {
-    /// The same with other states; nothing where `state` has none.
+    /// Converts the states; `None` if `state` returns `None` for one of them.
     pub fn map<T>(self, state: &mut impl FnMut(S) -> Option<T>) -> Option<End<T>> {
         let Self { last, version, certainty, reason } = self;
         Some(End { last: state(last)?, version, certainty, reason })
@@ -73,7 +73,7 @@ impl<S> End<S> {
 }
 
 impl<K> Due<Object<K>> {
-    /// The same in each life of the program, and of nothing else that the handler is told.
+    /// Returns an identifier of the event that is stable across runs and unique among the handler's events.
     pub fn id(&self) -> String {
         let (object, suffix) = match self {
             Self::State(object) => (object, ""),
@@ -92,7 +92,7 @@ impl<K> Due<Object<K>> {
 }
 
 impl<S> Debt<S> {
-    /// The same with other states; nothing where `state` has none.
+    /// Converts the states; `None` if `state` returns `None` for one of them.
     pub fn map<T>(self, state: &mut impl FnMut(S) -> Option<T>) -> Option<Debt<T>> {
         let Self { base, due, ended, latest, initial, is_written } = self;
         let base = base.map_or(Some(None), |base| state(base).map(Some))?;
@@ -113,7 +113,8 @@ impl<K> Debt<Object<K>> {
         Self { latest: base.clone(), base, ..Self::default() }
     }
 
-    /// Whether the handler knows of a stay, or will when it has acknowledged what is due, of whose end it does not.
+    /// Returns whether the handler knows a stay, or will know it after the acknowledgement of the due event, and does
+    /// not know its end.
     fn is_in_stay(&self) -> bool {
         let begun = match &self.due {
             Some(Due::State(_)) => true,
@@ -127,7 +128,7 @@ impl<K> Debt<Object<K>> {
         matches!(self.due, Some(Due::End(_)))
     }
 
-    /// Makes due what comes next, unless something is; whether anything is due then.
+    /// Selects the next due event, unless an event is already due. Returns whether an event is due afterwards.
     fn fall_due(&mut self) -> bool {
         if self.due.is_some() {
             return true;
@@ -155,7 +156,7 @@ impl<K> Debt<Object<K>> {
         }
     }
 
-    /// What is due, as the handler sees it.
+    /// Returns the due event in the form of the handler.
     pub fn event(&self) -> Option<Event<K>> {
         Some(match self.due.as_ref()? {
             Due::End(End { last, version, certainty, reason }) => {
@@ -170,32 +171,33 @@ impl<K> Debt<Object<K>> {
 }
 
 impl<K> Debts<K> {
-    /// Sets whether the end of a stay is owed of which the handler was not told, because it began and ended in quick succession.
+    /// Sets whether the handler receives ends of stays whose start it did not see, because both followed in quick
+    /// succession.
     pub fn owe_unseen_ends(&mut self, owes: bool) {
         self.owes_unseen_ends = owes;
     }
 
-    /// How many objects there are of which something is owed.
+    /// Returns the number of objects with pending deliveries.
     pub fn len(&self) -> usize {
         self.of.len()
     }
 
-    /// Whether nothing is owed.
+    /// Returns whether no delivery is pending.
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
-    /// Whether nothing is owed, and that is written down.
+    /// Returns whether no delivery is pending and this is recorded.
     pub fn is_settled(&self) -> bool {
         self.is_empty() && self.unwritten.is_empty() && self.going.is_empty()
     }
 
-    /// What is owed of one name.
+    /// Returns the pending delivery of a key.
     pub fn get(&self, key: &ObjectKey) -> Option<&Debt<Object<K>>> {
         self.of.get(key)
     }
 
-    /// What may be told now: what is due, and written down.
+    /// Returns the pending delivery of a key if it can be delivered now: due and recorded.
     pub fn told(&self, key: &ObjectKey) -> Option<&Debt<Object<K>>> {
         self.of.get(key).filter(|debt| debt.due.is_some() && debt.is_written)
     }
@@ -207,12 +209,12 @@ impl<K> Debts<K> {
         pending.min_by(|one, other| one.order(other).unwrap_or(std::cmp::Ordering::Less))
     }
 
-    /// The names of which something may be told.
+    /// Returns the keys whose events can be delivered now.
     pub fn to_tell(&self) -> impl Iterator<Item = &ObjectKey> {
         self.of.iter().filter(|(_, debt)| debt.due.is_some() && debt.is_written).map(|(key, _)| key)
     }
 
-    /// Takes in what an earlier life of the program has written.
+    /// Adds a pending delivery that an earlier run has recorded.
     pub fn restore(&mut self, key: ObjectKey, debt: Debt<Object<K>>) {
         let is_written = debt.due.is_some();
         if !is_written {
@@ -229,7 +231,7 @@ impl<K> Debts<K> {
         }
     }
 
-    /// Takes in a change.
+    /// Records a change of the cache.
     pub fn record(&mut self, change: &Change<K>) {
         let key = change.key();
         let base = match &change.event {
@@ -248,7 +250,8 @@ impl<K> Debts<K> {
             Event::Updated { new, .. } => debt.latest = Some(new.clone()),
             Event::Deleted { last, version, certainty, reason } => {
                 debt.latest = None;
-                // A stay of which the handler has not been told is over before it could be; another replica may have been told.
+                // The stay ended before its start was delivered. Another replica may have delivered the start, so its
+                // end is delivered as well.
                 let is_unseen = self.owes_unseen_ends && debt.ended.is_none() && !debt.is_end_due();
                 if debt.is_in_stay() || is_unseen {
                     let end =
@@ -261,8 +264,8 @@ impl<K> Debts<K> {
         self.unwritten.insert(key.clone());
     }
 
-    /// Makes due what is not yet, and says what is to be written: all that is not, or where `anew` all there is.
-    /// [`settle`](Self::settle) is to follow.
+    /// Selects the due events and returns the entries to record: all unrecorded ones, or every entry if `anew` is set.
+    /// [`settle`](Self::settle) must follow.
     pub fn cut(&mut self, anew: bool) -> Rows<K> {
         self.going.append(&mut self.unwritten);
         if anew {
@@ -276,7 +279,8 @@ impl<K> Debts<K> {
         self.going.iter().map(|key| (key.clone(), self.of.get(key).cloned())).collect()
     }
 
-    /// What was [cut](Self::cut) is written, or may be not; returns what may be told by that.
+    /// Finishes a [cut](Self::cut). `written` is set if its entries are certainly recorded. Returns the keys that can
+    /// be delivered now.
     pub fn settle(&mut self, written: bool) -> Vec<ObjectKey> {
         let going = std::mem::take(&mut self.going);
         if !written {
@@ -295,7 +299,7 @@ impl<K> Debts<K> {
         told
     }
 
-    /// Has told what is due though it cannot be written; returns what may be told by that.
+    /// Marks due events as deliverable although they cannot be recorded. Returns the keys that can be delivered now.
     pub fn waive(&mut self) -> Vec<ObjectKey> {
         let mut told = Vec::new();
         for key in &self.unwritten {
@@ -309,7 +313,7 @@ impl<K> Debts<K> {
         told
     }
 
-    /// The handler has done what was due; returns whether it was that which is due now.
+    /// Acknowledges the event `done`. Returns whether it is the event that is currently due.
     pub fn acknowledge(&mut self, key: &ObjectKey, done: &Due<Object<K>>) -> bool {
         let Some(debt) = self.of.get_mut(key) else { return false };
         let Some(due) = debt.due.take_if(|due| due.is(done)) else { return false };
@@ -331,26 +335,26 @@ impl<K> Debts<K> {
         true
     }
 
-    /// The names of which something may be written.
+    /// Returns the keys for which a record may exist.
     pub fn into_names(self) -> BTreeSet<ObjectKey> {
         let Self { of, unwritten, going, owes_unseen_ends: _ } = self;
         of.into_keys().chain(unwritten).chain(going).collect()
     }
 
-    /// Forgets all debts; what is written of them is to go.
+    /// Drops all pending deliveries. Their records will be removed.
     pub fn forget(&mut self) {
         self.unwritten.extend(std::mem::take(&mut self.of).into_keys());
     }
 }
 
-// By hand: a derive would ask for objects with a default.
+// Not derived: a derive would require objects with a default.
 impl<K> Default for Debts<K> {
     fn default() -> Self {
         Self { of: BTreeMap::new(), unwritten: BTreeSet::new(), going: BTreeSet::new(), owes_unseen_ends: false }
     }
 }
 
-// By hand: a derive would ask for states with a default.
+// Not derived: a derive would require states with a default.
 impl<S> Default for Debt<S> {
     fn default() -> Self {
         Self { base: None, due: None, ended: None, latest: None, initial: false, is_written: false }
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_stay_has_its_end_owed_to_replicas_only() {
+    fn unseen_stay_end_is_delivered_to_replicas_only() {
         let mut debts = created_and_deleted(true);
         assert_eq!(debts.first_pending(), Some(&ResourceVersion::new("6")));
         debts.cut(false);

@@ -1,8 +1,8 @@
-//! Records decoded, as far as what is kept of their objects asks for it.
+//! Decoding of records, as far as the kept form of their objects requires it.
 //!
-//! A record's bytes become a [`RawObject`] by one scan, which finds who the object is; a type that is [`Kept`] says what
-//! becomes of it then. One object that cannot be decoded concerns no other: its error names it, and never says what is
-//! in it.
+//! A single scan turns the bytes of a record into a [`RawObject`] and finds the identity of the object. The [`Kept`]
+//! type determines its kept form. An object that cannot be decoded does not affect other objects. Its error contains
+//! the identity and never the content.
 
 mod encoding;
 mod envelope;

@@ -1,7 +1,7 @@
-//! What handlers are given, and the one place where it is decided.
+//! Events for handlers, and the single function that derives them.
 //!
-//! Live, resumed, relisted or in a new epoch: every path ends in [`difference`], so that a recreated object is a
-//! delete and an add in all of them.
+//! All paths (live watch, resume, relist, new epoch) end in [`difference`]. A recreated object is therefore a deletion
+//! and an addition on all of them.
 
 use std::fmt;
 
@@ -11,45 +11,45 @@ use crate::object::{Entry, Object};
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
-/// A change of one object, as a handler sees it.
+/// Change of one object, as a handler receives it.
 ///
-/// `{event:?}` says what happened to which object, in which version, and nothing of its content:
-/// `Updated { object: Pod default/web-0 v7, from: v5 }`.
+/// The `Debug` output contains the event, the object's key and its version, but no content of the object: `Updated {
+/// object: Pod default/web-0 v7, from: v5 }`.
 pub enum Event<K> {
-    /// A stay begins: the object was created, or changed so that the scope has it.
+    /// A stay starts: the object was created, or changed so that it entered the scope.
     Added {
-        /// The object as it is.
+        /// Current state of the object.
         object: Object<K>,
-        /// Whether it was there already when the handler's view began.
+        /// Set if the object existed when the handler's view started.
         initial: bool,
     },
-    /// The object changed; states between may have been skipped, the last never is.
+    /// The object changed. Intermediate states may have been skipped; the last state never is.
     Updated {
-        /// What this handler last saw of it.
+        /// State of the object in this handler's previous event.
         old: Object<K>,
-        /// The object as it is.
+        /// Current state of the object.
         new: Object<K>,
     },
     /// The stay ended.
     Deleted {
-        /// The last state known that was in scope.
+        /// Last known state within the scope.
         last: Object<K>,
-        /// The deletion's own version, where the server said it.
+        /// Version of the deletion, if the server reported one.
         version: Option<ResourceVersion>,
-        /// How it is known.
+        /// Source of the deletion.
         certainty: Certainty,
-        /// What ended it, as far as the wire can tell.
+        /// Cause of the stay's end, as far as the protocol distinguishes causes.
         reason: DeleteReason,
     },
-    /// Nothing changed; the resync period wants the object to be looked at again.
+    /// The object did not change; the resync period of the handler elapsed.
     Resynced {
-        /// The object as it is.
+        /// Current state of the object.
         object: Object<K>,
     },
 }
 
 impl<K> Event<K> {
-    /// The object of this event: the new state, or the last one of a deletion.
+    /// Returns the object of this event: the new state, or the last state of a deleted object.
     pub fn object(&self) -> &Object<K> {
         match self {
             Self::Added { object, .. } | Self::Resynced { object } => object,
@@ -63,7 +63,7 @@ impl<K> Event<K> {
         matches!(self, Self::Deleted { .. })
     }
 
-    /// The event's name: `Added`, `Updated`, `Deleted` or `Resynced`.
+    /// Returns the name of the event: `Added`, `Updated`, `Deleted` or `Resynced`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Added { .. } => "Added",
@@ -74,7 +74,7 @@ impl<K> Event<K> {
     }
 }
 
-// By hand: a derive would ask `K: Clone`, and only pointers are cloned.
+// Not derived: a derive would require `K: Clone`, although only pointers are cloned.
 impl<K> Clone for Event<K> {
     fn clone(&self) -> Self {
         match self {
@@ -88,7 +88,7 @@ impl<K> Clone for Event<K> {
     }
 }
 
-// Who an object is, and nothing else of it: it may be a Secret.
+// Prints only the identity of the object, since its content may be a Secret.
 impl<K> fmt::Debug for Event<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut event = f.debug_struct(self.name());
@@ -105,12 +105,12 @@ impl<K> fmt::Debug for Event<K> {
     }
 }
 
-/// How a deletion is known.
+/// Source of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Certainty {
-    /// The server said so.
+    /// The server reported the deletion.
     Observed,
-    /// A complete, successful list no longer had the object.
+    /// A complete, successful list no longer contained the object.
     Inferred,
 }
 
@@ -123,16 +123,17 @@ impl fmt::Display for Certainty {
     }
 }
 
-/// What ended a stay.
+/// Cause of a stay's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeleteReason {
-    /// The object is gone: the scope has no selector, so nothing else can have ended the stay.
+    /// The object was deleted. The scope has no selector, so no other cause is possible.
     Deleted,
-    /// Another object holds the name now.
+    /// Another object has the name now.
     Replaced,
-    /// Deleted, or changed so that the selector no longer matches: the wire does not tell them apart.
+    /// The object was deleted, or changed so that the selector no longer matches. The protocol does not distinguish the
+    /// two.
     DeletedOrLeft,
-    /// The object is there, and changed so that it no longer passes the handler's own filter.
+    /// The object exists, but changed so that it no longer passes the handler's own filter.
     Left,
 }
 
@@ -147,28 +148,29 @@ impl fmt::Display for DeleteReason {
     }
 }
 
-/// A change of one object, ready for the handlers' queues.
+/// Change of one object, ready for the handlers' queues.
 pub struct Change<K> {
-    /// What happened, and to which object.
+    /// Event of the change, with the object.
     pub event: Event<K>,
-    /// The version at which a watch showed it; none where a list did, or where the server gives none.
+    /// Version at which a watch delivered the change; `None` for a change from a list or from a server without
+    /// versions.
     pub version: Option<ResourceVersion>,
-    /// Whether a watch showed it (`Observed`), or it is what a list is when compared with what was there before.
+    /// `Observed` if a watch delivered the change; `Inferred` if it follows from a comparison with a list.
     pub certainty: Certainty,
 }
 
 impl<K> Change<K> {
-    /// A change that no watch has shown: it follows from what is there.
+    /// Creates a change that no watch delivered: the comparison with a list or the current state implies it.
     pub fn of_list(event: Event<K>) -> Self {
         Self { event, version: None, certainty: Certainty::Inferred }
     }
 
-    /// Where it happened.
+    /// Returns the key of the object.
     pub fn key(&self) -> &ObjectKey {
         self.event.object().key()
     }
 
-    /// Which object it happened to.
+    /// Returns the UID of the object.
     pub fn uid(&self) -> &Uid {
         &self.event.object().identity().uid
     }
@@ -180,33 +182,36 @@ impl<K> Clone for Change<K> {
     }
 }
 
-/// How a new state of a key became known.
+/// Source of a new state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// By a record of a watch; a deletion's version where the record is one.
+    /// A record of a watch.
     Watched {
-        /// The version that a `DELETED` record carried.
+        /// Version of a `DELETED` record.
         deletion: Option<ResourceVersion>,
     },
-    /// By a complete list.
+    /// A complete list.
     Listed {
-        /// Whether it is the first one, whose objects are the initial ones.
+        /// Set for the first list, whose objects are the initial ones.
         initial: bool,
     },
-    /// By the first complete list of another history: what has the version held may be another state.
+    /// First complete list of another history. A state with an equal version may differ from the cached one.
     NewEpoch,
 }
 
-/// What holds for all changes of one informer.
+/// Rules for all changes of one informer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether the scope has a selector that a living object can leave (`metadata.name` is none: names do not change).
+    /// Set if the scope has a selector that an existing object can stop matching. A selector on `metadata.name` does
+    /// not count, since names do not change.
     pub selective: bool,
-    /// The breaches that a test commits.
+    /// Faults that a test injects.
     pub breaches: Breaches,
 }
 
-/// Tells what the change of a key from `old` to `new` means: nothing, one change, or a delete and an add.
+/// Derives the events of a key that changed from `old` to `new`: no event, one event, or a deletion and an addition.
+///
+/// Reports each event through the callback, the deletion first.
 pub fn difference<K>(
     old: Option<&Entry<K>>,
     new: Option<&Entry<K>>,
@@ -215,7 +220,7 @@ pub fn difference<K>(
     mut tell: impl FnMut(Change<K>),
 ) {
     let initial = matches!(path, Path::Listed { initial: true });
-    // An entry that never decoded was never told, so neither its changes nor its end are.
+    // Handlers never received an entry that never decoded. They therefore receive neither its changes nor its end.
     let told = old.and_then(|entry| Some((entry, entry.last()?.clone())));
     let same = matches!((old, new), (Some(old), Some(new))
         if old.uid().is_same(new.uid()) || rules.breaches.commit(Breach::MergedIdentities));
@@ -245,7 +250,8 @@ pub fn difference<K>(
         }
         _ => Event::Added { object, initial },
     };
-    // What could not be decoded since then may have been another state: when it came to be this one is not known.
+    // After undecodable states, the version of this change is unknown: one of these states may have had the same
+    // content.
     let gap = old.is_some_and(Entry::is_tainted);
     let (version, certainty) = match path {
         Path::Watched { .. } if !gap => (Some(version).filter(ResourceVersion::is_given), Certainty::Observed),

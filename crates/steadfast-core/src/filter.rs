@@ -1,24 +1,25 @@
-//! A handler's filter: turns the changes of a scope into those of the part of it that a handler wants to see.
+//! Filter of a handler: converts the changes of a scope to those of the handler's selection.
 //!
-//! What comes out is what an informer with a selector would have: a stay in the filter begins with an `Added` and ends
-//! with a `Deleted`, whose object is the last that passed. It comes before the handler's queue, so that what the queue
-//! merges are stays in the filter.
+//! The result equals that of an informer with a selector. A stay in the filter starts with `Added` and ends with
+//! `Deleted`, whose object is the last one that passed. The filter precedes the handler's queue, so the queue merges
+//! stays in the filter.
 
 use std::collections::BTreeSet;
 
 use crate::event::{Certainty, Change, DeleteReason, Event};
 use crate::key::ObjectKey;
 
-/// Which objects of a scope have passed a filter.
+/// Objects of a scope that have passed a filter.
 #[derive(Debug, Default)]
 pub struct Filter {
     within: BTreeSet<ObjectKey>,
 }
 
 impl Filter {
-    /// What `change` is to a handler that sees only what `accepts`; nothing where it is outside before and after.
+    /// Converts `change` for a handler that receives only objects that `accepts` selects. Returns `None` if the object
+    /// is outside before and after the change.
     ///
-    /// `accepts` is asked about each state once, so that one which changes its mind ends a stay and breaks nothing.
+    /// `accepts` is called once for each state. A function with changing results therefore only ends a stay.
     pub fn pass<K>(&mut self, change: &Change<K>, accepts: impl FnOnce(&K) -> bool) -> Option<Change<K>> {
         let Change { event, version, certainty } = change;
         let key = change.key();
@@ -49,9 +50,9 @@ impl Filter {
 
     /// Moves the deletions among the changes of a list before its other changes.
     ///
-    /// [`Store::commit`](crate::store::Store::commit) orders the changes of the whole scope. An object that a list shows
-    /// outside the filter is an update there and a deletion here, so the order has to be restored. Only changes without
-    /// an observed version are moved, and none past a change of the same object.
+    /// [`Store::commit`](crate::store::Store::commit) orders the changes of the whole scope. An object that a list
+    /// shows outside the filter is an update there and a deletion here, so the order must be restored. Only changes
+    /// without an observed version are moved, and none past a change of the same object.
     pub fn deletions_first<K>(changes: &mut Vec<Change<K>>) {
         let is_listed = |change: &Change<K>| change.certainty == Certainty::Inferred;
         let is_late = |pair: &[Change<K>]| {
@@ -78,7 +79,7 @@ impl Filter {
         *changes = ordered;
     }
 
-    /// Whether the object of this name passed when it was last looked at.
+    /// Returns whether the last checked state of the object passed.
     pub fn has(&self, key: &ObjectKey) -> bool {
         self.within.contains(key)
     }

@@ -1,33 +1,33 @@
-//! What things take in memory, as an allocator is asked for it.
+//! Memory of collections in bytes, as requested from the allocator.
 
-/// The two counts that come before whatever is shared.
+/// The two counters of a shared allocation.
 const COUNTS: usize = 2 * size_of::<usize>();
 
-/// As many entries has a node of a `BTreeMap` at most.
+/// Maximum number of entries in a node of a `BTreeMap`.
 const NODE: usize = 11;
 
-/// How many a node keeps that was split because entries came in order.
+/// Number of entries that remain in a node after a split for entries in ascending order.
 const SPLIT: usize = 7;
 
-/// What a node has beside its entries.
+/// Memory of a node besides its entries.
 const NODE_HEAD: usize = 16;
 
-/// For how many bytes of elements serde makes room because somebody tells it to.
+/// Maximum memory that serde allocates in advance for a reported number of elements.
 const BELIEVED: usize = 1 << 20;
 
-/// What is asked of the allocator to share (`Arc`) so many bytes.
+/// Returns the memory of an `Arc` around a value of `bytes` bytes.
 pub(crate) const fn shared(bytes: usize) -> usize {
     COUNTS + bytes.next_multiple_of(size_of::<usize>())
 }
 
-/// What a `BTreeMap` allocates for so many entries of that size.
+/// Returns the memory that a `BTreeMap` allocates for `entries` entries of `size` bytes.
 pub(crate) fn tree(entries: usize, size: usize) -> usize {
     let nodes = if entries <= NODE { usize::from(entries > 0) } else { entries.div_ceil(SPLIT) };
     nodes * (NODE * size + NODE_HEAD)
 }
 
-/// What a `Vec` allocates for so many elements of that size, if serde was told that there would be `told`: room for as many, and
-/// for twice as many each time that is full.
+/// Returns the memory that a `Vec` allocates for `elements` elements of `size` bytes, if `told` elements were reported
+/// to serde in advance. The capacity starts at the reported number and doubles when it is exhausted.
 pub(crate) fn sequence(elements: usize, size: usize, told: usize) -> usize {
     let least = match size {
         0 => return 0,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sequence_takes_what_a_vec_does_that_is_filled_after_it_was_told_of_so_many() {
+    fn sequence_footprint_matches_vec() {
         fn filled<T: Default>(elements: usize, told: usize) -> usize {
             let mut vec = Vec::with_capacity(told);
             vec.extend((0..elements).map(|_| T::default()).filter(|_| true));

@@ -1,8 +1,8 @@
-//! Bodies cut into records as they arrive, chunk by chunk, wherever the chunks are cut.
+//! Framing: splits a body into records, independent of its chunk boundaries.
 //!
-//! A record that lies whole in one chunk is a slice of it; one that does not is put together once. What is held is never
-//! more than one record, and never more of it than the limit: one that is longer passes, and is known by what was read of it
-//! on the way ([`Overlong`]). What comes after it is read as ever.
+//! A record within one chunk is a slice of the chunk; any other record is copied once. The framer holds at most one
+//! record, up to the limit. A longer record is not held; its identity is read while it passes ([`Overlong`]). Later
+//! records are read normally.
 
 mod by_encoding;
 mod item;
@@ -23,33 +23,33 @@ pub use overlong::Overlong;
 use crate::decode::Encoding;
 use crate::scan::Fault;
 
-/// Why a body cannot be read on. It says where, never what.
+/// Error after which a body cannot be read further. It states the position, not the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A list has a member beside its items that is longer than the limit.
+    /// A member of a list other than its items exceeds the limit.
     #[error("a member of the list is longer than the limit of {limit} bytes")]
     TooLarge {
-        /// The limit.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// The body ended inside a record or inside the list.
+    /// The body ended within a record or within the list.
     #[error("the body ended early, {bytes} bytes into an unfinished record")]
     Truncated {
-        /// How many bytes of the unfinished record there were.
+        /// Number of bytes of the unfinished record.
         bytes: u64,
     },
-    /// The body is not what it should be in its encoding.
+    /// The body is not valid in its encoding.
     #[error("malformed {encoding} at byte {offset} of the body")]
     Malformed {
-        /// The encoding.
+        /// Encoding of the body.
         encoding: Encoding,
-        /// Where in the body.
+        /// Offset in the body, in bytes.
         offset: u64,
     },
 }
 
 impl FrameError {
-    /// The fault of a text that begins at `offset` of the body.
+    /// Converts the fault of a text that starts at `offset` of the body.
     fn of(fault: Fault, offset: u64) -> Self {
         let Fault::Malformed { at } = fault;
         Self::Malformed { encoding: Encoding::Json, offset: offset + at as u64 }

@@ -1,4 +1,4 @@
-//! Freshness: whether a cache is true, and if that is in doubt, since when and why (C10).
+//! Freshness: if a cache is current; otherwise the start and the cause of the doubt (C10).
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,43 +9,43 @@ use crate::keyset::KeySet;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// Why a cache is stopped, where this program did it.
+/// Cause of a doubt after the program stopped the informer.
 pub(crate) const STOPPED: &str = "stopped";
 
-/// How true a cache is at a moment.
+/// Freshness of a cache at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// The cache had everything up to `age` ago, by proof.
+    /// The cache had all changes up to `age` ago, by proof.
     Fresh {
-        /// The version that it holds.
+        /// Version of the cache.
         version: Option<ResourceVersion>,
-        /// The time since the last proof: an event, a rising bookmark, a probe's version reached.
+        /// Time since the last proof: an event, a rising bookmark, or a probe whose version the watch reached.
         age: Duration,
-        /// The keys whose newest state could not be decoded: they answer `Unknown`.
+        /// Keys whose newest state could not be decoded. Their lookups return `Unknown`.
         tainted: KeySet,
-        /// How often it is listed, where there is no watch: changes are known as late as that.
+        /// List interval, if lists replace the watch. Changes are then known with this delay.
         polled: Option<Polled>,
     },
     /// The first list is not complete yet.
     Starting(Doubt),
     /// The stream broke and is being resumed.
     Resuming(Doubt),
-    /// Something that should have been heard was not.
+    /// An expected proof did not arrive.
     Suspect(Doubt),
     /// Changes may be missing.
     Stale(Doubt),
-    /// The server refuses: permission or resource missing. It is tried again all the same.
+    /// The server rejects the requests: a missing permission or resource. Retries continue.
     Failed(Doubt),
-    /// The informer was stopped; what it holds will not change.
+    /// The informer was stopped. The cache no longer changes.
     Stopped(Doubt),
 }
 
-/// Lists in place of a watch.
+/// Lists that replace a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// The time from one list to the next.
+    /// Interval between two lists.
     pub every: Duration,
-    /// Why there is no watch: what the server answered, and which permission it needs.
+    /// Reason for the missing watch: the server's response and the permission that it requires.
     pub why: Arc<str>,
 }
 
@@ -55,30 +55,30 @@ impl fmt::Display for Polled {
     }
 }
 
-/// What is known of a doubt.
+/// Details of a doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// How long it has lasted: from its first sign on, whatever states it went through, until a proof ends it.
+    /// Duration of the doubt: from its first symptom, across all its states, until a proof ends it.
     pub lasting: Duration,
-    /// The time since the last proof; none before the first.
+    /// Time since the last proof; `None` before the first proof.
     pub age: Option<Duration>,
-    /// The cause.
+    /// Cause of the doubt.
     pub why: Arc<str>,
-    /// The last version that the cache is known to hold; none before the first list.
+    /// Last version that the cache is known to contain; `None` before the first list.
     pub version: Option<ResourceVersion>,
-    /// The attempts that have failed since the last sign of health.
+    /// Number of failed attempts since the last sign of health.
     pub attempts: u32,
-    /// The time until the next attempt, where one is waited for.
+    /// Time until the next attempt, if an attempt is scheduled.
     pub next_attempt: Option<Duration>,
 }
 
 impl Freshness {
-    /// Whether there is no doubt.
+    /// Returns whether the cache is fresh.
     pub fn is_fresh(&self) -> bool {
         matches!(self, Self::Fresh { .. })
     }
 
-    /// The doubt, if there is one.
+    /// Returns the doubt, or `None` if the cache is fresh.
     pub fn doubt(&self) -> Option<&Doubt> {
         match self {
             Self::Fresh { .. } => None,
@@ -91,7 +91,7 @@ impl Freshness {
         }
     }
 
-    /// The state's name in lower case.
+    /// Returns the name of the state in lower case.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Fresh { .. } => "fresh",
@@ -138,7 +138,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// A duration as people say it: `41 s`, `0.3 s`.
+/// Formats a duration in seconds for messages: `41 s`, `0.3 s`.
 struct Seconds(Duration);
 
 impl fmt::Display for Seconds {
@@ -151,63 +151,64 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// What a reflector has proof of: everything needed to tell the freshness at any later moment, without asking it.
+/// Evidence of a reflector: the data from which [`Evidence::at`] computes the freshness at any later time.
 ///
-/// A reader computes [`Evidence::at`] by its own clock, so that a reflector that is stuck, or a thread that does not
-/// run, cannot keep a cache looking fresh.
+/// Readers compute the freshness with their own clock. A stuck reflector, or a thread that does not run, therefore
+/// cannot keep a cache `Fresh`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// The state of affairs.
+    /// Condition of the reflector.
     pub condition: Condition,
-    /// Since when there is no doubt, or since when there is one: a doubt that takes another form is the same doubt.
+    /// Start of the current freshness or doubt. A doubt that changes its state keeps its start.
     pub since: Instant,
-    /// The cause of the last trouble.
+    /// Cause of the last failure.
     pub why: Arc<str>,
-    /// The version held.
+    /// Version of the cache.
     pub version: Option<ResourceVersion>,
-    /// The attempts that failed since the last sign of health.
+    /// Number of failed attempts since the last sign of health.
     pub attempts: u32,
-    /// When the next attempt is due.
+    /// Time of the next attempt.
     pub next_attempt: Option<Instant>,
-    /// The last proof.
+    /// Time of the last proof.
     pub proven: Option<Instant>,
-    /// How often it is listed, where there is no watch.
+    /// List interval and reason, if lists replace the watch.
     pub polled: Option<Polled>,
-    /// Beyond this age nothing is fresh: two periods of the present stream (R2).
+    /// Maximum age of a fresh cache: two periods of the current stream (R2).
     pub bound: Duration,
-    /// Beyond this time without a stream, or without a proof after one broke, a cache is stale.
+    /// Maximum time without a stream, or without a proof after a stream broke. Beyond this time the cache is stale.
     pub patience: Duration,
-    /// The keys that answer `Unknown`.
+    /// Keys whose lookups return `Unknown`.
     pub tainted: KeySet,
-    /// Whether something came that belongs to no object that can be named, or that contradicts what is held, and no list has
-    /// told yet what it was: what is held may lack it, at whatever version.
+    /// Set after a record that belongs to no identifiable object, or that contradicts the cache. Until a list resolves
+    /// the record, the cache may lack its change at any version.
     pub unnamed: bool,
-    /// The breaches that a test commits.
+    /// Faults that a test injects.
     pub breaches: Breaches,
 }
 
-/// The state of affairs of a reflector, ages aside.
+/// Condition of a reflector, independent of ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Before the first complete list.
     Starting,
-    /// A stream is open and nothing speaks against it; or lists follow each other, where there can be no stream.
+    /// A stream is open and no symptom of a doubt exists; or lists replace an unavailable watch.
     Streaming,
-    /// No stream: being resumed or listed anew; or a stream again, after one that broke, and no proof yet.
+    /// No stream: a resume or relist is in progress. Also a new stream after a broken one, until the next proof.
     Resuming,
-    /// A stream is open, and a proof that was sought did not come; or where it is, or is requested, the server answers nothing.
+    /// A stream is open, but a requested proof did not arrive. Also: the server does not respond on the connection of
+    /// the watch or of a requested watch.
     Suspect,
     /// Known to be behind.
     Stale,
-    /// Refused.
+    /// Rejected by the server.
     Failed,
-    /// Ended.
+    /// Stopped.
     Stopped,
 }
 
 impl Evidence {
-    /// Turns to `condition` at `now`, because of `why`. A doubt that takes another form is the same doubt, until a proof
-    /// or the stop ends it.
+    /// Changes the condition to `condition` at `now`, with the cause `why`. A doubt keeps its start when its condition
+    /// changes, until a proof or a stop ends the doubt.
     pub fn turn(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
         let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
         let same = doubted(self.condition) && doubted(condition) && condition != Condition::Stopped;
@@ -218,13 +219,13 @@ impl Evidence {
         self.why = why.into();
     }
 
-    /// The same of a reflector that was stopped at `since` and may not know of it yet.
+    /// Returns this evidence for a reflector that was stopped at `since` and may not have processed the stop yet.
     #[must_use]
     pub fn stopped(&self, since: Instant) -> Self {
         Self { condition: Condition::Stopped, since, why: STOPPED.into(), next_attempt: None, ..self.clone() }
     }
 
-    /// The freshness at `now`.
+    /// Computes the freshness at `now`.
     pub fn at(&self, now: Instant) -> Freshness {
         let age = self.proven.map(|proven| now.since(proven));
         let doubt = |since: Instant, why: Arc<str>| Doubt {
@@ -245,7 +246,8 @@ impl Evidence {
             return fresh(Duration::ZERO);
         }
         let since = || doubt(self.since, self.why.clone());
-        // Known to be old since the bound was passed, whatever the condition says.
+        // The cache counts as outdated from the instant at which its age passed the bound, independent of the
+        // condition.
         let outdated = age.filter(|age| *age > self.bound).map(|age| now - age.saturating_sub(self.bound));
         match (self.condition, age, outdated) {
             (Condition::Stopped, ..) => Freshness::Stopped(since()),

@@ -1,4 +1,4 @@
-//! What a name is: namespace and name, ordered so that a namespace lies together.
+//! Object keys: namespace and name, ordered so that a namespace is contiguous.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,52 +8,54 @@ use std::str::FromStr;
 use crate::short::ShortText;
 use crate::text::told;
 
-/// How much of a name is shown, in bytes: that of a Kubernetes object has 253, but nothing forces a server to see to it.
+/// Maximum length of a name in messages, in bytes. Kubernetes limits names to 253 bytes, but another server may not.
 const LONGEST_TOLD: usize = 300;
 
-/// An object's place: its namespace (none for cluster-scoped objects) and its name.
+/// Key of an object: its namespace (`None` for cluster-scoped objects) and its name.
 ///
-/// Ordered by namespace, then name. Cloning is cheap: nearly all keys lie where they are held. The identity of an object
-/// is its UID, not its key: a recreated object has the key of the one before.
+/// Keys are ordered by namespace, then by name. A clone is cheap: nearly all keys are stored inline. The identity of an
+/// object is its UID and not its key: a recreated object has the key of its predecessor.
 #[derive(Clone)]
 pub struct ObjectKey {
-    /// The namespace, and the name right behind it: where an entry has it, a look at it is no look at yet another place.
+    /// Namespace, directly followed by the name. The text is inline, so that a comparison needs no further memory
+    /// access.
     text: ShortText<LENGTH>,
-    /// How long the namespace is; [`CLUSTER`] where there is none.
+    /// Length of the namespace; [`CLUSTER`] for a cluster-scoped object.
     namespace: u32,
-    /// Of both: what is looked up again and again is hashed once.
+    /// Hash of both parts, computed once since keys are looked up repeatedly.
     hash: u32,
 }
 
-/// In place of a namespace's length: there is none.
+/// Value instead of a namespace's length for cluster-scoped objects.
 const CLUSTER: u32 = u32::MAX;
 
-/// So long are a namespace and the name of a pod of a Deployment in it, together, as good as always.
+/// Length that a namespace and the name of a Deployment's pod almost never exceed, in bytes.
 const LENGTH: usize = 54;
 
 impl ObjectKey {
-    /// The key of `name` in `namespace`.
+    /// Creates the key of `name` in `namespace`.
     pub fn namespaced(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         let (namespace, name) = (namespace.as_ref(), name.as_ref());
-        // No header and no URL is as long; a namespace that were, would be cut and its rest be part of the name.
+        // No header and no URL is this long. A longer namespace would be cut, and its rest would become part of the
+        // name.
         let length = u32::try_from(namespace.len()).unwrap_or(CLUSTER).min(CLUSTER - 1);
         let text = ShortText::joined(namespace, name);
         let hash = KeyBytes::of(text.as_bytes(), length).hash();
         Self { text, namespace: length, hash }
     }
 
-    /// The key of the cluster-scoped `name`.
+    /// Creates the key of the cluster-scoped `name`.
     pub fn cluster(name: impl AsRef<str>) -> Self {
         let name = name.as_ref();
         Self { text: name.into(), namespace: CLUSTER, hash: KeyBytes::new(None, name).hash() }
     }
 
-    /// The namespace, none for a cluster-scoped object.
+    /// Returns the namespace; `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         self.parts().0
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.parts().1
     }
@@ -69,23 +71,23 @@ impl ObjectKey {
         }
     }
 
-    /// Whether its namespace comes before `namespace`, is it, or comes after it.
+    /// Returns the order of the key's namespace relative to `namespace`.
     pub(crate) fn order_namespace(&self, namespace: &str) -> Ordering {
         self.bytes().namespace.cmp(&Some(namespace.as_bytes()))
     }
 
-    /// A number that is the same for the same key, and as good as certainly another for any other that nobody has looked
-    /// for.
+    /// Returns the hash. Equal keys have equal hashes; different keys have different hashes with very high probability,
+    /// unless they were chosen to collide.
     pub(crate) fn hash(&self) -> u32 {
         self.hash
     }
 
-    /// The same as bytes, which are ordered as the text is.
+    /// Returns the key as bytes, in the same order as its text.
     pub(crate) fn bytes(&self) -> KeyBytes<'_> {
         KeyBytes::of(self.text.as_bytes(), self.namespace)
     }
 
-    /// What its text takes beside the key itself, in bytes.
+    /// Returns the memory of the text beyond the key itself, in bytes.
     pub(crate) fn footprint(&self) -> usize {
         self.text.footprint()
     }
@@ -107,7 +109,7 @@ impl PartialOrd for ObjectKey {
 
 impl Ord for ObjectKey {
     fn cmp(&self, other: &Self) -> Ordering {
-        // What is sought is compared with itself more often than with any other, and that is cheaper.
+        // The identity check is cheaper, and the searched key is most often compared with itself.
         if self == other { Ordering::Equal } else { self.bytes().cmp(&other.bytes()) }
     }
 }
@@ -118,7 +120,7 @@ impl Hash for ObjectKey {
     }
 }
 
-/// A key in its parts, to look one up by without making it: it is ordered and hashes as the key.
+/// Key in parts, for lookups without an allocation. It has the order and the hash of the key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyBytes<'a> {
     namespace: Option<&'a [u8]>,
@@ -130,7 +132,7 @@ impl<'a> KeyBytes<'a> {
         Self { namespace: namespace.map(str::as_bytes), name: name.as_bytes() }
     }
 
-    /// The parts of a key's text.
+    /// Splits the text of a key.
     #[inline]
     fn of(text: &'a [u8], namespace: u32) -> Self {
         match namespace {
@@ -142,23 +144,24 @@ impl<'a> KeyBytes<'a> {
         }
     }
 
-    /// What [`ObjectKey::hash`] is.
+    /// Returns the value of [`ObjectKey::hash`].
     pub(crate) fn hash(&self) -> u32 {
-        // Where there is no namespace, it begins otherwise than with an empty one.
+        // The start value distinguishes a missing namespace from an empty one.
         let begun = self.namespace.map_or(1, |namespace| hashed(0, namespace));
         (hashed(begun, self.name) >> 32) as u32
     }
 }
 
-/// Of both halves of a product all bits depend on all of the factors: the function of wyhash and its kin, without a seed.
+/// Multiplies and folds both halves of the product, so that each result bit depends on all bits of both factors. This
+/// is the function of wyhash, without a seed.
 fn mixed(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Takes a text into a hash, eight bytes at a time; the last eight overlap those before.
+/// Adds a text to a hash, eight bytes at a time. The last eight bytes overlap the previous ones.
 fn hashed(mut hash: u64, text: &[u8]) -> u64 {
-    // Odd numbers without a pattern: of the golden ratio, and one of xxHash's.
+    // Odd constants without a pattern: the golden ratio, and one of xxHash.
     const WORD: u64 = 0x9e37_79b9_7f4a_7c15;
     const LAST: u64 = 0xc2b2_ae3d_27d4_eb4f;
     if let Some(last) = text.last_chunk::<8>() {
@@ -226,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_ordered_by_namespace_then_name_wherever_one_ends_and_the_other_begins() {
+    fn keys_are_ordered_by_namespace_then_name() {
         let keys = [
             ObjectKey::cluster("ab"),
             ObjectKey::namespaced("", "ab"),
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_longer_than_any_is_kept_whole() {
+    fn overlong_name_is_kept_complete() {
         for length in [LENGTH / 2 - 1, LENGTH / 2, 253] {
             let long = "ü".repeat(length);
             let key = ObjectKey::namespaced("n", &long);

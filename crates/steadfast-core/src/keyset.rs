@@ -1,46 +1,46 @@
-//! A set of keys that costs nothing to hand on.
+//! Set of keys that is cheap to clone.
 
 use std::fmt;
 
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;
 
-/// A set of keys, in order, cloned in O(1): what comes with every publication must not cost its size each time.
+/// Ordered set of keys with clones in O(1), since each publication contains one.
 #[derive(Clone, Default)]
 pub struct KeySet(OrdMap<ObjectKey, ()>);
 
 impl KeySet {
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All keys, in order.
+    /// Returns all keys, in order.
     pub fn iter(&self) -> impl Iterator<Item = &ObjectKey> {
         self.0.iter().map(|(key, ())| key)
     }
 
-    /// Whether `key` is one of them.
+    /// Returns whether the set contains `key`.
     pub fn contains(&self, key: &ObjectKey) -> bool {
         self.0.get(key).is_some()
     }
 
-    /// Whether both are one and the same, seen without looking at any key.
+    /// Returns whether both sets share their memory, without a comparison of keys.
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.is(&other.0)
     }
 
-    /// What it takes, in bytes; the keys themselves are those of the objects.
+    /// Returns the memory in bytes, without the keys, which are shared with the objects.
     pub(crate) fn footprint(&self) -> usize {
         self.0.footprint(|()| 0)
     }
 
-    /// Puts `key` in or takes it out. What changes nothing copies nothing.
+    /// Adds or removes `key`. A call without an effect copies nothing.
     pub(crate) fn set(&mut self, key: &ObjectKey, is_in: bool) {
         if is_in == self.contains(key) {
             return;

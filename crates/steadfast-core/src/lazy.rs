@@ -1,4 +1,4 @@
-//! Objects kept encoded, and decoded when they are read.
+//! Objects that are kept encoded and decoded on each read.
 
 mod field;
 mod label;
@@ -32,27 +32,26 @@ use field::Field;
 use label::{Label, Written};
 use remembered::Remembered;
 
-/// An object of the type `K` kept as the server wrote it, without its `managedFields`, and decoded when it is read.
+/// Object of the type `K` in the server's encoding, without `managedFields`, decoded on each read.
 ///
-/// A pod of 9 KB takes about 6 KB this way, where the decoded one takes 45. Who it is is in its handle ([`Object::key`],
-/// [`Object::identity`]); [`get`](Self::get) decodes it, and what is decoded is remembered while somebody holds it;
+/// A pod of 9 KB takes about 6 KB in this form and 45 KB decoded. The handle contains the identity ([`Object::key`],
+/// [`Object::identity`]). [`get`](Self::get) decodes the object and shares the result for as long as a caller holds it.
 /// [`read`](Self::read) decodes a single field.
 ///
-/// That an object does not fit `K` is found out when it is read. From then on its cache counts it among those that
-/// cannot be decoded.
+/// Only a read can detect that an object does not fit `K`. From then on, the cache counts the object as undecodable.
 pub struct Lazy<K> {
     packed: Packed,
     label: Label,
     cache: Arc<Cache<K>>,
 }
 
-// Made once: they are read of many objects in a row.
+// Created once, since the same path is read from many objects.
 static LABELS: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.labels"));
 static ANNOTATIONS: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.annotations"));
 static OWNERS: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.ownerReferences"));
 static DELETION: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.deletionTimestamp"));
 
-/// What the objects of one cache have in common.
+/// State that the objects of one cache share.
 struct Cache<K> {
     remembered: Remembered<K>,
     unread: Option<Unread>,
@@ -80,7 +79,7 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
         K::metadata_api()
     }
 
-    // A copy of its bytes.
+    // The conversion only copies the bytes.
     fn is_dear() -> bool {
         false
     }
@@ -91,11 +90,11 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
 }
 
 impl<K: DeserializeOwned> Lazy<K> {
-    /// The object, decoded now unless somebody holds it decoded.
+    /// Returns the decoded object. Decodes it unless another caller holds the decoded object.
     ///
     /// # Errors
     ///
-    /// Where it does not fit `K`.
+    /// Returns an error if the object does not fit `K`.
     pub fn get(&self) -> Result<Arc<K>, DecodeError> {
         if let Some(decoded) = self.cache.remembered.get(self.label.number()) {
             return Ok(decoded);
@@ -114,12 +113,12 @@ impl<K> Lazy<K> {
         }
     }
 
-    /// What the metadata have at `path`, of which the type is not the reader's choice.
+    /// Decodes the metadata field at `path`. The reader does not choose its type.
     fn metadata<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         self.read(path).inspect_err(|error| self.tell(error))
     }
 
-    /// The field at `path`, and nothing else of the object, decoded as a `T`; none where it is missing or null.
+    /// Decodes only the field at `path`, as a `T`; `None` if the field is missing or null.
     ///
     /// ```
     /// # use steadfast_core::{FieldPath, Lazy};
@@ -132,7 +131,8 @@ impl<K> Lazy<K> {
     ///
     /// # Errors
     ///
-    /// Where what is there is no `T`: that alone says nothing of the object, and makes it unknown to nobody.
+    /// Returns an error if the field does not fit `T`. Such an error does not make the object unknown, since the reader
+    /// chose `T`.
     pub fn read<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         let bytes = self.bytes();
         match self.label.written() {
@@ -142,7 +142,7 @@ impl<K> Lazy<K> {
                     json(&bytes[span]).map_err(|error| self.unfit(&bytes, start, &error))
                 }
                 Ok(None) => Ok(None),
-                // Whoever decodes all of it says best what is wrong with it.
+                // A decoding of the whole object produces the best error.
                 Err(_) => self.whole::<IgnoredAny>().map(|_| None),
             },
             Written::Protobuf(message) => {
@@ -158,48 +158,49 @@ impl<K> Lazy<K> {
         }
     }
 
-    /// The object's labels.
+    /// Decodes the object's labels.
     ///
     /// # Errors
     ///
-    /// Where they are none.
+    /// Returns an error if the field does not contain labels.
     pub fn labels(&self) -> Result<BTreeMap<String, String>, DecodeError> {
         Ok(self.metadata(&LABELS)?.unwrap_or_default())
     }
 
-    /// The object's annotations.
+    /// Decodes the object's annotations.
     ///
     /// # Errors
     ///
-    /// Where they are none.
+    /// Returns an error if the field does not contain annotations.
     pub fn annotations(&self) -> Result<BTreeMap<String, String>, DecodeError> {
         Ok(self.metadata(&ANNOTATIONS)?.unwrap_or_default())
     }
 
-    /// Whose the object is: those that it depends on.
+    /// Decodes the owner references of the object.
     ///
     /// # Errors
     ///
-    /// Where they are none.
+    /// Returns an error if the field does not contain owner references.
     pub fn owner_references(&self) -> Result<Vec<OwnerReference>, DecodeError> {
         Ok(self.metadata(&OWNERS)?.unwrap_or_default())
     }
 
-    /// Whether the object is being deleted, and waits for its finalizers.
+    /// Returns whether the object is being deleted and waits for its finalizers.
     ///
     /// # Errors
     ///
-    /// Where its time of deletion is none.
+    /// Returns an error if the deletion timestamp is not a valid time.
     pub fn is_being_deleted(&self) -> Result<bool, DecodeError> {
         Ok(self.metadata::<String>(&DELETION)?.is_some())
     }
 
-    /// What the server wrote, without `managedFields`: borrowed, unless it is kept [packed](Decoder::packed).
+    /// Returns the server's bytes without `managedFields`. They are borrowed, unless the object is
+    /// [packed](Decoder::packed).
     pub fn bytes(&self) -> Cow<'_, [u8]> {
         self.packed.bytes()
     }
 
-    /// How [`bytes`](Self::bytes) are encoded.
+    /// Returns the encoding of [`bytes`](Self::bytes).
     pub fn encoding(&self) -> Encoding {
         match self.label.written() {
             Written::Json => Encoding::Json,
@@ -207,7 +208,7 @@ impl<K> Lazy<K> {
         }
     }
 
-    /// Which message [`bytes`](Self::bytes) are; none of JSON.
+    /// Returns the message type of [`bytes`](Self::bytes); `None` for JSON.
     #[doc(hidden)]
     pub fn message(&self) -> Option<MessageId> {
         match self.label.written() {
@@ -225,12 +226,12 @@ impl<K> Lazy<K> {
         }
     }
 
-    /// What `error` says of the JSON in `bytes` from `start` on.
+    /// Creates the error for the JSON in `bytes` from `start` on.
     fn unfit(&self, bytes: &[u8], start: usize, error: &serde_json::Error) -> DecodeError {
         DecodeError::of_json(&self.identity(), start + place(&bytes[start..], error), error)
     }
 
-    /// Who the object is, found as it was when it came: for errors alone, since its handle knows it.
+    /// Decodes the identity of the object from its bytes. Only errors need it, since the handle contains the identity.
     fn identity(&self) -> Identity {
         let bytes = Bytes::from(self.bytes().into_owned());
         let item = match self.label.written() {
@@ -248,14 +249,14 @@ impl<K> Lazy<K> {
     }
 }
 
-/// Where the field at `path` lies in the JSON of an object.
+/// Returns the range of the field at `path` in the JSON of an object.
 fn find(bytes: &[u8], path: &FieldPath) -> Result<Option<Range<usize>>, Fault> {
     let mut found = None;
     walk(&mut Cursor::new(bytes), path.names(), &mut found)?;
     Ok(found.filter(|span| bytes[span.clone()] != *b"null"))
 }
 
-/// Walks to the value that these names lead to; as in `serde_json`, the last of several members of one name counts.
+/// Walks to the value at these names. As in `serde_json`, the last of several members with one name counts.
 fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<usize>>) -> Result<(), Fault> {
     let Some((name, inner)) = names.split_first() else {
         *found = Some(cursor.skip()?);
@@ -273,23 +274,23 @@ fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<us
 }
 
 impl<K: DeserializeOwned> Object<Lazy<K>> {
-    /// The same object, decoded.
+    /// Returns a handle of the decoded object.
     ///
     /// # Errors
     ///
-    /// Where it does not fit `K`.
+    /// Returns an error if the object does not fit `K`.
     pub fn decoded(&self) -> Result<Object<K>, DecodeError> {
         Ok(Object::new(self.identity().clone(), self.get()?))
     }
 }
 
 impl<K: DeserializeOwned> Event<Lazy<K>> {
-    /// The same event of the decoded object, as a cache of decoded objects would give it: what came before may not fit, and
-    /// then what there is now is `Added`.
+    /// Converts the event to one of the decoded object, as a cache of decoded objects would deliver it. If an earlier
+    /// state does not fit, the current one is `Added`.
     ///
     /// # Errors
     ///
-    /// Where the object does not fit `K`.
+    /// Returns an error if the object does not fit `K`.
     pub fn decoded(&self) -> Result<Event<K>, DecodeError> {
         Ok(match self {
             Self::Added { object, initial } => Event::Added { object: object.decoded()?, initial: *initial },
@@ -308,7 +309,7 @@ impl<K: DeserializeOwned> Event<Lazy<K>> {
     }
 }
 
-// Its size, and nothing else of it: it may be a Secret.
+// Prints only the size, since the object may be a Secret.
 impl<K> fmt::Debug for Lazy<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lazy({} bytes)", self.bytes().len())

@@ -1,11 +1,11 @@
-//! The informer machinery without I/O: the inside of `steadfast`, and no library of its own.
+//! Informer logic without I/O. This crate is the internal part of `steadfast` and not a separate library.
 //!
-//! **Nothing of this crate is promised but what `steadfast` hands on**, by the names in its `docs/api.md`. All else may change
-//! with any release; a program that names this crate has to name its exact version.
+//! **Only the items that `steadfast` re-exports are stable**, under the names in its `docs/api.md`. All other items may
+//! change in any release. A program that depends on this crate directly must pin its exact version.
 //!
-//! Nothing here opens a socket, reads a clock, spawns a task or draws a random number: time and
-//! randomness are arguments, bytes come in and decisions go out, so that millions of histories can be
-//! tried in one thread. The library `steadfast` is the thin shell around it.
+//! This crate opens no socket, reads no clock, spawns no task and draws no random number. Time and randomness are
+//! arguments; bytes come in and decisions go out. Tests can therefore run millions of histories in one thread. The
+//! `steadfast` crate adds the I/O.
 
 pub mod backoff;
 pub mod breach;

@@ -1,4 +1,4 @@
-//! What a cache holds of an object, and the handle by which it is given away.
+//! Cached state of an object, and the handle through which callers receive it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,9 +12,9 @@ use crate::record::Identity;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
-/// An object in one of its states, as a cache holds it: a handle that is cheap to clone and derefs to the object.
+/// State of a cached object: a handle that is cheap to clone and dereferences to the object.
 ///
-/// Who the object is, and in which version, is at hand without a look at the object itself, whatever is kept of it.
+/// Identity and version are available without decoding the object, whatever its form in the cache.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -29,8 +29,9 @@ use crate::version::ResourceVersion;
 /// ```
 pub struct Object<K>(Arc<State<K>>);
 
-/// The object apart from who it is: that lies close together with that of others, however large the objects are.
-// In this order, so that what a search looks at lies beside the counts that a clone changes.
+/// State of an object. The object itself is a separate allocation, so that the identities of many objects lie close
+/// together in memory.
+// This order of the fields places the data that a lookup reads next to the counters that a clone changes.
 #[repr(C)]
 struct State<K> {
     held: Held<K>,
@@ -39,31 +40,31 @@ struct State<K> {
 
 enum Held<K> {
     Known {
-        /// What the object takes up as it is kept, in bytes; of one that is larger than 4 GB, that. Here, where there is room
-        /// for it beside the variant.
+        /// Size of the cached object in bytes, at most 4 GB. Stored here because the space next to the variant is
+        /// otherwise unused.
         bytes: u32,
         object: Arc<K>,
     },
-    /// In an [`Entry`] alone: nobody is given the handle of such a state.
+    /// Only inside an [`Entry`]; no caller receives a handle of such a state.
     Tainted { last: Option<Object<K>> },
 }
 
-/// An object that was decoded, and how many bytes it takes up.
+/// Decoded object with its size in bytes.
 pub struct Weighed<K> {
-    /// The object.
+    /// Decoded object.
     pub object: Arc<K>,
-    /// Itself with the counts of its [`Arc`], and what it holds beyond that as far as that is known.
+    /// Size in bytes: the object with the counters of its [`Arc`], and its heap memory as far as known.
     pub bytes: usize,
 }
 
 impl<K> Weighed<K> {
-    /// An object that holds `beyond` bytes beyond itself.
+    /// Creates the value for an object whose heap memory is `beyond` bytes.
     pub fn new(object: K, beyond: usize) -> Self {
         Self { object: Arc::new(object), bytes: shared(size_of::<K>()) + beyond }
     }
 }
 
-/// Of which is known what it is itself.
+/// Counts only the size of the object itself.
 impl<K> From<Arc<K>> for Weighed<K> {
     fn from(object: Arc<K>) -> Self {
         Self { object, bytes: shared(size_of::<K>()) }
@@ -77,17 +78,17 @@ impl<K> From<Weighed<K>> for Held<K> {
 }
 
 impl<K> Object<K> {
-    /// The object of this identity.
+    /// Creates a handle with the given identity.
     pub fn new(identity: Identity, object: Arc<K>) -> Self {
         Self::weighed(identity, Weighed::from(object))
     }
 
-    /// The same, of which it is known what it takes up.
+    /// Creates a handle with the given identity, for an object of known size.
     pub(crate) fn weighed(identity: Identity, object: Weighed<K>) -> Self {
         Self(Arc::new(State { held: object.into(), identity }))
     }
 
-    /// What the object takes up as it is kept, in bytes: itself, and what it holds beyond that as far as that is known.
+    /// Returns the size of the cached object in bytes: the object itself, and its heap memory as far as known.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0.held {
             Held::Known { bytes, .. } => *bytes as usize,
@@ -95,22 +96,22 @@ impl<K> Object<K> {
         }
     }
 
-    /// Who the object is, and in which of its versions.
+    /// Returns the identity of the object with the version of this state.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
 
-    /// Where the object is found: its namespace and its name.
+    /// Returns the key of the object: its namespace and name.
     pub fn key(&self) -> &ObjectKey {
         &self.0.identity.key
     }
 
-    /// The version of this state.
+    /// Returns the version of this state.
     pub fn version(&self) -> &ResourceVersion {
         &self.0.identity.version
     }
 
-    /// The object without the handle, for whoever needs an [`Arc`] of it.
+    /// Returns the object without the handle, for callers that need an [`Arc`].
     pub fn arc(&self) -> &Arc<K> {
         match &self.0.held {
             Held::Known { object, .. } => object,
@@ -118,7 +119,7 @@ impl<K> Object<K> {
         }
     }
 
-    /// Whether both are one and the same, seen without a look at the object.
+    /// Returns whether both handles refer to one state, without a comparison of the objects.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -138,7 +139,7 @@ impl<K> AsRef<K> for Object<K> {
     }
 }
 
-// By hand: a derive would ask for clonable objects.
+// Not derived: a derive would require clonable objects.
 impl<K> Clone for Object<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
@@ -151,7 +152,7 @@ impl<K> From<Object<K>> for Arc<K> {
     }
 }
 
-/// The handle of an object by what its metadata say of it: for tests of what takes handles.
+/// Creates a handle with the identity from the object's metadata, for tests of code that takes handles.
 impl<K: Resource> From<K> for Object<K> {
     fn from(object: K) -> Self {
         let meta = object.meta();
@@ -186,76 +187,76 @@ impl<K: fmt::Display> fmt::Display for Object<K> {
     }
 }
 
-// Who an object is, and nothing else of it: it may be a Secret.
+// Prints only the identity of the object, since its content may be a Secret.
 impl<K> fmt::Debug for Object<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {:?}", short_type_name::<K>(), self.key(), self.version())
     }
 }
 
-/// A type's name without the paths in it: `Pod`, `PartialObjectMeta<Pod>`.
+/// Returns the name of a type without paths: `Pod`, `PartialObjectMeta<Pod>`.
 fn short_type_name<K>() -> String {
     let full = std::any::type_name::<K>();
     let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
     full.split_inclusive(ends).map(|path| path.rsplit("::").next().unwrap_or(path)).collect()
 }
 
-/// What a cache holds under a name, decodable or not. Cheap to clone.
-// One pointer, so that the nodes of a store, which edits copy, are small.
+/// Cache entry of a name, decodable or not. Cheap to clone.
+// A single pointer keeps the nodes of a store small. Edits copy these nodes.
 pub struct Entry<K>(Object<K>);
 
 impl<K> Entry<K> {
-    /// What an entry takes beside its key and the object, in bytes.
+    /// Memory of an entry without its key and the object, in bytes.
     pub(crate) const FOOTPRINT: usize = shared(size_of::<State<K>>());
 
-    /// The entry of an object.
+    /// Creates the entry of an object.
     #[doc(hidden)]
     pub fn known(object: Object<K>) -> Self {
         Self(object)
     }
 
-    /// The entry of an object whose newest state could not be decoded, and the last one that could.
+    /// Creates the entry of an object whose newest state could not be decoded. `last` is its last decodable state.
     #[doc(hidden)]
     pub fn tainted(identity: Identity, last: Option<Object<K>>) -> Self {
         Self(Object(Arc::new(State { held: Held::Tainted { last }, identity })))
     }
 
-    /// What it takes with its key and the object, in bytes.
+    /// Returns the memory of the entry with its key and the object, in bytes.
     pub(crate) fn footprint(&self) -> usize {
         Self::FOOTPRINT + self.key().footprint() + self.bytes()
     }
 
-    /// What is kept of the object takes up, in bytes.
+    /// Returns the size of the cached object in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes()
     }
 
-    /// Who the object is, in the version of its newest state, decodable or not.
+    /// Returns the identity of the object, with the version of its newest state, decodable or not.
     pub fn identity(&self) -> &Identity {
         self.0.identity()
     }
 
-    /// Where the object is found.
+    /// Returns the key of the object.
     pub fn key(&self) -> &ObjectKey {
         self.0.key()
     }
 
-    /// What makes it this object and not the one that had its name before.
+    /// Returns the UID, which distinguishes the object from earlier ones of the same name.
     pub fn uid(&self) -> &Uid {
         &self.identity().uid
     }
 
-    /// The version of its newest state, decodable or not.
+    /// Returns the version of the newest state, decodable or not.
     pub fn version(&self) -> &ResourceVersion {
         self.0.version()
     }
 
-    /// The object in its newest state; none where that could not be decoded.
+    /// Returns the newest state of the object; `None` if it could not be decoded.
     pub fn object(&self) -> Option<&Object<K>> {
         (!self.is_tainted()).then_some(&self.0)
     }
 
-    /// The object in the last state that could be decoded; none while there has been no such state.
+    /// Returns the last decodable state of the object; `None` if no state was decodable.
     pub fn last(&self) -> Option<&Object<K>> {
         match &self.0.0.held {
             Held::Known { .. } => Some(&self.0),
@@ -263,22 +264,23 @@ impl<K> Entry<K> {
         }
     }
 
-    /// Whether the newest state could not be decoded.
+    /// Returns whether the newest state could not be decoded.
     pub fn is_tainted(&self) -> bool {
         matches!(self.0.0.held, Held::Tainted { .. })
     }
 
-    /// Whether its newest state was given away, and could not be decoded when it was read: it will not fit another time.
+    /// Returns whether the newest state was delivered before a read found that it cannot be decoded. Another attempt
+    /// would fail in the same way.
     pub(crate) fn is_unfit(&self) -> bool {
         matches!(&self.0.0.held, Held::Tainted { last: Some(last) } if last.version() == self.version())
     }
 
-    /// Who the object is, to be changed; none where others hold this entry, for whom it never changes.
+    /// Returns the identity for modification; `None` if the entry is shared, since a shared identity never changes.
     pub(crate) fn identity_mut(&mut self) -> Option<&mut Identity> {
         Arc::get_mut(&mut self.0.0).map(|state| &mut state.identity)
     }
 
-    /// Says what the state is that was not decoded yet, in an entry that nobody else holds.
+    /// Sets the decoded state of an entry that was not decoded yet and is not shared.
     pub(crate) fn fill(&mut self, object: Weighed<K>) {
         match Arc::get_mut(&mut self.0.0) {
             Some(state) => state.held = object.into(),
@@ -286,20 +288,20 @@ impl<K> Entry<K> {
         }
     }
 
-    /// Whether both are one and the same, seen without a look at what is in them.
+    /// Returns whether both entries are one, without a comparison of their content.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.is(&other.0)
     }
 }
 
-// By hand: a derive would ask for clonable objects.
+// Not derived: a derive would require clonable objects.
 impl<K> Clone for Entry<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-// Who the object is, and nothing else of it: it may be a Secret.
+// Prints only the identity of the object, since its content may be a Secret.
 impl<K> fmt::Debug for Entry<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}{}", self.0, if self.is_tainted() { ", not decodable" } else { "" })

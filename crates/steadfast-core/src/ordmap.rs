@@ -1,11 +1,11 @@
-//! A persistent ordered map: cloned in O(1), edited by copying the path to what changed.
+//! Persistent ordered map: clones in O(1), edits that copy the path to the change.
 //!
-//! A B+-tree whose nodes are shared between the clones. Whoever edits a clone copies the nodes on the way to the entry
-//! unless nobody else holds them; all others keep what they had. So a snapshot is a clone, a reader never waits, and
+//! The map is a B+-tree whose nodes are shared between clones. An edit copies the nodes on the path to the entry,
+//! unless no clone shares them. Other clones stay unchanged. A snapshot is therefore a clone, a reader never waits, and
 //! a batch of edits copies each node at most once.
 //!
-//! A range is looked up by its *position*: a function that says of a key whether it lies before, at or behind what is
-//! sought. So nothing has to be allocated to find all keys with the same beginning.
+//! A range lookup uses a *position*: a function that returns whether a key is before, at or after the searched range. A
+//! lookup of all keys with a common prefix therefore needs no allocation.
 
 mod iter;
 mod leaf;
@@ -19,51 +19,52 @@ pub use iter::Iter;
 use leaf::Leaf;
 use node::{Inner, Inserted, Node};
 
-/// A map ordered by its keys, cheap to clone.
+/// Map ordered by its keys, cheap to clone.
 pub struct OrdMap<K, V> {
     root: Arc<Node<K, V>>,
     len: usize,
 }
 
 impl<K, V> OrdMap<K, V> {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether `other` is this very map, so that nothing in it can differ. False says nothing.
+    /// Returns whether both maps share their root, so that no entry differs. `false` has no meaning.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
-    /// What it takes, in bytes, beside what its keys and values point at; `value` says what each of these adds.
+    /// Returns the memory in bytes, without memory to which keys and values point. `value` returns the additional
+    /// memory of a value.
     pub fn footprint(&self, value: impl Fn(&V) -> usize) -> usize {
         self.root.footprint(&value)
     }
 
-    /// All entries, in order.
+    /// Returns all entries, in order.
     pub fn iter(&self) -> Iter<'_, K, V> {
         Iter::new(&self.root)
     }
 
-    /// The entries from the first that does not lie before what is sought, in order.
+    /// Returns the entries from the first one that is not before the `position`, in order.
     pub fn starting_at(&self, position: impl FnMut(&K) -> Ordering) -> Iter<'_, K, V> {
         Iter::starting_at(&self.root, position)
     }
 
-    /// All entries whose keys `position` answers `Equal` for, in order: they must lie together.
+    /// Returns all entries for whose keys `position` returns `Equal`, in order. They must be adjacent.
     pub fn range_by(&self, mut position: impl FnMut(&K) -> Ordering) -> impl Iterator<Item = (&K, &V)> {
         self.starting_at(&mut position).take_while(move |(key, _)| position(key) == Ordering::Equal)
     }
 }
 
 impl<K: Ord, V> OrdMap<K, V> {
-    /// The entry of `key`.
+    /// Returns the entry of `key`.
     pub fn get(&self, key: &K) -> Option<(&K, &V)> {
         let mut node = &*self.root;
         loop {
@@ -76,7 +77,7 @@ impl<K: Ord, V> OrdMap<K, V> {
 }
 
 impl<K: Ord + Clone, V> OrdMap<K, V> {
-    /// The map of `entries`, which must be in order and without repetition.
+    /// Creates the map of `entries`, which must be in order and without duplicates.
     pub fn from_sorted(entries: Vec<(K, V)>) -> Self {
         debug_assert!(entries.is_sorted_by(|(a, _), (b, _)| a < b), "entries are sorted, each key once");
         let len = entries.len();
@@ -85,7 +86,7 @@ impl<K: Ord + Clone, V> OrdMap<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
-    /// Sets the value of `key` and hands back the one before; a key that is there already stays.
+    /// Sets the value of `key` and returns the previous one. An existing key is kept.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match Node::insert(&mut self.root, key, value) {
             Inserted::Replaced(before) => return before,
@@ -99,16 +100,16 @@ impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
         None
     }
 
-    /// The value of `key`, to be changed.
+    /// Returns the value of `key` for modification.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        // Asked first, so that nothing is copied for a key that is not there.
+        // The lookup comes first, so that nothing is copied for a missing key.
         self.get(key)?;
         Node::get_mut(&mut self.root, key)
     }
 
-    /// Removes `key` and hands back its value.
+    /// Removes `key` and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        // Asked first, so that nothing is copied for a key that is not there.
+        // The lookup comes first, so that nothing is copied for a missing key.
         self.get(key)?;
         let removed = Node::remove(&mut self.root, key);
         while let Node::Inner(Inner { children, .. }) = &*self.root
@@ -121,7 +122,7 @@ impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
     }
 }
 
-// By hand: a derive would ask for clonable keys and values.
+// Not derived: a derive would require clonable keys and values.
 impl<K, V> Clone for OrdMap<K, V> {
     fn clone(&self) -> Self {
         Self { root: self.root.clone(), len: self.len }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The path to a field of an object: names of members, each within the one before.
+/// Path to a field of an object: member names, from the outermost to the innermost.
 ///
 /// ```
 /// # use steadfast_core::FieldPath;
@@ -14,18 +14,18 @@ use std::fmt;
 pub struct FieldPath(Box<[Box<str>]>);
 
 impl FieldPath {
-    /// The path of these names, with a dot between each two.
+    /// Creates a path from names that are separated by dots.
     pub fn new(dotted: &str) -> Self {
         Self(dotted.split('.').map(Into::into).collect())
     }
 
-    /// The path to the member `name` of what is here, whatever letters it has.
+    /// Extends the path by the member `name`, which may contain any characters.
     #[must_use]
     pub fn then(self, name: &str) -> Self {
         Self(self.0.into_iter().chain([name.into()]).collect())
     }
 
-    /// Its names, the outermost first.
+    /// Returns the names, the outermost first.
     pub fn names(&self) -> &[Box<str>] {
         &self.0
     }

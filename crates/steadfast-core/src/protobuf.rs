@@ -1,9 +1,9 @@
-//! Kubernetes' protobuf, read by what the API server's own Go types say of it.
+//! Kubernetes protobuf, decoded by the definitions of the API server's Go types.
 //!
-//! Whatever can be deserialized from the JSON of a built-in kind can be deserialized from its protobuf, by the same
-//! implementation of serde, and to the same value: what a message says is presented as the JSON that the API server would
-//! have written. That needs more than the messages' definitions say: which fields JSON leaves out where they are empty, and
-//! which are null there. `conformance/reference/messages` finds that out, and writes the table.
+//! Any type that can be deserialized from the JSON of a built-in kind can also be deserialized from its protobuf. The
+//! serde implementation and the resulting value are equal. Messages are presented as the JSON that the API server would
+//! have written. This requires more than the message definitions: which empty fields JSON omits, and which are null.
+//! `conformance/reference/messages` extracts this information from the Go types and writes the table.
 
 mod content;
 mod deserialize;

@@ -1,10 +1,11 @@
-//! A handler's own queue: what it has not been given yet, bounded by objects and not by events (C1, C3, C5, C7, C8).
+//! Queue of a handler: its pending events, bounded by the number of objects and not of events (C1, C3, C5, C7, C8).
 //!
-//! Changes of one object that the handler has not been given are merged: states between are skipped, the last never is.
-//! A stay that was delivered and has ended is always delivered to its end, before the next one begins.
+//! Pending changes of one object are merged. Intermediate states are skipped; the last state never is. If a delivered
+//! stay has ended, its end is always delivered before the next stay starts.
 //!
-//! A queue that delivers [each](DeliveryQueue::each) change merges none while no more wait than its bound allows. What
-//! comes then is merged as everywhere else, and how many events that cost is counted and goes with the next delivery.
+//! A queue that delivers [each](DeliveryQueue::each) change merges none while the number of pending changes is within
+//! its bound. Later changes are merged as in other queues. The number of merged events is counted and reported with the
+//! next delivery.
 
 mod places;
 
@@ -20,79 +21,79 @@ use crate::time::Instant;
 use crate::version::ResourceVersion;
 use places::Places;
 
-/// The queue of one handler.
+/// Queue of one handler.
 pub struct DeliveryQueue<K> {
     places: Places<Place<K>>,
-    /// The places of keys that can be delivered, in the order in which they began to wait.
+    /// Keys that can be delivered, in the order in which they became pending.
     ready: BTreeMap<u64, Slot>,
     turns: u64,
-    /// Initial objects of the handler's first view that it has not returned from.
+    /// Number of initial objects of the handler's first view whose calls have not returned.
     initial: usize,
-    /// How many changes may wait one by one; none where all are merged.
+    /// Maximum number of changes that stay separate; `None` if all changes are merged.
     bound: Option<usize>,
-    /// How many do.
+    /// Number of separate pending changes.
     singles: usize,
-    /// Events that were merged into others though each was to be delivered, since the delivery before.
+    /// Number of events since the last delivery that were merged although each should be delivered.
     missed: u64,
-    /// What the states take up that handlers have seen, or are not to see as the newest: the store may have let go of them.
+    /// Bytes of the states that handlers have seen or that are not the newest: the store may have dropped them.
     earlier: usize,
     breaches: Breaches,
-    /// Only where C8 is broken on purpose: every event, as it came.
+    /// Only for the injected fault of C8: every event, unmerged.
     unbounded: VecDeque<Delivery<K>>,
 }
 
-/// A call to be made, taken from a queue; [`DeliveryQueue::done`] has to follow it.
+/// Call that was taken from a queue. [`DeliveryQueue::done`] must follow it.
 pub struct Delivery<K> {
-    /// Which key it is about.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// What to tell.
+    /// Event to deliver.
     pub event: Event<K>,
-    /// Since when it waited to be delivered: the first change that it covers.
+    /// Time since which the event was pending: the time of the first change that it covers.
     pub since: Instant,
-    /// How many changes it covers: none where nothing changed, several where states between were skipped.
+    /// Number of changes that the event covers: 0 if nothing changed, several if intermediate states were skipped.
     pub changes: u64,
-    /// How many events were merged into others since the delivery before, where each was to be delivered.
+    /// Number of events since the last delivery that were merged although each should be delivered.
     pub missed: u64,
 }
 
-/// What waits for one key, and whether something of it is being delivered.
+/// Pending events of one key, and its running call.
 struct Place<K> {
     calling: Option<Calling>,
-    /// Its place in `ready`.
+    /// Position in `ready`.
     turn: Option<u64>,
-    /// What is delivered one by one, before what is pending.
+    /// Separate changes, which are delivered before the merged ones.
     singles: VecDeque<Single<K>>,
     pending: Option<Pending<K>>,
-    /// When it began to be pending.
+    /// Time at which the merged event became pending.
     since: Instant,
 }
 
-/// A change that is delivered as it came.
+/// Change that is delivered unmerged.
 struct Single<K> {
     event: Event<K>,
     turn: u64,
     since: Instant,
 }
 
-/// A call that has not returned.
+/// Call that has not returned.
 struct Calling {
     initial: bool,
 }
 
-/// The difference between what the handler saw of a key and what is.
+/// Difference between the state that the handler saw and the current state.
 enum Pending<K> {
-    /// It saw nothing, and there is an object.
+    /// The handler saw no object, and one exists.
     Add(Stay<K>),
-    /// It saw an older state.
+    /// The handler saw an older state.
     Update { seen: Object<K>, object: Object<K>, changes: u64 },
-    /// It saw this state and is to look again.
+    /// The handler saw this state; a resync delivers it again.
     Resync { object: Object<K> },
-    /// It saw a stay that has ended; another may have begun.
-    // Apart: most of what waits is none.
+    /// The handler saw a stay that has ended; another stay may have started.
+    // Boxed, since most pending events are of another variant and should stay small.
     End { end: Box<End<K>>, next: Option<Stay<K>> },
 }
 
-/// A stay that the handler has seen nothing of.
+/// Stay that the handler has not seen.
 struct Stay<K> {
     object: Object<K>,
     initial: bool,
@@ -108,12 +109,12 @@ struct End<K> {
 }
 
 impl<K> DeliveryQueue<K> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(breaches: Breaches) -> Self {
         Self::bounded(None, breaches)
     }
 
-    /// An empty queue that delivers each change, in the order in which they came, while no more than `bound` wait.
+    /// Creates an empty queue that delivers each change, in order, while at most `bound` changes are pending.
     pub fn each(bound: usize, breaches: Breaches) -> Self {
         Self::bounded(Some(bound), breaches)
     }
@@ -133,10 +134,10 @@ impl<K> DeliveryQueue<K> {
         }
     }
 
-    /// Takes in a change of the store, made known at `now`.
+    /// Adds a change of the store that was published at `now`.
     ///
-    /// Returns the state that the handler saw, where it is given neither that nor another: this may have been its last
-    /// holder, and its `Drop` is the user's. All else that is let go of is in the change too.
+    /// Returns the state that the handler saw, if neither it nor another state will be delivered. The returned handle
+    /// may be the last one, and its `Drop` is user code. All other dropped states are also referenced by the change.
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Object<K>> {
         if self.breaches.commit(Breach::UnboundedQueue) {
             let key = change.key().clone();
@@ -176,7 +177,7 @@ impl<K> DeliveryQueue<K> {
         let after = place.pending.as_ref().map_or(0, Pending::events);
         self.earlier += place.pending.as_ref().map_or(0, Pending::earlier);
         if self.bound.is_some() {
-            // A resync that gives way to a change is no loss.
+            // A resync that is replaced by a change does not count as merged.
             self.missed += (before + news).saturating_sub(after);
         }
         self.initial += usize::from(place.tells_initial());
@@ -184,7 +185,7 @@ impl<K> DeliveryQueue<K> {
         unwanted
     }
 
-    /// The next call to make; none while all that waits is for keys with a call running.
+    /// Returns the next call; `None` if every pending key has a running call.
     pub fn pop(&mut self) -> Option<Delivery<K>> {
         if let Some(delivery) = self.unbounded.pop_front() {
             return Some(delivery);
@@ -218,7 +219,7 @@ impl<K> DeliveryQueue<K> {
         }
     }
 
-    /// The call for `key` has returned, or was given up after its retries.
+    /// Marks the call for `key` as finished: it has returned, or its retries are exhausted.
     pub fn done(&mut self, key: &ObjectKey) {
         let Some(slot) = self.places.find(key) else { return };
         if let Some(call) = self.places.get_mut(slot).and_then(|place| place.calling.take()) {
@@ -227,7 +228,7 @@ impl<K> DeliveryQueue<K> {
         self.settle(slot);
     }
 
-    /// The entries held: the keys that wait or are being delivered, and what waits one by one.
+    /// Returns the number of entries: pending keys, keys with a running call, and separate changes.
     pub fn len(&self) -> usize {
         let keys = if self.singles == 0 {
             self.places.len()
@@ -237,40 +238,41 @@ impl<K> DeliveryQueue<K> {
         keys + self.singles + self.unbounded.len()
     }
 
-    /// Whether nothing waits and no call is running.
+    /// Returns whether no event is pending and no call is running.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty() && self.unbounded.is_empty()
     }
 
-    /// How many events were merged into others since the last delivery, where each was to be delivered.
+    /// Returns the number of events since the last delivery that were merged although each should be delivered.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// The entries that wait to be delivered.
+    /// Returns the number of pending entries.
     pub fn undelivered(&self) -> usize {
         let pending = self.places.values().filter(|place| place.pending.is_some()).count();
         pending + self.singles + self.unbounded.len()
     }
 
-    /// What waits takes up, in bytes: what there is for each key, and the states that the store may have let go of.
+    /// Returns the memory of the pending events in bytes: an entry for each key, and the states that the store may have
+    /// dropped.
     pub fn footprint(&self) -> usize {
         let ready = tree(self.ready.len(), size_of::<(u64, Slot)>());
         self.places.footprint() + ready + self.singles * size_of::<Single<K>>() + self.earlier
     }
 
-    /// Since when the change waits that is delivered next; those whose key has a call running come after that call.
+    /// Returns since when the next event has been pending. Keys with a running call come after that call.
     pub fn waiting_since(&self) -> Option<Instant> {
         let (_, next) = self.ready.first_key_value()?;
         self.places.get(*next).map(|place| place.singles.front().map_or(place.since, |single| single.since))
     }
 
-    /// The initial objects that the handler has not returned from.
+    /// Returns the number of initial objects whose calls have not returned.
     pub fn initial_left(&self) -> usize {
         self.initial
     }
 
-    /// Puts what has a slot where it belongs: among the ready, with a call running, or forgotten.
+    /// Moves a slot to its state: ready, with a running call, or removed.
     fn settle(&mut self, slot: Slot) {
         let Some(place) = self.places.get_mut(slot) else { return };
         if place.calling.is_some() {
@@ -291,7 +293,7 @@ impl<K> DeliveryQueue<K> {
     }
 }
 
-/// What an event's earlier state takes up.
+/// Returns the size of the event's earlier state in bytes.
 fn earlier<K>(event: &Event<K>) -> usize {
     match event {
         Event::Added { .. } | Event::Resynced { .. } => 0,
@@ -300,7 +302,7 @@ fn earlier<K>(event: &Event<K>) -> usize {
     }
 }
 
-/// How many changes an event is by itself: a resync is none.
+/// Returns the number of changes of an event; 0 for a resync.
 fn news<K>(event: &Event<K>) -> u64 {
     u64::from(!matches!(event, Event::Resynced { .. }))
 }
@@ -321,7 +323,7 @@ impl<K> Place<K> {
 }
 
 impl<K> Pending<K> {
-    /// What waits once `event` has happened too; nothing, if the handler never saw what has gone again.
+    /// Merges `event` into the pending event. Returns `None` if the handler never saw a stay that has ended again.
     fn merge(pending: Option<Self>, event: Event<K>, breaches: Breaches) -> Option<Self> {
         let merged = match (pending, event) {
             (Some(pending), Event::Resynced { .. }) => pending,
@@ -371,7 +373,7 @@ impl<K> Pending<K> {
         Some(merged)
     }
 
-    /// How many changes the next event covers.
+    /// Returns the number of changes that the next event covers.
     fn changes(&self) -> u64 {
         match self {
             Self::Add(stay) => stay.changes,
@@ -381,7 +383,7 @@ impl<K> Pending<K> {
         }
     }
 
-    /// What its earlier state takes up.
+    /// Returns the size of the earlier state in bytes.
     fn earlier(&self) -> usize {
         match self {
             Self::Add(_) | Self::Resync { .. } => 0,
@@ -390,7 +392,7 @@ impl<K> Pending<K> {
         }
     }
 
-    /// How many events it is; a resync is no news.
+    /// Returns the number of events; a resync does not count.
     fn events(&self) -> u64 {
         match self {
             Self::Add(_) | Self::Update { .. } => 1,
@@ -399,7 +401,7 @@ impl<K> Pending<K> {
         }
     }
 
-    /// The next event to tell, and what remains to be delivered after it.
+    /// Returns the next event and the remaining pending event.
     fn split(self) -> (Event<K>, Option<Self>) {
         match self {
             Self::Add(Stay { object, initial, .. }) => (Event::Added { object, initial }, None),

@@ -1,18 +1,18 @@
-//! Randomness from a seed given by the caller, for jitter: small, fast, repeatable, not for secrets.
+//! Pseudo-random numbers from a caller's seed, for jitter: small, fast, reproducible, not for secrets.
 
 use std::time::Duration;
 
-/// A `SplitMix64` generator ([Steele, Lea, Flood 2014](https://doi.org/10.1145/2714064.2660195)).
+/// `SplitMix64` generator ([Steele, Lea, Flood 2014](https://doi.org/10.1145/2714064.2660195)).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that `seed` begins.
+    /// Creates the generator for `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number, uniform over all of `u64`.
+    /// Returns the next number, uniform over all of `u64`.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -21,12 +21,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A share between 0 (included) and 1 (excluded).
+    /// Returns a fraction from 0 (inclusive) to 1 (exclusive).
     pub fn share(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A duration between `least` and `most`.
+    /// Returns a duration between `least` and `most`.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
         least.saturating_add(most.saturating_sub(least).mul_f64(self.share()))
     }

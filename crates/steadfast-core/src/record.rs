@@ -1,63 +1,63 @@
-//! What one record on the wire says, before anyone decodes the object in it.
+//! Content of records on the wire, before their objects are decoded.
 
 use crate::key::ObjectKey;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
-/// Who an object is, and in which of its versions.
-// In this order, so that the key lies where a search looks at it.
+/// Identity of an object with the version of one state.
+// This order of the fields places the key where lookups read it first.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Where it is found.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// What makes it this object and not the one that had its name before.
+    /// UID, which distinguishes the object from earlier ones of the same name.
     pub uid: Uid,
-    /// The version of this state of it.
+    /// Version of this state.
     pub version: ResourceVersion,
 }
 
-/// What a watch record says of its object.
+/// Kind of a change in a watch record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// The object entered the watch's scope.
+    /// The object entered the scope of the watch.
     Added,
     /// The object changed within the scope.
     Modified,
-    /// The object left the scope: deleted, or no longer selected.
+    /// The object left the scope: it was deleted, or no longer matches.
     Deleted,
 }
 
-/// A bookmark: nothing up to its version is missing from the stream.
+/// Bookmark: the stream contains all changes up to its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bookmark {
-    /// The version that the stream has reached.
+    /// Version that the stream has reached.
     pub version: ResourceVersion,
-    /// Whether it closes the initial events of a streamed list
+    /// Set for the bookmark that ends the initial events of a streamed list
     /// ([KEP-3157](https://github.com/kubernetes/enhancements/issues/3157)).
     pub initial_events_end: bool,
 }
 
-/// A `Status` that the server sent in place of what was asked.
+/// `Status` that the server returned instead of a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The HTTP status code; 0 where the server gave none.
+    /// HTTP status code; 0 if the server provided none.
     pub code: u16,
-    /// The machine-readable reason, as `Expired`.
+    /// Machine-readable reason, such as `Expired`.
     pub reason: String,
-    /// The sentence for people.
+    /// Human-readable message.
     pub message: String,
-    /// The reasons of its causes, as `ResourceVersionTooLarge`.
+    /// Reasons of the causes, such as `ResourceVersionTooLarge`.
     pub causes: Vec<String>,
-    /// How long the server asks us to wait, in seconds.
+    /// Delay that the server requested, in seconds.
     pub retry_after_seconds: Option<u64>,
 }
 
-/// The end of a list, or of one page of it.
+/// Metadata at the end of a list, or of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta {
-    /// The collection's version; none where the server gave none.
+    /// Version of the collection; `None` if the server provided none.
     pub version: Option<ResourceVersion>,
-    /// What to ask for the next page with; none on the last.
+    /// Token of the next page; `None` on the last page.
     pub continue_token: Option<String>,
 }

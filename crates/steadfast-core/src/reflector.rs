@@ -1,28 +1,29 @@
-//! The reflector: every rule of listing, watching, resuming and relisting, as a state machine.
+//! Reflector: all rules of listing, watching, resuming and relisting, as a state machine.
 //!
-//! It is given the time and what happened ([`Reflector::step`], and [`Reflector::record`] for the records of a
-//! stream), and answers with what to do. It holds no object, no socket, no clock, no lock.
+//! The caller passes the time and the input ([`Reflector::step`], and [`Reflector::record`] for the records of a
+//! stream). The reflector returns the actions. It owns no object, no socket, no clock and no lock.
 //!
-//! | phase | what it waits for | what ends it, and what follows |
+//! | phase | waits for | ends with, and next phase |
 //! |---|---|---|
-//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with what was kept (`restored`) | `Queued` for the first list; `Watching` from the version that was kept |
-//! | `Queued` | one of the few places for full transfers | `Listing`; `Sparing` after a `410` where little can have changed |
-//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams refused or stalled: `Queued`, for pages. Older than what is held, or too new a version: `Waiting`, then `Deciding`. Else `Waiting`, to list again, or to watch where the list took a watch's place |
-//! | `Sparing` | metadata of all objects, and those objects that differ from what is held | complete: `Watching`, or `Waiting` for the next poll. Anything that is not as it should be: `Listing`. Failed: `Waiting`, to list |
-//! | `Watching` | records, for as long as it lasts | regular end: `Watching` anew at once, or `Waiting` where it lived less than a second. Break, refusal, very short life: `Waiting`, to watch on; time after time, to list. `410`: `Waiting`, to list |
-//! | `Waiting` | a moment | `Watching`, `Queued` or `Deciding` |
-//! | `Deciding` | a probe that tells a lagging replica from another history | lower than what is held: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No answer: `Waiting`, to ask again |
+//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint (`restored`) | `Queued` for the first list; `Watching` from the version of the checkpoint |
+//! | `Queued` | a permit for a full transfer; few run at once | `Listing`; `Sparing` after a `410` if few objects can have changed |
+//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `Deciding`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
+//! | `Sparing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
+//! | `Watching` | records, until the stream ends | regular end: `Watching` again at once, or `Waiting` if the watch lasted less than a second. Break, rejection, very short watch: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |
+//! | `Waiting` | a delay | `Watching`, `Queued` or `Deciding` |
+//! | `Deciding` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again |
 //! | `Stopped` | nothing | |
 //!
-//! What has changed where little can have is requested by itself (`sparing`). Whether lists are streamed or come in pages is
-//! found out (`streaming`), and where watches are refused or always fail, lists take their place (`polling`).
+//! If few objects can have changed, only these objects are requested (`sparing`). The reflector detects whether the
+//! server streams lists or only serves pages (`streaming`). Lists replace watches that are rejected or always fail
+//! (`polling`).
 //!
-//! Beside a watch, a proof of freshness may be sought (`proof`), by the rhythm that the stream has shown (`rhythm`), and
-//! what is held may be compared with a list (`comparing`): that never disturbs the watch. A watch whose connection is to
-//! end moves to another before it does (`moving`).
+//! Two activities run alongside a watch and never disturb it. The reflector may seek a proof of freshness (`proof`), at
+//! the interval that the stream has shown (`rhythm`). It may compare the cache with a list (`comparing`). A watch moves
+//! to another connection before its own connection ends (`moving`).
 //!
-//! Two patiences grow while `Waiting`: one with failures, forgotten at any proof; one with lists that a watch made
-//! necessary, forgotten only when a watch stays open.
+//! Two backoffs grow in `Waiting`. The first counts failures; any proof resets it. The second counts lists that a
+//! failed watch required; only a watch that stays open resets it.
 
 mod comparing;
 mod delta;
@@ -80,7 +81,7 @@ use streaming::Streaming;
 use unnamed::Unnamed;
 pub use verdict::{Record, Verdict};
 
-/// The reflector of one informer.
+/// Reflector of one informer.
 #[derive(Debug)]
 pub struct Reflector {
     settings: ReflectorSettings,
@@ -88,21 +89,21 @@ pub struct Reflector {
     phase: Phase,
     side: Side,
     moving: Moving,
-    /// The version that lists and the watch have brought, from which the watch is resumed.
+    /// Version that lists and the watch have reached. The watch resumes from it.
     version: Option<ResourceVersion>,
-    /// When it reached that.
+    /// Time at which the version was reached.
     held_since: Instant,
     synced: bool,
     streaming: Streaming,
     sparing: Sparing,
     polling: Polling,
     backoff: Backoff,
-    /// How patiently it is watched on after watches that ended at once, whatever they brought.
+    /// Backoff for watches that end immediately, independent of their records.
     brief: Backoff,
-    /// The watch that began with the list that is held, or from its version right after: what it brings comes behind that.
+    /// Watch that started with the current list, or directly from the list's version: its records follow the list.
     listed_by: Option<RequestId>,
-    /// How patiently it is listed again after a watch could not go on. Only a stream that stays open resets it: a list
-    /// whose watch ends in another `410` is no health, though the list is a proof (R5).
+    /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list whose
+    /// watch ends in another `410` is no sign of health, although the list is a proof (R5).
     relist_backoff: Backoff,
     rhythm: Rhythm,
     search: Search,
@@ -114,11 +115,11 @@ pub struct Reflector {
     evidence: Evidence,
 }
 
-/// Why a cache with a stream is doubted at last.
+/// Final cause of a doubt about a cache with a stream.
 const UNPROVEN: &str = "no proof of freshness within two periods";
 
 impl Reflector {
-    /// A reflector that holds nothing yet; `seed` decides its jitter.
+    /// Creates a reflector with an empty cache. `seed` determines its jitter.
     pub fn new(settings: ReflectorSettings, seed: u64) -> Self {
         let settings = settings.bounded();
         let evidence = Evidence {
@@ -163,38 +164,38 @@ impl Reflector {
         }
     }
 
-    /// What the freshness can be computed from at any later moment.
+    /// Returns the evidence from which the freshness can be computed at any later time.
     pub fn evidence(&self) -> &Evidence {
         &self.evidence
     }
 
-    /// The version that the store has reached.
+    /// Returns the version of the store.
     pub fn version(&self) -> Option<&ResourceVersion> {
         self.reached()
     }
 
-    /// Whether a first complete list is in the store.
+    /// Returns whether the store contains a first complete list.
     pub fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// What the next list is chosen by.
+    /// Sets the hints that determine the method of the next list.
     pub fn expect(&mut self, outlook: Outlook) {
         self.streaming.expect(outlook);
         self.sparing.expect(outlook);
     }
 
-    /// A list has taken the store's place, and differed from it in so many objects.
+    /// Records the number of objects in which a committed list differed from the store.
     pub fn found(&mut self, changes: usize) {
         self.sparing.changed(changes);
     }
 
-    /// The keys whose newest state could not be decoded, as the store has them.
+    /// Sets the keys whose newest state could not be decoded, as the store reports them.
     pub fn set_tainted(&mut self, keys: KeySet) {
         self.evidence.tainted = keys;
     }
 
-    /// When [`Input::Tick`] is due.
+    /// Returns the time of the next [`Input::Tick`].
     pub fn wake_at(&self) -> Option<Instant> {
         let phase = match &self.phase {
             Phase::Idle | Phase::Queued(_) | Phase::Stopped => None,
@@ -207,7 +208,7 @@ impl Reflector {
         [phase, self.side_wake(), self.move_wake(), self.comparison_wake()].into_iter().flatten().min()
     }
 
-    /// When the full transfer under way was last seen to make progress, or was requested.
+    /// Returns the time of the last progress of the running full transfer, or of its request.
     pub fn list_progress(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Listing { progress, .. } => Some(*progress),
@@ -216,12 +217,12 @@ impl Reflector {
         }
     }
 
-    /// The same of the list of versions under way.
+    /// Returns the time of the last progress of the running list of versions, or of its request.
     pub fn comparison_heard(&self) -> Option<Instant> {
         self.comparing.heard(self.settings.list_patience)
     }
 
-    /// Takes in what happened at `now` and tells what to do.
+    /// Processes `input` at `now` and returns the actions, in order.
     pub fn step(&mut self, now: Instant, input: Input) -> Vec<Output> {
         let mut out = Vec::new();
         match input {
@@ -266,7 +267,7 @@ impl Reflector {
         out
     }
 
-    /// Takes in a record of the stream `id` and tells what to do with it.
+    /// Processes a record of the stream `id` and returns the action for it.
     pub fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
         if let Record::Error(status) = record {
             return Verdict::Do(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
@@ -284,7 +285,7 @@ impl Reflector {
         }
     }
 
-    /// Takes in an entry of the list `id`.
+    /// Processes an entry of the list `id` and returns the action for it.
     pub fn list_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
         let (compared, spared) = (self.is_comparing(id), self.is_sparing(id));
         match &mut self.phase {
@@ -329,7 +330,7 @@ impl Reflector {
         self.comparison_tick(now, out);
     }
 
-    /// A request of `id` failed; which one it was decides what follows.
+    /// Handles the failure of request `id`, by the role of the request.
     fn failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_failed(now, failure, out),
@@ -346,7 +347,7 @@ impl Reflector {
         }
     }
 
-    /// A stream came to its end.
+    /// Handles the regular end of a stream.
     fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_cut(now, out),
@@ -380,7 +381,8 @@ impl Reflector {
         }
     }
 
-    /// The server answers again: what waits for that need not wait longer, but not all at once either.
+    /// Shortens the current delay after the server has become reachable. The jitter prevents all informers from
+    /// retrying at once.
     fn hurry(&mut self, now: Instant) {
         let soon = now + self.random.between(Duration::ZERO, self.settings.relist_jitter);
         if let Phase::Waiting { until, unreachable: true, .. } = &mut self.phase {
@@ -409,10 +411,10 @@ impl Reflector {
         self.set_condition(now, Condition::Stopped, STOPPED);
     }
 
-    /// Waits as long as the server requested, or as the back-off says, then goes on to `then`.
+    /// Waits for the delay that the server requested, or for the backoff. Continues with `then`.
     fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
-        // Only a server that did not answer at all can be said to be back later: one that accepts and closes at once
-        // is met with patience, however often it is seen to accept (R6).
+        // Only a server that did not respond at all can be reported as reachable later. A server that accepts and
+        // closes connections immediately keeps the full backoff, however often a connection succeeds (R6).
         let answered = match &self.phase {
             Phase::Watching { opened, .. } => opened.is_some(),
             Phase::Listing { opened, .. } => *opened,
@@ -427,18 +429,18 @@ impl Reflector {
         self.phase = Phase::Waiting { until: now + delay, then, unreachable };
     }
 
-    /// How long to wait: our own patience, or longer where the server asks for it (R11).
+    /// Computes a delay: the backoff, or the server's requested delay if it is longer (R11).
     fn delay(&mut self, patience: Duration, asked: Option<Duration>) -> Duration {
         let Some(asked) = asked else { return patience };
         if self.settings.rules.breaches.commit(Breach::IgnoredPatience) {
             return patience;
         }
         let least = asked.min(LONGEST_RETRY_AFTER).max(patience);
-        // A tenth on top, so that all who were told the same do not come at the same moment.
+        // Up to a tenth is added. Clients that received the same delay would otherwise retry at the same time.
         self.random.between(least, least + least / 10)
     }
 
-    /// The attempts since the last sign of health.
+    /// Returns the number of attempts since the last sign of health.
     fn attempts(&self) -> u32 {
         self.backoff.failures().saturating_add(self.relist_backoff.failures())
     }
@@ -448,7 +450,7 @@ impl Reflector {
         RequestId(self.requests)
     }
 
-    /// The store reaches `version`, and that is a proof of freshness (C10).
+    /// Advances to `version`, which is a proof of freshness (C10).
     fn reach(&mut self, now: Instant, version: ResourceVersion) {
         self.hold(now, version);
         if let Phase::Watching { proven, .. } = &mut self.phase {
@@ -472,7 +474,7 @@ impl Reflector {
         matches!(self.phase, Phase::Idle)
     }
 
-    /// What is reported while no complete list or no stream is there.
+    /// Sets the condition while no complete list or no stream exists.
     fn set_broken(&mut self, now: Instant, failure: &Failure) {
         self.search.broken(now);
         let condition = match failure.kind {
@@ -484,8 +486,8 @@ impl Reflector {
         self.set_condition(now, condition, failure.why.clone());
     }
 
-    /// A stream is open: fresh by its last proof, unless something speaks against it. After one that broke that is a
-    /// proof from since then (C10).
+    /// Sets the condition after a stream was opened: fresh by the last proof, unless a symptom exists. After a broken
+    /// stream, only a proof after the break counts (C10).
     fn set_streaming(&mut self, now: Instant) {
         match self.unnamed.why.clone() {
             Some(why) => self.set_condition(now, Condition::Suspect, why),

@@ -1,9 +1,9 @@
-//! What can be learned of a JSON text in one pass, without decoding it.
+//! Scans of JSON texts in one pass, without decoding.
 //!
-//! [`block`] marks strings and brackets; [`skim`] finds by them where a value ends, and [`cursor`] walks the members of an
-//! object. [`spans`] finds where an object says what a cache has to know of it: who it is, in which version, and where its
-//! `managedFields` lie; [`object`] is what it says there. [`gist`] finds who it is while a text passes that is too long to
-//! be held. [`arrays`](arrays::arrays) counts elements before anyone reads them.
+//! [`block`] marks strings and brackets. [`skim`] uses the marks to find the end of a value, and [`cursor`] walks over
+//! the members of an object. [`spans`] locates the fields of an object that a cache needs: identity, version and
+//! `managedFields`. [`object`] contains their values. [`gist`] finds the identity in a text that is too long to be
+//! held. [`arrays`](arrays::arrays) counts elements before a text is decoded.
 
 mod arrays;
 mod block;

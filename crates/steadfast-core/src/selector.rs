@@ -1,7 +1,7 @@
-//! Label selectors from text, as kubectl's `-l` takes them.
+//! Label selectors in the syntax of kubectl's `-l`.
 //!
-//! The grammar is that of the API server: requirements joined by commas, each of them `key`, `!key`, `key=value`,
-//! `key==value`, `key!=value`, `key in (a,b)` or `key notin (a,b)`. No requirement selects everything.
+//! The grammar is that of the API server: requirements separated by commas, each of them `key`, `!key`, `key=value`,
+//! `key==value`, `key!=value`, `key in (a,b)` or `key notin (a,b)`. An empty selector selects everything.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,13 +9,13 @@ use std::str::CharIndices;
 
 use kube::core::{Expression, Selector};
 
-/// The longest name in a label's key, and the longest value, in bytes.
+/// Maximum length of the name in a label's key, and of a value, in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// The longest prefix of a label's key, in bytes.
+/// Maximum length of the prefix of a label's key, in bytes.
 const LONGEST_PREFIX: usize = 253;
 
-/// A text is no label selector.
+/// Error for a text that is not a valid label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorError {
     text: String,
@@ -24,7 +24,7 @@ pub struct SelectorError {
 }
 
 impl SelectorError {
-    /// Where in the text it is wrong, in bytes from its beginning; the text's length where something is missing.
+    /// Returns the byte offset of the error in the text; the text's length if something is missing.
     pub fn at(&self) -> usize {
         self.at
     }
@@ -38,7 +38,7 @@ impl fmt::Display for SelectorError {
     }
 }
 
-/// The selector that `text` is, in the syntax of kubectl's `-l`.
+/// Parses a label selector in the syntax of kubectl's `-l`.
 ///
 /// ```
 /// use steadfast_core::selector::parse_selector;
@@ -53,7 +53,7 @@ impl fmt::Display for SelectorError {
 ///
 /// # Errors
 ///
-/// Where it is none: what is wrong, and at which byte.
+/// Returns the problem and its byte offset if the text is not a valid selector.
 pub fn parse_selector(text: &str) -> Result<Selector, SelectorError> {
     let mut parser = Parser::new(text);
     let mut expressions = Vec::new();
@@ -70,7 +70,7 @@ pub fn parse_selector(text: &str) -> Result<Selector, SelectorError> {
     }
 }
 
-/// A piece of the text.
+/// Token of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'a> {
     Word(&'a str),
@@ -78,12 +78,12 @@ enum Token<'a> {
     End,
 }
 
-/// Every symbol that is one, the longer ones first.
+/// Valid symbols, the longer ones first.
 const SYMBOLS: [&str; 9] = ["!=", "==", "=", "!", "(", ")", ",", ">", "<"];
 
 struct Parser<'a> {
     text: &'a str,
-    /// The token that comes next, and where it begins.
+    /// Next token and its offset.
     next: (usize, Token<'a>),
 }
 
@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
                 Ok(Expression::NotIn(key, self.values()?))
             }
             Token::Symbol(comparison @ (">" | "<")) => {
-                // The API server knows them; what selects here, which is kube's selector, does not.
+                // The API server supports these operators; kube's selector, which selects here, does not.
                 let problem = format!("{comparison:?} compares numbers, which a selector of cached objects cannot do");
                 Err(self.error(at, problem))
             }
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One value, which may be empty.
+    /// Parses one value, which may be empty.
     fn value(&mut self) -> Result<String, SelectorError> {
         match self.peek() {
             Token::End | Token::Symbol("," | ")") => Ok(String::new()),
@@ -163,7 +163,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Values in parentheses: at least one, each of which may be empty.
+    /// Parses values in parentheses: at least one, each of which may be empty.
     fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         let open = self.next.0;
         self.symbol("(")?;
@@ -218,7 +218,7 @@ fn word_end(mut letters: CharIndices<'_>) -> Option<usize> {
     letters.find(|(_, letter)| letter.is_whitespace() || "=!(),<>".contains(*letter)).map(|(at, _)| at)
 }
 
-/// What is wrong with a label's key: `name`, or `prefix/name` with a DNS subdomain as prefix.
+/// Checks a label's key, `name` or `prefix/name` with a DNS subdomain as prefix. Returns the problem, if any.
 fn key_problem(key: &str) -> Option<String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
@@ -232,7 +232,7 @@ fn key_problem(key: &str) -> Option<String> {
     })
 }
 
-/// What is wrong with a label's value.
+/// Checks a label's value. Returns the problem, if any.
 fn value_problem(value: &str) -> Option<String> {
     (!is_name(value)).then(|| {
         format!(
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_kubectl_takes_is_taken() {
+    fn kubectl_selectors_are_accepted() {
         for (text, read) in [
             ("", ""),
             ("  ", ""),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn selector_error_contains_offset() {
         for (text, at, problem) in [
             (",", 0, "\",\" where a label's key or \"!\" is expected"),
             ("app,", 4, "the end where a label's key or \"!\" is expected"),

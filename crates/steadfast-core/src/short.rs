@@ -1,4 +1,4 @@
-//! Texts that are as good as always short, kept in place.
+//! Texts that are almost always short and stored inline.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::footprint::shared;
 
-/// A text of up to `N` bytes in place; a longer one is shared.
+/// Text of up to `N` bytes inline; a longer one is shared.
 #[derive(Clone)]
 pub(crate) enum ShortText<const N: usize> {
     Here { len: u8, bytes: [u8; N] },
@@ -15,7 +15,7 @@ pub(crate) enum ShortText<const N: usize> {
 }
 
 impl<const N: usize> ShortText<N> {
-    /// One text behind the other.
+    /// Concatenates two texts.
     pub(crate) fn joined(first: &str, second: &str) -> Self {
         let length = first.len() + second.len();
         match u8::try_from(length) {
@@ -44,7 +44,7 @@ impl<const N: usize> ShortText<N> {
         }
     }
 
-    /// What it takes beside itself, in bytes.
+    /// Returns the memory beyond the value itself, in bytes.
     pub(crate) fn footprint(&self) -> usize {
         match self {
             Self::Here { .. } => 0,
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_the_same_wherever_it_is_kept() {
+    fn short_and_shared_texts_are_equal() {
         for text in ["", "four", "fives", "ümläut, and longer than any"] {
             let short = ShortText::<4>::from(text);
             assert_eq!((short.as_str(), matches!(short, ShortText::Shared(_))), (text, text.len() > 4));

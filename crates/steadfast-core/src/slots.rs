@@ -1,14 +1,14 @@
-//! Slots: what is kept is numbered, and found by plain numbers.
+//! Slots: values are numbered, and the lookup structures contain only these numbers.
 //!
-//! Three structures that are cloned in O(1) and share with their clones whatever was not edited since; whoever edits one
-//! copies the nodes on the way to what changes unless nobody else holds them. So a snapshot is a clone, a reader never
-//! waits, and a batch of edits copies each node at most once.
+//! All three structures have clones in O(1), which share all unmodified nodes. An edit copies the nodes on the path to
+//! the change, unless no clone shares them. A snapshot is therefore a clone, a reader never waits, and a batch of edits
+//! copies each node at most once.
 //!
-//! - [`Pages`] are the values by slot. They alone change when a value takes the place of another.
-//! - [`Hashes`] find slots by hash.
-//! - A [`Sequence`] is slots in some order.
+//! * [`Pages`] contain the values by slot. The replacement of a value changes only them.
+//! * [`Hashes`] find slots by hash.
+//! * A [`Sequence`] contains slots in an order.
 //!
-//! None of them knows what a key is: where keys are to be compared, whoever asks does it.
+//! None of them knows the keys. The caller compares keys where needed.
 
 mod hashes;
 mod pages;
@@ -18,5 +18,5 @@ pub use hashes::Hashes;
 pub use pages::Pages;
 pub use sequence::Sequence;
 
-/// The place of a value. It is used again when the value is gone.
+/// Number of a value. A slot is reused after its value was removed.
 pub type Slot = u32;

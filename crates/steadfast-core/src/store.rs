@@ -1,11 +1,11 @@
-//! The store: what is known of every object in scope, for one writer and any number of readers.
+//! Store of an informer: the state of every object in scope, for one writer and any number of readers.
 //!
-//! The writer edits a working copy and [publishes](Store::publish) it; readers take the latest [`Snapshot`] and keep it
-//! as long as they like. Neither waits for the other. Objects, version, epoch, tainted keys and indexes are published
-//! together, so that a reader never sees a mix.
+//! The writer edits a working copy and [publishes](Store::publish) it. Readers take the latest [`Snapshot`] and may
+//! keep it for any time. Neither side waits for the other. Objects, version, epoch, tainted keys and indexes are
+//! published together, so readers never see a mix of two states.
 //!
-//! What an edit means to the handlers is decided by [`difference`], whichever way it came. The store goes forward only:
-//! within an epoch it refuses states older than those it holds (C4).
+//! [`difference`] derives the handlers' events from each edit, independent of its source. Within an epoch the store
+//! rejects states that are older than the cached ones (C4).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -61,10 +61,10 @@ use entries::{Replacement, entry, successor};
 use indexed::Maintained;
 use vacant::Vacant;
 
-/// The writer's side of a store.
+/// Writer's side of a store.
 pub struct Store<K> {
     rules: Rules,
-    /// What the next publication will show.
+    /// Content of the next publication.
     working: Snapshot<K>,
     vacant: Vacant,
     edited: bool,
@@ -73,13 +73,13 @@ pub struct Store<K> {
 }
 
 impl<K: Send + Sync + 'static> Store<K> {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(rules: Rules) -> Self {
         Self::with_hash_bits(rules, u32::MAX)
     }
 
-    /// An empty store that looks at no other bits of a key's hash than those in `mask`, for tests of what happens when the
-    /// hashes of many keys are the same.
+    /// Creates an empty store that uses only the bits in `mask` of each key's hash. Tests create hash collisions with
+    /// it.
     #[doc(hidden)]
     pub fn with_hash_bits(rules: Rules, mask: u32) -> Self {
         let working = Snapshot::empty(mask);
@@ -87,20 +87,21 @@ impl<K: Send + Sync + 'static> Store<K> {
         Self { rules, working, vacant: Vacant::default(), edited: false, indexes: Vec::new(), published }
     }
 
-    /// A reader's side of this store.
+    /// Returns a reader of this store.
     pub fn reader(&self) -> StoreReader<K> {
         StoreReader::new(self.published.clone())
     }
 
-    /// What the store holds, published or not.
+    /// Returns the working copy, including unpublished edits.
     pub fn working(&self) -> &Snapshot<K> {
         &self.working
     }
 
-    /// Takes a state of an object that exists, tells what that changed and returns whether it did.
+    /// Applies a state of an existing object. Passes each resulting change to the callback and returns whether the
+    /// store changed.
     ///
-    /// A state that is not newer than the one held is refused. One that could not be decoded taints the entry, which
-    /// keeps the object's last state that could.
+    /// A state that is not newer than the cached one is rejected. An undecodable state taints the entry; the entry
+    /// keeps the last decodable state of the object.
     pub fn apply(
         &mut self,
         identity: Identity,
@@ -120,9 +121,11 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Takes the end of the object `uid` at `key`, tells it and returns whether anything changed.
+    /// Removes the object `uid` at `key`. Passes the resulting change to the callback and returns whether the store
+    /// changed.
     ///
-    /// Another object of that name stays, and so does a state newer than the deletion: it has entered the scope again.
+    /// Another object with this name stays. A state newer than the deletion also stays, since the object has entered
+    /// the scope again.
     pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
         let Some((slot, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid().is_same(uid)) else {
             return false;
@@ -137,9 +140,11 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Takes note that the state of `key` at `version` cannot be decoded after all; returns whether it is held.
+    /// Taints the entry of `key` if its state at `version` turned out to be undecodable. Returns whether the store has
+    /// this state.
     ///
-    /// Nothing is told: what was given to the handlers is what there was to give, and ends as it.
+    /// No change is reported. The handlers already received the last state that could be delivered, and the stay will
+    /// end with it.
     pub fn taint(&mut self, key: &ObjectKey, version: &ResourceVersion) -> bool {
         let Some((slot, held)) = self.working.objects.get(key) else { return false };
         let Some(object) = held.object().filter(|held| held.version() == version).cloned() else { return false };
@@ -150,7 +155,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Takes note that nothing up to `version` is missing. An older version than the one held changes nothing.
+    /// Advances the store to `version`: no change up to it is missing. A version older than the current one has no
+    /// effect.
     pub fn advance(&mut self, version: ResourceVersion) {
         if self.working.version.as_ref().is_none_or(|held| *held != version && !version.is_older_than(held)) {
             self.working.version = Some(version);
@@ -158,21 +164,25 @@ impl<K: Send + Sync + 'static> Store<K> {
         }
     }
 
-    /// Makes all edits since the last publication visible at once.
+    /// Makes all edits since the last publication visible in one step.
     pub fn publish(&mut self) {
         if !std::mem::take(&mut self.edited) {
             return;
         }
         self.working.indexes = self.indexes.iter_mut().map(|index| index.publish()).collect();
-        // What only the old snapshot held is dropped here, by the writer.
+        // The writer, not a reader, drops the content that only the old snapshot referenced.
         drop(self.published.swap(Arc::new(self.working.clone())));
     }
 
-    /// Adds an index by the values that `extract` finds in an object: an `Option`, a `Vec` or any other iterable.
+    /// Adds an index by the values that `extract` returns for an object: an `Option`, a `Vec` or another iterable.
     ///
-    /// It is filled when it is handed out, and published with all else. `extract` must answer the same for the same
-    /// object. It is called before an edit takes place, so that if it panics, and the caller contains that, the store
-    /// is as it was; an edit that must not be lost asks the caller to contain the panic within `extract`.
+    /// The returned index is already filled. It is published together with all other edits. `extract` must be
+    /// deterministic.
+    ///
+    /// # Panics
+    ///
+    /// A panic of `extract` propagates. `extract` runs before an edit is applied, so the store stays unchanged if the
+    /// caller contains the panic. If an edit must not be lost, the caller must contain the panic within `extract`.
     pub fn add_index<I, V>(&mut self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
@@ -184,37 +194,38 @@ impl<K: Send + Sync + 'static> Store<K> {
         index
     }
 
-    /// Takes in an index that was filled from a [snapshot](Snapshot::index) of this store, and keeps it up from here on.
+    /// Adds an index that was filled from a [snapshot](Snapshot::index) of this store. From here on, edits maintain it.
     ///
-    /// Its function is asked here of what changed since the snapshot that it last followed, of nothing if that was this
-    /// state. Readers find the index once that is published.
+    /// Its function is called only for the objects that changed since the snapshot. Readers find the index after the
+    /// next publication.
     pub fn admit(&mut self, mut joining: Joining<K>) {
         joining.follow(&self.working);
         self.indexes.push(joining.into_maintained());
         self.edited = true;
     }
 
-    /// Begins a relist: what comes is compared with what is held now, and nothing of it is seen before the commit.
+    /// Starts a relist. Its entries are compared with the current state and stay invisible until the commit.
     pub fn begin_relist(&self) -> Staging<K> {
         Staging::new(self.working.objects.clone())
     }
 
-    /// Begins a relist of another history: nothing that is held can represent what comes, for a version may have been
-    /// given twice.
+    /// Starts a relist of another history. No cached state can substitute a listed one, since both histories may have
+    /// assigned the same version.
     pub fn begin_anew(&self) -> Staging<K> {
         Staging::new(self.working.objects.anew())
     }
 
-    /// Replaces what is held by a complete list of the collection at `version`, and tells what changed.
+    /// Replaces the content by a complete list of the collection at `version`, and passes each change to the callback.
     ///
-    /// Deletions are told before additions and updates: a resource that moved from one object to another while nothing
-    /// was watched (a port, a host name) is released before it is taken. Within both groups the order is that of the keys.
+    /// Deletions are reported before additions and updates. A resource that moved from one object to another between
+    /// two watches (a port, a host name) is therefore released before it is taken. Both groups are in the order of
+    /// their keys.
     ///
-    /// Within an epoch no object goes back. A new epoch takes the list as it is.
+    /// Within an epoch no object goes back to an older state. A new epoch accepts the list unchanged.
     ///
     /// # Errors
     ///
-    /// Nor does the collection go back within an epoch: a list older than the store is refused.
+    /// Returns an error if the list is older than the store within the epoch.
     pub fn commit(
         &mut self,
         staging: Staging<K>,
@@ -238,7 +249,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.working.version = version;
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
-        // Of a replaced object the first pass tells the end, the second the beginning.
+        // For a replaced object, the first pass reports the end of the old stay and the second pass the start of the
+        // new one.
         for Replacement { old, new, .. } in replacements.iter().filter(|replacement| replacement.old.is_some()) {
             difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
                 if change.event.is_deletion() {
@@ -268,15 +280,15 @@ impl<K: Send + Sync + 'static> Store<K> {
         difference(old.as_ref(), new.as_ref(), path, self.rules, tell);
     }
 
-    /// Asks the functions of the indexes for the values of what is new. They are the user's and may panic, so that nothing
-    /// is touched before all of them have answered.
+    /// Computes the index values of the new objects. The index functions are user code and may panic, so no state is
+    /// modified before all of them have returned.
     fn prepare(&mut self, replacements: &[Replacement<K>]) {
         for index in &mut self.indexes {
             index.prepare(replacements);
         }
     }
 
-    /// Carries out what was prepared. Where `order` is given, it has all slots in the order of their keys.
+    /// Applies the prepared replacements. If `order` is given, it must contain all slots in the order of their keys.
     fn carry_out(&mut self, replacements: &[Replacement<K>], order: Option<&[Slot]>) {
         for Replacement { old, new, .. } in replacements {
             if let Some(entry) = new.as_ref().or(old.as_ref()) {
@@ -294,7 +306,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         for index in &mut self.indexes {
             index.enter(&self.working.objects);
         }
-        // A slot that is vacant is not used again before all that stood in it is gone from the indexes.
+        // A vacant slot must not be reused before the indexes have removed all references to its previous object.
         for gone in replacements.iter().filter(|replacement| replacement.new.is_none()) {
             self.vacant.give_back(gone.slot);
         }
@@ -304,7 +316,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     }
 }
 
-/// Whether so much comes and goes that hashes and order are made anew sooner than edited.
+/// Returns whether the number of changes makes it cheaper to rebuild hashes and order than to edit them.
 fn is_rearrangement<K>(replacements: &[Replacement<K>], len: usize) -> bool {
     let comes_or_goes = |replacement: &&Replacement<K>| replacement.old.is_none() || replacement.new.is_none();
     replacements.iter().filter(comes_or_goes).count() > len / 8

@@ -1,9 +1,9 @@
-//! What a server wrote, as it may stand in a message or a log.
+//! Text from a server, prepared for messages and logs.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// `text` with control characters escaped, so that it is one line, and cut off after about `limit` bytes.
+/// Returns `text` on one line, with control characters escaped, shortened to about `limit` bytes.
 pub(crate) fn told(text: &str, limit: usize) -> Cow<'_, str> {
     if text.len() <= limit && !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);

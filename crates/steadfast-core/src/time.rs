@@ -1,31 +1,30 @@
-//! Moments as the caller's monotonic clock tells them.
+//! Instants of the caller's monotonic clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment on the caller's monotonic clock: the time since that clock's own zero.
+/// Instant of the caller's monotonic clock: the time since the zero of that clock.
 ///
-/// The core never reads a clock; whoever drives it says what time it is. Wall-clock jumps can
-/// therefore not reach it.
+/// The core never reads a clock; its caller passes the time. Jumps of the wall clock therefore have no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// The clock's zero.
+    /// Zero of the clock.
     pub const ZERO: Self = Self(Duration::ZERO);
 
-    /// The moment `elapsed` after the clock's zero.
+    /// Returns the instant `elapsed` after the zero of the clock.
     pub const fn from_zero(elapsed: Duration) -> Self {
         Self(elapsed)
     }
 
-    /// The time since the clock's zero.
+    /// Returns the time since the zero of the clock.
     pub const fn since_zero(self) -> Duration {
         self.0
     }
 
-    /// The time from `earlier` to this moment, zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

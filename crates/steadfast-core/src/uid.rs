@@ -1,4 +1,5 @@
-//! What makes an object this one and not the one that had its name before: its UID, or its name where it has none.
+//! UIDs of objects. A UID distinguishes an object from earlier ones of the same name. The name substitutes a missing
+//! UID.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,51 +7,51 @@ use std::ops::Deref;
 use crate::key::ObjectKey;
 use crate::short::ShortText;
 
-/// The UID of an object as the server wrote it.
+/// UID of an object, verbatim from the server.
 ///
-/// Some aggregated APIs give none: such an object is known by its name. It is then the same object as whatever else is seen
-/// under that name, for nobody can tell otherwise (C1).
+/// Some aggregated APIs provide no UIDs. Such an object is identified by its name and counts as equal to any other
+/// object of this name, since no client can distinguish them (C1).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(ShortText<LENGTH>);
 
-/// Those of Kubernetes have 36 bytes.
+/// Inline length in bytes; UIDs of Kubernetes have 36.
 const LENGTH: usize = 38;
 
-/// What comes before a name that serves in place of a UID.
+/// Prefix of a name that substitutes a UID.
 const NAME: char = '\u{1}';
 
-/// What comes before a UID that could be taken for such a name.
+/// Prefix of a UID that could be mistaken for such a name.
 const LITERAL: char = '\0';
 
 impl Uid {
-    /// The UID written `text`.
+    /// Creates the UID with the text `text`.
     pub fn new(text: &str) -> Self {
         let text = if text.starts_with([NAME, LITERAL]) { &format!("{LITERAL}{text}") } else { text };
         Self(text.into())
     }
 
-    /// What represents the UID of the object at `key`, which has none. It is another one for each key.
+    /// Creates a substitute UID for the object at `key`, unique for each key.
     pub fn by_name(key: &ObjectKey) -> Self {
         Self(format!("{NAME}{}\0{}", key.namespace().unwrap_or_default(), key.name()).as_str().into())
     }
 
-    /// Whether the server gave it; the object is known by its name otherwise.
+    /// Returns whether the server provided the UID. Otherwise the object is identified by its name.
     pub fn is_given(&self) -> bool {
         self.0.as_bytes().first() != Some(&(NAME as u8))
     }
 
-    /// The UID as the server gave it; empty where it gave none.
+    /// Returns the UID from the server; empty if the server provided none.
     pub fn as_str(&self) -> &str {
         let text = self.mark();
         if self.is_given() { text.strip_prefix(LITERAL).unwrap_or(text) } else { "" }
     }
 
-    /// Whether two objects of one name are the same one, so far as that can be known: unless they have different UIDs.
+    /// Returns whether two objects of one name count as one object: unless both have UIDs and these differ.
     pub fn is_same(&self, other: &Self) -> bool {
         self == other || !self.is_given() || !other.is_given()
     }
 
-    /// What tells it from any other, given or not.
+    /// Returns a text that is unique to this UID, including substitutes.
     pub(crate) fn mark(&self) -> &str {
         self.0.as_str()
     }
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_without_a_uid_is_whatever_else_has_its_name() {
+    fn missing_uid_equals_any_uid_of_name() {
         let by_name = Uid::by_name(&ObjectKey::namespaced("n", "a"));
         assert!(by_name.is_same(&Uid::from("u")) && Uid::from("u").is_same(&by_name));
         assert!(!Uid::from("u").is_same(&Uid::from("v")));
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn no_uid_of_a_server_is_taken_for_a_name() {
+    fn server_uid_is_never_a_name() {
         for odd in ["\u{1}n\0a", "\0", "\0\u{1}n\0a"] {
             let uid = Uid::from(odd);
             assert_eq!((uid.is_given(), uid.as_str()), (true, odd));

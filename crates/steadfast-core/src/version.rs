@@ -1,4 +1,4 @@
-//! Resource versions: decimal numbers of any length where they can be, opaque otherwise.
+//! Resource versions: decimal numbers of any length, or opaque texts.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,46 +6,47 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::short::ShortText;
 
-/// A resource version as the server wrote it.
+/// Resource version, verbatim from the server.
 ///
-/// Versions that match `[1-9][0-9]*` are ordered as numbers, whatever their length
-/// ([KEP-5504](https://github.com/kubernetes/enhancements/issues/5504)); all others are opaque: they can
-/// be distinguished, not ordered. So is what represents the version of an object that has none.
+/// Versions that match `[1-9][0-9]*` are ordered as numbers of any length
+/// ([KEP-5504](https://github.com/kubernetes/enhancements/issues/5504)). All others are opaque: they can be
+/// distinguished but not ordered. The substitute version of an object without a version is opaque, too.
 #[derive(Clone)]
 pub struct ResourceVersion(ShortText<LENGTH>);
 
-/// Those of Kubernetes are revisions of etcd, which counts writes: of a hundred million million there have been none.
+/// Inline length in bytes. Kubernetes versions are revisions of etcd, which counts writes; no cluster has had a hundred
+/// million million.
 const LENGTH: usize = 14;
 
-/// What a text begins with that is not to be ordered, though it looks like a number. It is no part of the version.
+/// Prefix of a version that looks like a number and must not be ordered. The prefix is not part of the version.
 const UNORDERED: char = '\0';
 
-/// What a text begins with that represents a version that the server did not give.
+/// Prefix of a substitute for a missing version.
 const MADE: char = '\u{1}';
 
 impl ResourceVersion {
-    /// The version written `text`.
+    /// Creates the version with the text `text`.
     pub fn new(text: &str) -> Self {
-        // Whatever a server writes is sent back as it came.
+        // Any text of the server must be sent back verbatim, so a text with one of the prefixes is escaped.
         let text = if text.starts_with([UNORDERED, MADE]) { &format!("{UNORDERED}{text}") } else { text };
         Self(text.into())
     }
 
-    /// What represents the version of an object that has none: the same for the same `content`, and as good as certainly
-    /// another for any other. It is opaque, and goes to no server.
+    /// Creates a substitute version for an object without one. Equal `content` has equal versions; different content
+    /// has different versions with very high probability. The version is opaque and is never sent to a server.
     pub fn made_of(content: &[u8]) -> Self {
-        // Without a seed, so that the same content has the same version wherever it is read.
+        // Without a seed, equal content has equal versions in every process.
         let mut hasher = DefaultHasher::new();
         hasher.write(content);
         Self(format!("{MADE}{:x}-{:016x}", content.len(), hasher.finish()).as_str().into())
     }
 
-    /// Whether the server gave it.
+    /// Returns whether the server provided the version.
     pub fn is_given(&self) -> bool {
         !self.begins_with(MADE)
     }
 
-    /// The same version of a server whose versions are in no order, whatever they look like: it is opaque.
+    /// Returns an opaque version with the same text, for servers whose versions have no order.
     #[must_use]
     pub fn unordered(&self) -> Self {
         if self.begins_with(UNORDERED) || self.begins_with(MADE) {
@@ -55,18 +56,18 @@ impl ResourceVersion {
         }
     }
 
-    /// As it goes on the wire; empty where the server gave none.
+    /// Returns the text on the wire; empty for a substitute version.
     pub fn as_str(&self) -> &str {
         if self.is_given() { self.mark() } else { "" }
     }
 
-    /// What tells it from any other, given or not.
+    /// Returns a text that is unique to this version, including substitutes.
     pub(crate) fn mark(&self) -> &str {
         let text = self.0.as_str();
         text.strip_prefix(UNORDERED).unwrap_or(text)
     }
 
-    /// The bytes of [`mark`](Self::mark).
+    /// Returns the bytes of [`mark`](Self::mark).
     fn mark_bytes(&self) -> &[u8] {
         let bytes = self.0.as_bytes();
         bytes.strip_prefix(&[UNORDERED as u8]).unwrap_or(bytes)
@@ -76,13 +77,13 @@ impl ResourceVersion {
         self.0.as_bytes().first() == Some(&(mark as u8))
     }
 
-    /// Whether this version can be ordered against others that can.
+    /// Returns whether the version can be ordered relative to other orderable versions.
     pub fn is_ordered(&self) -> bool {
         let digits = self.0.as_bytes();
         matches!(digits.first(), Some(b'1'..=b'9')) && digits.iter().all(u8::is_ascii_digit)
     }
 
-    /// How this version compares to `other`; `None` where one of them is opaque and they differ.
+    /// Compares the version with `other`; `None` if one of them is opaque and they differ.
     pub fn order(&self, other: &Self) -> Option<Ordering> {
         if self.is_ordered() && other.is_ordered() {
             let (own, others) = (self.0.as_bytes(), other.0.as_bytes());
@@ -91,18 +92,18 @@ impl ResourceVersion {
         (self == other).then_some(Ordering::Equal)
     }
 
-    /// Whether both can be ordered and this one is the newer.
+    /// Returns whether both can be ordered and this one is newer.
     pub fn is_newer_than(&self, other: &Self) -> bool {
         self.order(other) == Some(Ordering::Greater)
     }
 
-    /// Whether both can be ordered and this one is the older.
+    /// Returns whether both can be ordered and this one is older.
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.order(other) == Some(Ordering::Less)
     }
 }
 
-// By hand: that a version is not to be ordered is no part of it.
+// Not derived: the mark of an unordered version is not part of its value.
 impl PartialEq for ResourceVersion {
     fn eq(&self, other: &Self) -> bool {
         self.mark_bytes() == other.mark_bytes() && self.is_given() == other.is_given()
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_longer_than_any_machine_word_are_ordered_as_numbers() {
+    fn long_versions_are_ordered_as_numbers() {
         let long = ResourceVersion::from("100000000000000000000000000000000000000000");
         let longer = ResourceVersion::from("100000000000000000000000000000000000000001");
         assert!(longer.is_newer_than(&long));
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_without_order_is_the_same_version_and_opaque() {
+    fn unordered_version_is_equal_and_opaque() {
         let (ordered, higher) = (ResourceVersion::from("9"), ResourceVersion::from("10"));
         let unordered = ordered.unordered();
         assert_eq!((unordered.as_str(), unordered.is_ordered(), &unordered), ("9", false, &ordered));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_version_is_opaque_and_none_on_the_wire() {
+    fn substitute_version_is_opaque_and_never_sent() {
         let (made, other) = (ResourceVersion::made_of(b"1"), ResourceVersion::made_of(b"2"));
         assert_eq!((made.as_str(), made.is_given(), made.is_ordered()), ("", false, false));
         assert_eq!((made.order(&other), made.order(&ResourceVersion::made_of(b"1"))), (None, Some(Ordering::Equal)));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn opaque_versions_are_told_apart_and_never_ordered() {
+    fn opaque_versions_are_distinct_but_unordered() {
         for opaque in ["", "0", "01", "abc", "12x", "-3"] {
             let opaque = ResourceVersion::from(opaque);
             assert!(!opaque.is_ordered(), "{opaque:?}");

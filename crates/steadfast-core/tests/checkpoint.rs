@@ -1,4 +1,4 @@
-//! What is written down of a cache is read again as it was, and what is no such thing is not taken for it.
+//! Written checkpoints are read back unchanged, and invalid bytes are rejected.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn key() -> impl Strategy<Value = ObjectKey> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_as_it_was(
+    fn written_entries_are_read_back_unchanged(
         key in key(),
         uid in proptest::option::of("[a-f0-9-]{1,60}"),
         version in "[1-9][0-9]{0,25}",
@@ -64,7 +64,7 @@ proptest! {
             Some(Saved::Unknown(read, None)) => prop_assert_eq!(read, identity.clone()),
             other => prop_assert!(false, "{:?}", other),
         }
-        // Of a part of it nothing is made up: who it is and in which version is there or nothing.
+        // A truncated row is either complete in its identity and version or rejected.
         let part = &unknown[..cut.index(unknown.len())];
         prop_assert!(forms().read(key.clone(), part).is_none());
 
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_read_without_a_panic(row in proptest::collection::vec(any::<u8>(), 0..64)) {
+    fn arbitrary_bytes_are_read_without_panic(row in proptest::collection::vec(any::<u8>(), 0..64)) {
         if let Some(saved) = forms().read(ObjectKey::cluster("a"), &row) {
             prop_assert!(b"?jom".contains(&row[0]));
             prop_assert!(!saved.identity().version.as_str().is_empty());
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn a_debt_is_read_as_it_was_written(
+    fn pending_delivery_is_read_back_unchanged(
         key in key(),
         handler in "[ -~é]{1,63}",
         base in proptest::option::of(any::<bool>()),
@@ -147,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn one_that_turned_out_not_to_fit_is_written_as_it_came_and_an_older_state_beside_the_newer_version() {
+fn misfit_entry_is_written_in_original_encoding() {
     let identity =
         |version: &str| Identity { key: ObjectKey::namespaced("shop", "a"), uid: "u".into(), version: version.into() };
     let raw = |version: &str| RawObject {

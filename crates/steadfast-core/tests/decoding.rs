@@ -1,4 +1,4 @@
-//! What is found and decoded of objects is what `serde_json` sees in them, and errors keep it to themselves.
+//! Scans and decoding agree with `serde_json`, and errors omit the content.
 
 #![allow(missing_docs)]
 
@@ -38,7 +38,7 @@ fn without_managed_fields(raw: &RawObject) -> Value {
     read(raw.compact(DecodeOptions::default(), &mut buffer))
 }
 
-/// Members, any of them twice, ours among them in any place.
+/// Generates members in any order, with duplicates and other members between them.
 fn mixed(
     ours: impl Strategy<Value = Vec<(String, Json)>>,
     others: impl Strategy<Value = Vec<(String, Json)>>,
@@ -53,7 +53,7 @@ fn identities() -> impl Strategy<Value = Vec<(String, Json)>> {
         .prop_map(move |all| fields.iter().zip(all).map(|(name, value)| ((*name).to_owned(), value)).collect())
 }
 
-/// Objects with metadata of every kind.
+/// Generates objects with all kinds of metadata.
 fn objects() -> impl Strategy<Value = Json> {
     let metadata = mixed(identities(), members()).prop_map(|metadata| vec![("metadata".to_owned(), metadata)]);
     mixed(metadata, members())
@@ -63,14 +63,14 @@ fn wanted(value: &Value, field: &str) -> Option<String> {
     value["metadata"][field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Whether the server says both who an object is and in which version.
+/// Returns whether the server provided the complete identity and the version.
 fn given(value: &Value) -> bool {
     ["uid", "resourceVersion"].iter().all(|field| wanted(value, field).is_some())
 }
 
 proptest! {
     #[test]
-    fn a_number_is_the_nearest_there_is(digits in 1_u64.., exponent in -320_i32..300) {
+    fn number_decodes_to_nearest_value(digits in 1_u64.., exponent in -320_i32..300) {
         let number = format!("{digits}e{exponent}");
         let wanted: f64 = number.parse()?;
         prop_assume!(wanted.is_finite());
@@ -82,7 +82,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn an_object_is_who_serde_says_it_is(tree in objects(), style in Style::any()) {
+    fn object_identity_matches_serde(tree in objects(), style in Style::any()) {
         let written = tree.write(&mut style.clone());
         let value = read(written.as_bytes());
         let identity = match item(&written) {
@@ -105,7 +105,7 @@ proptest! {
         if let Some(key) = key {
             prop_assert_eq!(key.namespace().map(str::to_owned), wanted(&value, "namespace"));
         }
-        // A name is enough; what stands for the rest is none of a server's.
+        // A name is sufficient; the substitutes for the other parts are not from the server.
         prop_assert_eq!(identity.uid.is_some() && identity.version.is_some(), key.is_some() || given(&value));
         let uid = identity.uid.filter(Uid::is_given).map(|uid| uid.to_string());
         prop_assert_eq!(uid, wanted(&value, "uid"));
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn managed_fields_are_cut_wherever_they_are(
+    fn managed_fields_are_removed_at_any_position(
         tree in values(), before in members(), after in members(), style in Style::any(),
     ) {
         let plain = |members: Vec<(String, Json)>| {
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn a_watch_record_may_have_its_members_in_any_order(
+    fn watch_record_accepts_any_member_order(
         all in mixed(
             (objects(), prop::sample::select(vec!["ADDED", "MODIFIED", "DELETED", "RENAMED"]))
                 .prop_map(|(tree, kind)| vec![("object".to_owned(), tree), ("type".to_owned(), text(kind))]),
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_record_never_panics_and_what_passes_decodes_or_is_told(
+    fn damaged_record_decodes_or_is_reported(
         tree in objects(), style in Style::line(), at: prop::sample::Index, byte: u8,
     ) {
         let mut written = tree.write(&mut style.clone()).into_bytes();
@@ -193,7 +193,7 @@ const POD: &str = r#"{"metadata":{"managedFields":[{"manager":"kubelet","fieldsV
     "namespace":"shop","uid":"u-1","resourceVersion":"12","labels":{"app":"web"}},
     "spec":{"nodeName":"node-1","containers":[{"name":"web"}]},"status":{"phase":"Running"}}"#;
 
-/// A struct of one's own with the one field one needs.
+/// Custom struct with a single field.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 struct Slim {
@@ -214,7 +214,7 @@ struct BackupSpec {
 }
 
 #[test]
-fn every_form_is_decoded_from_the_same_object() {
+fn every_form_decodes_from_one_object() {
     let raw = item(POD).expect("it has an identity");
     assert_eq!(raw.identity.key, ObjectKey::namespaced("shop", "web-0"));
     assert_eq!((&*raw.identity.uid, raw.identity.version.as_str()), ("u-1", "12"));
@@ -237,7 +237,7 @@ fn every_form_is_decoded_from_the_same_object() {
 }
 
 #[test]
-fn managed_fields_are_kept_for_who_asks() {
+fn managed_fields_are_kept_on_request() {
     let raw = item(POD).expect("it has an identity");
     let mut decoder = Decoder::new(DecodeOptions { keep_managed_fields: true });
     let pod = Pod::decode(&raw, &mut decoder).expect("a pod");
@@ -245,7 +245,7 @@ fn managed_fields_are_kept_for_who_asks() {
 }
 
 #[test]
-fn an_error_says_which_object_and_where_and_nothing_of_what_is_in_it() {
+fn decode_error_contains_position_without_content() {
     let metadata = r#"{"managedFields":[1,2,3],"name":"token","namespace":"shop","uid":"u","resourceVersion":"9"}"#;
     for (rest, says) in [
         (r#""data":"s3cr3t""#, "string"),
@@ -275,7 +275,7 @@ fn an_error_says_which_object_and_where_and_nothing_of_what_is_in_it() {
 }
 
 #[test]
-fn text_that_is_not_utf8_is_malformed_where_it_is_even_where_the_form_does_not_look() {
+fn invalid_utf8_in_skipped_field_is_malformed() {
     let metadata = r#"{"managedFields":[1,2,3],"name":"a","uid":"u","resourceVersion":"1"}"#;
     let mut written = format!(r#"{{"metadata":{metadata},"spec":{{"other":"s3cr3t?"}}}}"#).into_bytes();
     let at = written.len() - 4;
@@ -288,7 +288,7 @@ fn text_that_is_not_utf8_is_malformed_where_it_is_even_where_the_form_does_not_l
         assert!(error.to_string().contains("malformed JSON") && !error.to_string().contains("s3cr3t"), "{error}");
         assert!((at..=at + 2).contains(&error.offset()), "{error}");
     }
-    // What is cut out is not looked at.
+    // The removed part is not validated.
     written[at] = b'?';
     written[metadata.find('1').expect("it has one") + 12] = 0xff;
     let raw = list_item(Encoding::Json, &Bytes::from(written).into(), None).expect("it has an identity");
@@ -296,7 +296,7 @@ fn text_that_is_not_utf8_is_malformed_where_it_is_even_where_the_form_does_not_l
 }
 
 #[test]
-fn a_missing_field_is_named() {
+fn missing_field_is_named() {
     let raw =
         item(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{}}"#).expect("it has an identity");
     let error = decode::<Slim>(&raw).expect_err("no node");
@@ -304,7 +304,7 @@ fn a_missing_field_is_named() {
 }
 
 #[test]
-fn what_could_be_recognised_of_a_broken_record_is_told() {
+fn broken_record_error_contains_recognized_parts() {
     let error = record(
         r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"},"spec":}}"#,
     );
@@ -314,14 +314,14 @@ fn what_could_be_recognised_of_a_broken_record_is_told() {
     assert_eq!(error.identity.version, Some("5".into()));
     assert!(matches!(error.problem, RecordProblem::Malformed { .. }));
 
-    // The namespace might yet have come: this is nobody's key.
+    // A namespace could have followed, so no key is known.
     let error = record(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#).expect_err("it is broken");
     assert_eq!(error.identity.key, None);
 
     let error = item(r#"{"metadata":{"uid":"u","resourceVersion":"5"}}"#).expect_err("it has no name");
     assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.name" });
     assert_eq!(error.to_string(), "an object without a known name at version 5: an object without metadata.name");
-    // A UID that is longer than any is not the same as none.
+    // An overlong UID differs from a missing one.
     let error = item(&format!(r#"{{"metadata":{{"name":"a","uid":"{}"}}}}"#, "u".repeat(2000))).expect_err("too long");
     assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.uid" });
 
@@ -332,7 +332,7 @@ fn what_could_be_recognised_of_a_broken_record_is_told() {
 }
 
 #[test]
-fn an_object_without_uid_and_version_is_known_by_its_name_and_told_apart_by_its_content() {
+fn object_without_uid_is_identified_by_name() {
     let written =
         |value| format!(r#"{{"metadata":{{"name":"a","namespace":"n","resourceVersion":""}},"cpu":"{value}"}}"#);
     let known = |written: &str| item(written).expect("a name is enough").identity;
@@ -346,14 +346,14 @@ fn an_object_without_uid_and_version_is_known_by_its_name_and_told_apart_by_its_
         panic!("it is an object")
     };
     assert_eq!(object.identity, one, "wherever it is read");
-    // What cannot be read has no content that could be told.
+    // Unreadable JSON yields no identity.
     let error = item(&written(3).replace(r#""3""#, "")).expect_err("it is broken");
     assert_eq!((error.identity.key, error.identity.uid), (Some(one.key), Some(one.uid)));
     assert!(error.identity.version.is_some_and(|version| version != one.version));
 }
 
 #[test]
-fn an_object_that_is_nested_too_deep_to_be_decoded_is_known_and_kept_in_a_form_that_takes_it() {
+fn too_deep_object_keeps_its_identity() {
     let nested = |levels| format!("{}1{}", r#"{"f:a":"#.repeat(levels), "}".repeat(levels));
     let deep = nested(100_000);
     let written = format!(
@@ -366,7 +366,7 @@ fn an_object_that_is_nested_too_deep_to_be_decoded_is_known_and_kept_in_a_form_t
     assert_eq!(item(&written).expect("it is an object").identity, object.identity);
     let error = decode::<DynamicObject>(&object).expect_err("it is deep");
     assert!(error.to_string().ends_with("nested deeper than 128 levels"), "{error}");
-    // Of metadata alone what is deep are the `managedFields`, which are cut out.
+    // The deep part of metadata are the `managedFields`, which are removed.
     let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("it is an object");
     assert!(decode::<PartialObjectMeta<Pod>>(&alone).is_ok_and(|object| object.metadata.labels.is_some()));
     assert_eq!(
@@ -376,7 +376,7 @@ fn an_object_that_is_nested_too_deep_to_be_decoded_is_known_and_kept_in_a_form_t
 }
 
 #[test]
-fn bookmarks_say_how_far_and_whether_the_initial_events_end() {
+fn bookmark_contains_version_and_initial_events_end() {
     let bookmark = |annotations: &str| {
         record(&format!(
             r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","metadata":{{"resourceVersion":"7","annotations":{annotations}}}}}}}"#
@@ -396,7 +396,7 @@ fn bookmarks_say_how_far_and_whether_the_initial_events_end() {
 }
 
 #[test]
-fn a_status_is_read_in_a_stream_and_as_a_body() {
+fn status_is_read_in_stream_and_body() {
     let body = r#"{"kind":"Status","code":504,"reason":"Timeout","message":"Too large resource version",
         "details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"m"},{}],"retryAfterSeconds":1}}"#;
     let wanted = Status {
@@ -413,9 +413,9 @@ fn a_status_is_read_in_a_stream_and_as_a_body() {
     }
 }
 
-/// An `ERROR` with an object that had a name and a version was once taken for a change of that object.
+/// Regression: an `ERROR` whose object had a name and a version counted as a change of that object.
 #[test]
-fn error_without_status_is_a_failure_of_the_stream() {
+fn error_without_status_fails_the_stream() {
     let metadata = r#"{"name":"a","namespace":"shop","uid":"u","resourceVersion":"99"}"#;
     for object in [
         r#""s3cr3t""#.to_owned(),
@@ -432,7 +432,7 @@ fn error_without_status_is_a_failure_of_the_stream() {
 }
 
 #[test]
-fn an_object_of_another_kind_is_none_of_those_wanted_and_metadata_are_where_they_were_asked_for() {
+fn object_of_another_kind_is_rejected() {
     let wanted = |metadata| Wanted { api_version: "v1".into(), kind: "Pod".into(), metadata };
     let of = |types: &str| format!(r#"{{{types}"metadata":{{"name":"a","uid":"u","resourceVersion":"5"}}}}"#);
     let metadata = r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","#;

@@ -1,4 +1,4 @@
-//! What each change of a key means to a handler, case by case.
+//! Events for each change of a key, case by case.
 
 #![allow(clippy::unnecessary_wraps, reason = "so that the cases below read as sentences")]
 
@@ -14,7 +14,7 @@ const WATCHED: Path = Path::Watched { deletion: None };
 const LISTED: Path = Path::Listed { initial: false };
 const FIRST_LIST: Path = Path::Listed { initial: true };
 
-/// An object is its own description.
+/// Object that consists of its description.
 type Text = &'static str;
 
 fn identity(uid: &str, version: &str) -> Identity {
@@ -25,7 +25,7 @@ fn known(uid: &str, version: &str, object: Text) -> Option<Entry<Text>> {
     Some(Entry::known(Object::new(identity(uid, version), Arc::new(object))))
 }
 
-/// A tainted entry, with the last state that could be decoded.
+/// Creates a tainted entry with the last decodable state.
 fn tainted(uid: &str, version: &str, last: Option<Text>) -> Option<Entry<Text>> {
     let last = last.map(|last| Object::new(identity(uid, "0"), Arc::new(last)));
     Some(Entry::tainted(identity(uid, version), last))
@@ -64,14 +64,14 @@ fn nothing() -> Vec<String> {
 }
 
 #[test]
-fn a_new_object_is_added_and_initial_only_in_the_first_list() {
+fn new_object_is_initial_only_in_first_list() {
     assert_eq!(told(None, known("u", "1", "x"), &WATCHED), ["u: Added x"]);
     assert_eq!(told(None, known("u", "1", "x"), &LISTED), ["u: Added x"]);
     assert_eq!(told(None, known("u", "1", "x"), &FIRST_LIST), ["u: Added x, initial"]);
 }
 
 #[test]
-fn a_new_version_is_an_update_and_the_same_one_is_nothing() {
+fn new_version_is_updated_equal_version_ignored() {
     for path in [&WATCHED, &LISTED] {
         assert_eq!(told(known("u", "1", "x"), known("u", "2", "y"), path), ["u: Updated x to y"]);
         assert_eq!(told(known("u", "1", "x"), known("u", "1", "x"), path), nothing());
@@ -79,13 +79,13 @@ fn a_new_version_is_an_update_and_the_same_one_is_nothing() {
 }
 
 #[test]
-fn an_end_is_observed_where_the_server_told_it_and_inferred_from_a_list() {
+fn deletion_is_observed_by_watch_inferred_by_list() {
     assert_eq!(told(known("u", "1", "x"), None, &deletion("5")), ["u: Deleted x at 5, observed, deleted"]);
     assert_eq!(told(known("u", "1", "x"), None, &LISTED), ["u: Deleted x, inferred, deleted"]);
 }
 
 #[test]
-fn a_selector_leaves_open_whether_an_object_is_deleted_or_left() {
+fn selector_makes_deletion_deleted_or_left() {
     let rules = Rules { selective: true, ..Rules::default() };
     let old = known("u", "1", "x");
     let reason = "deleted or left the selector";
@@ -98,7 +98,7 @@ fn a_selector_leaves_open_whether_an_object_is_deleted_or_left() {
 }
 
 #[test]
-fn a_recreated_object_is_a_delete_and_an_add_on_every_path() {
+fn recreated_object_is_deleted_then_added() {
     for path in [&WATCHED, &LISTED] {
         let events = told(known("u", "1", "x"), known("v", "9", "y"), path);
         assert_eq!(events, ["u: Deleted x, inferred, replaced", "v: Added y"]);
@@ -106,7 +106,7 @@ fn a_recreated_object_is_a_delete_and_an_add_on_every_path() {
 }
 
 #[test]
-fn a_tainted_state_is_not_told_until_a_decodable_one_follows() {
+fn tainted_state_waits_for_decodable_state() {
     assert_eq!(told(known("u", "1", "x"), tainted("u", "2", Some("x")), &WATCHED), nothing());
     assert_eq!(told(tainted("u", "2", Some("x")), tainted("u", "3", Some("x")), &WATCHED), nothing());
     assert_eq!(told(tainted("u", "3", Some("x")), known("u", "4", "y"), &WATCHED), ["u: Updated x to y"]);
@@ -114,21 +114,21 @@ fn a_tainted_state_is_not_told_until_a_decodable_one_follows() {
 }
 
 #[test]
-fn the_end_of_a_tainted_object_is_told_with_its_last_known_state() {
+fn tainted_object_ends_with_last_decodable_state() {
     assert_eq!(told(tainted("u", "2", Some("x")), None, &deletion("3")), ["u: Deleted x at 3, observed, deleted"]);
     let replaced = told(known("u", "1", "x"), tainted("v", "2", None), &LISTED);
     assert_eq!(replaced, ["u: Deleted x, inferred, replaced"]);
 }
 
 #[test]
-fn what_could_never_be_decoded_begins_with_its_first_decodable_state() {
+fn undecodable_object_is_added_by_first_decodable_state() {
     assert_eq!(told(None, tainted("u", "1", None), &WATCHED), nothing());
     assert_eq!(told(tainted("u", "1", None), None, &deletion("2")), nothing());
     assert_eq!(told(tainted("u", "1", None), known("u", "2", "x"), &WATCHED), ["u: Added x"]);
     assert_eq!(told(tainted("u", "1", None), known("v", "2", "x"), &LISTED), ["v: Added x"]);
 }
 
-/// A secret of this name in this version.
+/// Creates a secret with this namespace and version.
 fn secret(namespace: Option<&str>, version: &str) -> Object<Secret> {
     let metadata = ObjectMeta {
         name: Some("web-0".to_owned()),
@@ -141,7 +141,7 @@ fn secret(namespace: Option<&str>, version: &str) -> Object<Secret> {
 }
 
 #[test]
-fn an_event_for_people_names_its_object_and_tells_nothing_of_its_content() {
+fn event_debug_contains_key_without_content() {
     let (old, new) = (secret(Some("shop"), "5"), secret(Some("shop"), "7"));
     let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
     let events = [

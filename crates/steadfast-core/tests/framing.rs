@@ -1,4 +1,4 @@
-//! Bodies are cut into the same records wherever the network cuts them.
+//! Framing yields equal records for any chunk boundaries.
 
 #![allow(missing_docs)]
 
@@ -25,7 +25,7 @@ fn cut_lines(limit: usize, chunks: &[Bytes]) -> (Vec<Line>, Result<(), FrameErro
     (records, framer.finish())
 }
 
-/// The records of a body of which none is above the limit.
+/// Returns the records of a body without records above the limit.
 fn lines(limit: usize, chunks: &[Bytes]) -> (Vec<Bytes>, Result<(), FrameError>) {
     let (records, ended) = cut_lines(limit, chunks);
     let whole = |line| match line {
@@ -62,7 +62,7 @@ fn end(kind: &str) -> ListPart {
     ListPart::End { kind: Some(kind.to_owned()), items: true }
 }
 
-/// Lists with their members in any order, with others between them.
+/// Generates lists with their members in any order and other members between them.
 fn lists() -> impl Strategy<Value = Json> {
     let metadata = object([("resourceVersion", text("4711")), ("continue", text("to\"ken")), ("x", object([]))]);
     let named = |name: &str, value: Json| (name.to_owned(), value);
@@ -82,7 +82,7 @@ fn lists() -> impl Strategy<Value = Json> {
 
 proptest! {
     #[test]
-    fn lines_are_the_same_however_they_are_cut(
+    fn lines_are_independent_of_chunks(
         records in prop::collection::vec((values(), Style::line()), 0..6),
         cuts in cuts(),
         ends in prop::sample::select(vec!["\n", "\r\n", "\n\n", "\r\n\n"]),
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_is_read_as_serde_reads_it_however_it_is_cut(list_ in lists(), style in Style::any(), cuts in cuts(), at: prop::sample::Index) {
+    fn list_matches_serde_for_any_chunks(list_ in lists(), style in Style::any(), cuts in cuts(), at: prop::sample::Index) {
         let body = Bytes::from(list_.write(&mut style.clone()));
         let (parts, ended) = list(LIMIT, &chunks(&body, &cuts));
         prop_assert_eq!(ended, Ok(()));
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_that_is_damaged_is_the_same_damage_however_it_is_cut(
+    fn list_errors_are_independent_of_chunks(
         list_ in lists(), style in Style::any(), cuts in cuts(), at: prop::sample::Index, byte: u8,
     ) {
         let mut body = list_.write(&mut style.clone()).into_bytes();
@@ -131,14 +131,14 @@ proptest! {
         if !matches!(whole.1, Err(FrameError::Truncated { .. })) {
             prop_assert_eq!(&cut, &whole);
         }
-        // What serde reads is read, unless items come twice.
+        // Every list that serde accepts is accepted, unless `items` occurs twice.
         if serde_json::from_slice::<Value>(&body).is_ok_and(|value| value["items"].is_array()) {
             prop_assert!(whole.1.is_ok() || whole.0.iter().any(|part| matches!(part, ListPart::Item(_))), "{whole:?}");
         }
     }
 
     #[test]
-    fn a_record_that_passes_is_known_as_it_is_when_it_is_held(
+    fn overlong_record_identity_matches_held_record(
         value in members(), metadata in members(), style in Style::line(), cuts in cuts(), kind in prop::sample::select(vec!["ADDED", "DELETED", "OTHER"]),
     ) {
         let metadata = ("metadata".to_owned(), Json::Object(metadata));
@@ -156,7 +156,7 @@ proptest! {
             Err(error) => (error.kind, *error.identity),
         };
         let error = overlong(passed, None);
-        // What stands for a version that was not given is made of what was held.
+        // A substitute version depends on the held bytes, so it is not compared.
         let told = |identity: PartialIdentity| {
             let version = identity.version.filter(ResourceVersion::is_given);
             PartialIdentity { version, ..identity }
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_whatever_make_a_framer_panic(body: Vec<u8>, cuts in cuts(), limit in 0_usize..40) {
+    fn arbitrary_bytes_never_panic(body: Vec<u8>, cuts in cuts(), limit in 0_usize..40) {
         let body = Bytes::from(body);
         let _ = cut_lines(limit, &chunks(&body, &cuts));
         let _ = list(limit, &chunks(&body, &cuts));
@@ -173,7 +173,7 @@ proptest! {
 }
 
 #[test]
-fn a_record_within_one_chunk_is_a_slice_of_it() {
+fn record_within_chunk_is_a_slice() {
     let body = Bytes::from_static(b"{\"a\":1}\n{\"b\":2}\n");
     let (records, _) = lines(LIMIT, std::slice::from_ref(&body));
     assert_eq!(records[1].as_ptr(), body[8..].as_ptr());
@@ -185,7 +185,7 @@ fn a_record_within_one_chunk_is_a_slice_of_it() {
 }
 
 #[test]
-fn a_record_above_the_limit_passes_unheld_and_the_next_one_is_read() {
+fn record_after_overlong_one_is_read() {
     let body = Bytes::from_static(b"0123456789\n{}\n");
     assert_eq!(lines(10, std::slice::from_ref(&body)).0, [&body[..10], b"{}"]);
     for length in [1, 3, 11, 100] {
@@ -202,7 +202,7 @@ fn a_record_above_the_limit_passes_unheld_and_the_next_one_is_read() {
 }
 
 #[test]
-fn an_item_above_the_limit_passes_unheld_and_the_next_one_is_read() {
+fn item_after_overlong_one_is_read() {
     let body = Bytes::from_static(br#"{"items":[{"a":1},{"a":"0123456789"},{"a":2}]}"#);
     for length in [1, 5, 100] {
         let (parts, ended) = list(15, &chunks(&body, &[length]));
@@ -215,7 +215,7 @@ fn an_item_above_the_limit_passes_unheld_and_the_next_one_is_read() {
 }
 
 #[test]
-fn a_member_above_the_limit_ends_the_list() {
+fn overlong_member_ends_the_list() {
     for body in [
         r#"{"items":[{"a":1}],"metadata":{"a":"0123456789"}}"#,
         r#"{"items":[{"a":1}],"other":[0,1,2,3,4,5,6,7,8,9]}"#,
@@ -231,7 +231,7 @@ fn a_member_above_the_limit_ends_the_list() {
 }
 
 #[test]
-fn a_record_that_may_have_no_end_is_told_once() {
+fn endless_record_is_reported_once() {
     let mut framer = LineFramer::new(10);
     let mut told = Vec::new();
     for _ in 0..100 {
@@ -242,14 +242,14 @@ fn a_record_that_may_have_no_end_is_told_once() {
     assert_eq!(told, [164]);
 }
 
-/// Who a record that is above the limit is about, as it is said of it.
+/// Returns the identity in the error of a record above the limit.
 fn said(record: &Overlong) -> String {
     let error = overlong(record, None);
     format!("{:?} {:?} {error}", error.kind, error.identity.uid)
 }
 
 #[test]
-fn who_a_record_above_the_limit_is_about_is_read_wherever_that_lies() {
+fn overlong_record_identity_is_found_anywhere() {
     let metadata = r#""metadata":{"managedFields":[{"f":{"name":"x"}}],"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}"#;
     let long = format!(r#""data":{{"metadata":{{"name":"b"}},"x":"{}"}}"#, "y\\\"}".repeat(100));
     let deep = format!(r#""spec":{}{}"#, "[".repeat(1000), "]".repeat(1000));
@@ -280,7 +280,7 @@ fn who_a_record_above_the_limit_is_about_is_read_wherever_that_lies() {
 }
 
 #[test]
-fn a_name_too_long_to_be_kept_is_none_and_a_namespace_too_long_takes_the_name_with_it() {
+fn overlong_namespace_discards_the_key() {
     let long = "x".repeat(100_000);
     for metadata in [
         format!(r#"{{"name":"{long}","namespace":"n","uid":"u","resourceVersion":"7"}}"#),
@@ -296,14 +296,14 @@ fn a_name_too_long_to_be_kept_is_none_and_a_namespace_too_long_takes_the_name_wi
 }
 
 #[test]
-fn a_line_without_an_end_is_truncated() {
+fn line_without_end_is_truncated() {
     let (records, ended) = lines(LIMIT, &[Bytes::from_static(b"{}\n{\"a\"")]);
     assert_eq!((records.len(), ended), (1, Err(FrameError::Truncated { bytes: 4 })));
     assert_eq!(lines(LIMIT, &[Bytes::from_static(b"\r\n ")]).1, Ok(()));
 }
 
 #[test]
-fn items_come_before_the_metadata_in_lists_of_custom_resources() {
+fn items_before_metadata_are_read() {
     let (parts, ended) = whole_list(
         r#"{"apiVersion":"x/v1","items":[{"items":["]"]},[1],"a",-1.5e3,null],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}
 "#,
@@ -316,7 +316,7 @@ fn items_come_before_the_metadata_in_lists_of_custom_resources() {
 }
 
 #[test]
-fn no_items_are_an_empty_list_and_a_name_may_be_escaped() {
+fn null_items_are_an_empty_list() {
     for body in [r#"{"items":null,"kind":"PodList"}"#, r#"{"items":[],"kind":"PodList"}"#] {
         assert_eq!(whole_list(body), (vec![end("PodList")], Ok(())), "{body}");
     }
@@ -327,7 +327,7 @@ fn no_items_are_an_empty_list_and_a_name_may_be_escaped() {
 }
 
 #[test]
-fn a_status_in_place_of_a_list_is_told_as_one() {
+fn status_instead_of_list_is_returned() {
     let wanted = Status {
         code: 410,
         reason: "Expired".to_owned(),
@@ -343,7 +343,7 @@ fn a_status_in_place_of_a_list_is_told_as_one() {
 }
 
 #[test]
-fn what_is_no_json_is_told_with_its_place() {
+fn invalid_json_is_reported_with_offset() {
     for (body, offset) in [
         ("<html>", 0),
         ("[]", 0),
@@ -358,12 +358,12 @@ fn what_is_no_json_is_told_with_its_place() {
     ] {
         assert_eq!(whole_list(body).1, Err(FrameError::Malformed { encoding: Encoding::Json, offset }), "{body}");
     }
-    // Items handed out cannot be taken back.
+    // Returned items cannot be revoked.
     assert!(matches!(whole_list(r#"{"items":[1],"items":[2]}"#).1, Err(FrameError::Malformed { .. })));
 }
 
 #[test]
-fn what_is_nested_deep_ends_where_its_brackets_do() {
+fn deeply_nested_value_ends_at_its_brackets() {
     let deep = format!("{}1{}", r#"{"a":["#.repeat(1 << 16), "]}".repeat(1 << 16));
     let body = Bytes::from(format!(r#"{{"items":[{deep},{{"b":2}}]}}"#));
     for length in [1, 63, 1 << 20] {
@@ -377,8 +377,8 @@ fn what_is_nested_deep_ends_where_its_brackets_do() {
 }
 
 #[test]
-fn an_object_in_very_many_chunks_takes_time_in_proportion() {
-    // Three megabytes, a few bytes at a time: quadratic work would not end within minutes.
+fn many_small_chunks_take_linear_time() {
+    // Three megabytes in small chunks: quadratic work would take minutes.
     let body = Bytes::from(format!("{{\"items\":[\"{}\"]}}\n", "é{".repeat(1 << 20)));
     let (records, _) = lines(usize::MAX, &chunks(&body, &[7]));
     assert_eq!(records.len(), 1);
@@ -387,7 +387,7 @@ fn an_object_in_very_many_chunks_takes_time_in_proportion() {
 }
 
 #[test]
-fn the_contents_of_items_stay_out_of_debug() {
+fn item_debug_omits_content() {
     let (parts, _) = whole_list(r#"{"items":["s3cr3t"]}"#);
     assert!(!format!("{parts:?}").contains("s3cr3t"));
 }

@@ -1,4 +1,4 @@
-//! What readers are told of a cache, as time passes and nobody says anything.
+//! Freshness for readers as time passes without input.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn at(seconds: u64) -> Instant {
     Instant::from_zero(Duration::from_secs(seconds))
 }
 
-/// In `condition` since 100 s, proven at 90 s.
+/// Creates evidence in `condition` since 100 s, with a proof at 90 s.
 fn evidence(condition: Condition) -> Evidence {
     Evidence {
         condition,
@@ -34,7 +34,7 @@ fn told(evidence: &Evidence, seconds: u64) -> String {
 }
 
 #[test]
-fn a_stream_is_fresh_by_its_last_proof_and_stale_beyond_two_periods() {
+fn stream_without_proof_turns_stale_after_two_periods() {
     let evidence = evidence(Condition::Streaming);
     assert_eq!(told(&evidence, 100), "fresh, proven 10 s ago");
     assert_eq!(told(&evidence, 210), "fresh, proven 120 s ago");
@@ -44,13 +44,13 @@ fn a_stream_is_fresh_by_its_last_proof_and_stale_beyond_two_periods() {
 }
 
 #[test]
-fn a_stream_that_was_never_proven_is_suspect() {
+fn stream_without_any_proof_is_suspect() {
     let evidence = Evidence { proven: None, ..evidence(Condition::Streaming) };
     assert_eq!(evidence.at(at(100)).name(), "suspect");
 }
 
 #[test]
-fn resuming_turns_stale_after_ten_seconds_or_at_the_bound_whichever_is_sooner() {
+fn resuming_turns_stale_at_the_earlier_bound() {
     let mut evidence = evidence(Condition::Resuming);
     assert_eq!(
         told(&evidence, 103),
@@ -67,7 +67,7 @@ fn resuming_turns_stale_after_ten_seconds_or_at_the_bound_whichever_is_sooner() 
 }
 
 #[test]
-fn a_suspect_stream_turns_stale_at_the_bound() {
+fn suspect_stream_turns_stale_at_bound() {
     let evidence = evidence(Condition::Suspect);
     assert_eq!(evidence.at(at(210)).name(), "suspect");
     let late = evidence.at(at(211));
@@ -81,7 +81,7 @@ fn a_suspect_stream_turns_stale_at_the_bound() {
 }
 
 #[test]
-fn what_is_not_streaming_is_never_fresh_however_young_the_proof() {
+fn cache_without_stream_is_never_fresh() {
     for (condition, name) in [
         (Condition::Starting, "starting"),
         (Condition::Resuming, "resuming"),
@@ -101,14 +101,14 @@ fn what_is_not_streaming_is_never_fresh_however_young_the_proof() {
 }
 
 #[test]
-fn a_refusal_and_a_stop_keep_their_names_for_ever() {
+fn failed_and_stopped_never_change_state() {
     assert_eq!(evidence(Condition::Failed).at(at(5000)).name(), "failed");
     assert_eq!(evidence(Condition::Stopped).at(at(5000)).name(), "stopped");
     assert_eq!(evidence(Condition::Starting).at(at(5000)).name(), "starting");
 }
 
 #[test]
-fn freshness_names_what_cannot_be_decoded() {
+fn freshness_contains_undecodable_keys() {
     let mut evidence = evidence(Condition::Streaming);
     evidence.tainted = KeySet::from_iter([ObjectKey::namespaced("shop", "web")]);
     assert_eq!(told(&evidence, 92), "fresh, proven 2.0 s ago, but shop/web cannot be decoded");
@@ -117,7 +117,7 @@ fn freshness_names_what_cannot_be_decoded() {
 }
 
 #[test]
-fn a_moment_before_the_last_change_is_no_time_travel() {
+fn freshness_before_last_change_does_not_underflow() {
     let evidence = evidence(Condition::Streaming);
     assert!(matches!(evidence.at(at(80)), Freshness::Fresh { age: Duration::ZERO, .. }));
 }

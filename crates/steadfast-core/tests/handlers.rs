@@ -1,5 +1,5 @@
-//! What a handler with a filter, and one to which each event is delivered, see of a world that changes, is cut off and is
-//! listed anew, against an observer who compares what the store holds before and after, and remembers all of it.
+//! Handlers with a filter, and handlers that receive each event, in a world that changes, is disconnected and is
+//! relisted. An observer compares the store before and after each step.
 
 mod things;
 
@@ -17,7 +17,7 @@ use steadfast_core::{Event, Instant, Object, ObjectKey};
 use things::{Thing, at, described, thing};
 
 const NAMES: u8 = 6;
-/// The group whose things pass.
+/// Group that passes the filter.
 const WANTED: u8 = 0;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ enum Happening {
         name: u8,
         group: u8,
     },
-    /// Its name is taken by another, with or without a record of the end.
+    /// Another thing takes its name, with or without a record of the deletion.
     Recreate {
         name: u8,
         group: u8,
@@ -36,14 +36,14 @@ enum Happening {
     Delete {
         name: u8,
     },
-    /// From here on nothing comes, until the next list.
+    /// No record arrives until the next list.
     Cut,
     List,
-    /// All that is held is to be looked at again.
+    /// Resync of all cached objects.
     Resync,
     /// The handler takes its next call.
     Take,
-    /// The call that has run longest returns.
+    /// The oldest running call returns.
     Return,
 }
 
@@ -62,10 +62,10 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// A thing on the server: which one, in which version, in which group.
+/// Thing on the server: number, version and group.
 type Living = (u32, u64, u8);
 
-/// How a change became known.
+/// Source of a change.
 #[derive(Clone, Copy)]
 enum Known {
     Watched,
@@ -82,11 +82,11 @@ struct World {
     store: Store<Thing>,
     filter: Option<Filter>,
     queue: DeliveryQueue<Thing>,
-    /// What went into the queue, and what came out of it.
+    /// Events that entered the queue, and events that were delivered.
     pushed: Vec<String>,
     delivered: Vec<String>,
     missed: u64,
-    /// What the handler was shown of each thing, while it lasts for it.
+    /// State of each thing that the handler has seen in its current stay.
     shown: BTreeMap<ObjectKey, Object<Thing>>,
     running: Vec<ObjectKey>,
 }
@@ -118,13 +118,13 @@ impl World {
         self.filter.is_none() || thing.group == WANTED
     }
 
-    /// What the store holds.
+    /// Returns the content of the store.
     fn held(&self) -> BTreeMap<ObjectKey, Object<Thing>> {
         let held = self.store.working().iter();
         held.filter_map(|entry| Some((entry.key().clone(), entry.last()?.clone()))).collect()
     }
 
-    /// What the handler is to see of the step from `before` to what is held now.
+    /// Returns the expected events of the handler for the step from `before` to the current state.
     fn expected(&self, before: &BTreeMap<ObjectKey, Object<Thing>>, known: Known) -> Vec<String> {
         let after = self.held();
         let state = |thing: &Thing| format!("{}@{}", thing.uid, thing.version);
@@ -162,7 +162,7 @@ impl World {
             }
         }
         if let Known::Listed { .. } = known {
-            // What a list shows to have ended comes before everything else that it shows.
+            // A list delivers its deletions before its other changes.
             expected.sort_by_key(|line| {
                 if line.contains(": Deleted ") { usize::from(line.ends_with("left the handler's filter")) } else { 2 }
             });
@@ -170,7 +170,7 @@ impl World {
         expected
     }
 
-    /// Has `edit` change the store, the handler's filter and queue take that in, and the observer check it.
+    /// Applies `edit` to the store, passes the changes through the handler's filter and queue, and checks them.
     fn edit(&mut self, known: Known, edit: impl FnOnce(&mut Store<Thing>, &mut Vec<Change<Thing>>)) {
         let before = self.held();
         let mut changes = Vec::new();
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// Lists once more and has the handler come to the end of its queue: then it has seen what there is.
+    /// Relists and drains the handler's queue; the handler has then seen the final state.
     fn conclude(&mut self) {
         self.list();
         while !self.queue.is_empty() {
@@ -321,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_filtered_handler_sees_stays_in_its_filter_as_others_see_stays_in_a_scope(
+    fn filtered_handler_sees_stays_within_filter(
         happenings in vec(happening(), 0..200)
     ) {
         let mut world = World::new(Some(Filter::default()), DeliveryQueue::new(Breaches::NONE));
@@ -333,7 +333,7 @@ proptest! {
     }
 
     #[test]
-    fn a_handler_to_which_each_event_is_delivered_sees_all_in_order_or_is_told_how_many_it_missed(
+    fn each_event_is_delivered_in_order_or_counted(
         happenings in vec(happening(), 0..200),
         bound in prop_oneof![Just(0_usize), 1..8_usize, Just(10_000)],
         filtered in any::<bool>(),
@@ -347,11 +347,11 @@ proptest! {
         }
         world.conclude();
         let news = |all: &[String]| all.iter().filter(|event| !event.contains("Resynced")).count() as u64;
-        // What came and went again after the last delivery goes with the next one.
+        // A stay without any delivery is counted with the next one.
         let missed = world.missed + world.queue.missed();
         prop_assert_eq!(news(&world.delivered) + missed, news(&world.pushed), "each is seen, or counted");
         if bound == 10_000 {
-            // One call at a time and name: the order across names is that of the events.
+            // With one call at a time per name, the order across names is that of the events.
             prop_assert_eq!(&world.delivered.len(), &world.pushed.len());
             let of = |all: &[String], name: &str| -> Vec<String> {
                 all.iter().filter(|event| event.starts_with(name)).cloned().collect()
@@ -365,7 +365,7 @@ proptest! {
 }
 
 #[test]
-fn without_calls_that_run_the_order_across_names_is_that_of_the_events() {
+fn sequential_calls_keep_order_across_names() {
     let mut world = World::new(None, DeliveryQueue::each(100, Breaches::NONE));
     world.list();
     for (name, group) in [(1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (1, 0)] {

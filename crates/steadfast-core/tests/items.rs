@@ -1,4 +1,4 @@
-//! What the framing of a list finds of its items on the way is what `serde_json` finds, and what a scan of each finds.
+//! Items found by the framing of a list equal those found by `serde_json` and by a scan of each item.
 
 #![allow(missing_docs)]
 
@@ -30,7 +30,7 @@ fn items(chunks: &[Bytes]) -> (Vec<Item>, Result<(), FrameError>) {
     (items, framer.finish())
 }
 
-/// Objects with all that says who they are, and members of any name and value around and between.
+/// Generates objects with complete identities, and any other members.
 fn objects() -> impl Strategy<Value = Json> {
     let ours = || {
         let who = ["namespace", "name", "uid", "resourceVersion", "managedFields", "annotations", "labels"];
@@ -43,7 +43,7 @@ fn objects() -> impl Strategy<Value = Json> {
     whole.prop_flat_map(|(ours, others)| Just([ours, others].concat()).prop_shuffle()).prop_map(Json::Object)
 }
 
-/// A list whose items are `items`, with where each of them lies in it.
+/// Writes a list of `items`, and returns the range of each.
 fn written(items: &[(Json, Style)]) -> (String, Vec<std::ops::Range<usize>>) {
     let mut body = r#"{"kind":"PodList","items":["#.to_owned();
     let mut spans = Vec::new();
@@ -62,7 +62,7 @@ fn given<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// The places of the brackets of `text`, which is JSON.
+/// Returns the positions of the brackets in the JSON `text`.
 fn brackets(text: &[u8]) -> Vec<usize> {
     let (mut inside, mut escaped) = (false, false);
     let mut found = Vec::new();
@@ -79,11 +79,11 @@ fn brackets(text: &[u8]) -> Vec<usize> {
 }
 
 proptest! {
-    // Whole lists of objects in each case: they are long, and cover much.
+    // Each case contains long lists and covers many positions, so fewer cases suffice.
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn an_item_is_where_it_was_written_and_who_serde_says_it_is(
+    fn framed_item_matches_serde(
         all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,
     ) {
         let (body, spans) = written(&all);
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_found_on_the_way_of_a_damaged_item_is_what_a_scan_of_it_finds(
+    fn damaged_item_matches_its_scan(
         all in prop::collection::vec((objects(), Style::any()), 1..4), at: prop::sample::Index, bytes in prop::collection::vec(
             prop_oneof![prop::sample::select(b"\"\\{}[],: \n0n".to_vec()), any::<u8>()], 1..3,
         ),
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bracket_too_many_or_too_few_is_told_wherever_it_is(
+    fn unbalanced_bracket_is_reported_at_any_position(
         all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool, at: prop::sample::Index,
         more in prop::option::of(prop::sample::select(b"{}[]".to_vec())),
     ) {
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bracket_of_the_other_sort_inside_an_item_is_that_items_alone(
+    fn mismatched_bracket_affects_only_its_item(
         all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,
         which: prop::sample::Index, at: prop::sample::Index,
     ) {
@@ -159,7 +159,7 @@ proptest! {
         let inner = brackets(&body[span.start + 1..span.end - 1]);
         prop_assume!(!inner.is_empty());
         let at = span.start + 1 + inner[at.index(inner.len())];
-        // One bit is all that tells the two sorts apart.
+        // The two sorts of brackets differ in a single bit.
         body[at] ^= 0x20;
         let body = Bytes::from(body);
         let cuts = if whole { vec![body.len()] } else { cuts };
@@ -186,7 +186,7 @@ proptest! {
 }
 
 #[test]
-fn an_item_of_which_the_chunk_lacks_the_last_byte_is_put_together() {
+fn item_without_last_byte_is_completed() {
     let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7"}"#;
     let item = format!(r#"{{"metadata":{metadata},"spec":{{"x":"{}"}}}}"#, "y".repeat(1000));
     let body = Bytes::from(format!(r#"{{"items":[{item},{item}]}}"#));

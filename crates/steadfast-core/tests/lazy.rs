@@ -1,4 +1,4 @@
-//! What is kept encoded says the same as what is decoded.
+//! Lazy objects and decoded objects agree.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -32,13 +32,13 @@ fn pod() -> serde_json::Value {
     })
 }
 
-/// An object in its handle, as a cache holds it.
+/// Creates the handle of an object, as a cache does.
 fn held<K: Kept>(decoder: &mut Decoder, raw: &RawObject) -> Object<K> {
     Object::new(raw.identity.clone(), Arc::new(K::decode(raw, decoder).expect("it is kept")))
 }
 
 #[test]
-fn it_is_what_would_have_been_decoded_at_once_without_managed_fields() {
+fn lazy_object_equals_eager_one_without_managed_fields() {
     let raw = raw(&pod());
     let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default(), &raw);
     let pod: Object<Pod> = held(&mut Decoder::default(), &raw);
@@ -54,7 +54,7 @@ fn it_is_what_would_have_been_decoded_at_once_without_managed_fields() {
 }
 
 #[test]
-fn what_is_decoded_is_the_same_as_long_as_somebody_holds_it() {
+fn decoded_object_is_shared_while_held() {
     let mut decoder = Decoder::default();
     let lazy: Object<Lazy<Pod>> = held(&mut decoder, &raw(&pod()));
     let first = lazy.get().unwrap();
@@ -69,7 +69,7 @@ fn what_is_decoded_is_the_same_as_long_as_somebody_holds_it() {
 }
 
 #[test]
-fn what_is_packed_beside_a_sibling_is_read_as_if_it_were_not() {
+fn packed_object_reads_like_unpacked_one() {
     let mut decoder = Decoder::default().packed();
     let mut plain = Decoder::default();
     let mut siblings = Vec::new();
@@ -91,13 +91,13 @@ fn what_is_packed_beside_a_sibling_is_read_as_if_it_were_not() {
             let (packed, whole) = (packed.1, whole.bytes().len());
             assert!(packed > 0 && packed < whole / 2, "{packed} bytes of {whole}");
         }
-        // As long as one of them is there, others can be beside it.
+        // The first object stays alive, so that it can serve as the dictionary of the others.
         siblings.push(packed.0);
     }
 }
 
 #[test]
-fn fields_are_read_by_their_paths_without_the_rest() {
+fn fields_are_read_by_path() {
     let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default(), &raw(&pod()));
     let text = |path: FieldPath| lazy.read::<String>(&path).unwrap();
     assert_eq!(text("spec.nodeName".into()), Some("node-1".to_owned()));
@@ -117,7 +117,7 @@ fn fields_are_read_by_their_paths_without_the_rest() {
 }
 
 #[test]
-fn of_several_members_of_one_name_the_last_counts_as_for_serde() {
+fn last_duplicate_member_counts_like_serde() {
     let text = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{"nodeName":"n-1"},"sp\u0065c":{"hostname":"h"}}"#;
     let raw = list_item(Encoding::Json, &Bytes::from(text).into(), None).unwrap();
     let lazy: Object<Lazy<kube::core::DynamicObject>> = held(&mut Decoder::default(), &raw);
@@ -127,7 +127,7 @@ fn of_several_members_of_one_name_the_last_counts_as_for_serde() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_when_it_is_read_by_name_and_place_and_not_by_content() {
+fn misfit_is_reported_on_read_without_content() {
     let mut object = pod();
     object["spec"]["containers"] = json!("s3cr3t");
     let (own, told) = mpsc::channel();
@@ -149,7 +149,7 @@ fn what_does_not_fit_is_told_when_it_is_read_by_name_and_place_and_not_by_conten
 }
 
 #[test]
-fn what_does_not_fit_is_named_as_it_was_when_it_came() {
+fn misfit_error_contains_original_identity() {
     let mut object = pod();
     object["metadata"]["creationTimestamp"] = json!(7);
     let named = raw(&object);
@@ -166,7 +166,7 @@ fn what_does_not_fit_is_named_as_it_was_when_it_came() {
 }
 
 #[test]
-fn a_state_that_fits_after_one_that_did_not_is_added() {
+fn fitting_state_after_misfit_is_added() {
     let mut decoder = Decoder::default();
     let mut broken = pod();
     broken["spec"]["containers"] = json!(7);
@@ -177,7 +177,7 @@ fn a_state_that_fits_after_one_that_did_not_is_added() {
 }
 
 #[test]
-fn an_event_is_decoded_with_all_its_states() {
+fn decoded_event_contains_all_states() {
     let mut decoder = Decoder::default();
     let mut later = pod();
     later["metadata"]["resourceVersion"] = json!("13");

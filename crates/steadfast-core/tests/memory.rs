@@ -1,4 +1,4 @@
-//! A snapshot says what it takes in memory, as the allocator was asked for it.
+//! Footprint of a snapshot, compared with the allocator's counts.
 
 use std::alloc::System;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const COUNT: usize = 20_000;
 
-/// So large may what is said be, and so small, for what was asked of the allocator.
+/// Maximum relative difference between the footprint and the allocations.
 const TOLERANCE: f64 = 0.1;
 
-/// What finding entries may take of each, in bytes: the entries and their keys aside.
+/// Maximum memory of the lookup structures per entry in bytes, without the entries and keys.
 const LAYOUT_MOST: usize = 48;
 
 fn identity(number: usize, version: usize) -> Identity {
@@ -28,7 +28,7 @@ fn identity(number: usize, version: usize) -> Identity {
     }
 }
 
-/// What is held now and was not when `region` began.
+/// Returns the bytes that were allocated since the start of `region` and are still in use.
 fn asked(region: &Region<'_, System>) -> usize {
     let change = region.change();
     change.bytes_allocated - change.bytes_deallocated
@@ -43,9 +43,9 @@ fn sum(Footprint { objects: _, entries, layout, indexes }: Footprint) -> usize {
     entries + layout + indexes
 }
 
-// One test, for the allocator counts what all threads ask.
+// A single test, since the allocator counts the allocations of all threads.
 #[test]
-fn a_snapshot_says_what_it_takes() {
+fn snapshot_footprint_matches_allocator() {
     let object = Arc::new(0_u64);
     let region = Region::new(ALLOCATOR);
     let mut store = Store::new(Rules::default());
@@ -62,7 +62,7 @@ fn a_snapshot_says_what_it_takes() {
     assert_eq!(after_list.indexes, 0);
     assert!(after_list.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_list.layout / COUNT);
 
-    // Each object changes, and one of three goes and comes under another name.
+    // Every object changes, and each third one is renamed.
     let watched = Path::Watched { deletion: None };
     for number in 0..COUNT {
         let changed = identity(number * 7_919 % COUNT, number + 1);

@@ -1,4 +1,4 @@
-//! The ordered map does what a `BTreeMap` does, and its clones stay as they were.
+//! Ordered map: it behaves like a `BTreeMap`, and its clones never change.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ struct Number(u16);
 #[derive(Clone, Debug)]
 enum Edit {
     Insert(Number, u32),
-    /// Changes a value where it is.
+    /// Changes a value in place.
     Change(Number, u32),
     Remove(Number),
-    /// Removes all keys of a range, so that nodes run empty.
+    /// Removes all keys of a range, so that nodes become empty.
     Clear(u16, u16),
     Snapshot,
     Rebuild,
@@ -84,9 +84,9 @@ proptest! {
 }
 
 #[test]
-fn it_grows_and_shrinks_in_any_order() {
+fn map_grows_and_shrinks_in_any_order() {
     const COUNT: u32 = 20_000;
-    // 7919 and the count have no divisor in common, so each key comes once.
+    // 7919 and the count are coprime, so each key occurs once.
     let scattered = |at: u32| at * 7919 % COUNT;
     for order in [|at| at, |at| COUNT - 1 - at, scattered] as [fn(u32) -> u32; 3] {
         let mut map = OrdMap::default();
@@ -105,7 +105,7 @@ fn it_grows_and_shrinks_in_any_order() {
 }
 
 #[test]
-fn an_insertion_keeps_the_key_that_is_there() {
+fn insert_keeps_existing_key() {
     let mut map = OrdMap::default();
     let first: std::sync::Arc<str> = "a".into();
     map.insert(first.clone(), 1);

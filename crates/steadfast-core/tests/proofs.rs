@@ -1,4 +1,4 @@
-//! What is a proof of freshness, of which moment, and how long a doubt is said to have lasted (C10).
+//! Proofs of freshness, their times, and the duration of a doubt (C10).
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn streamed() -> ReflectorSettings {
     ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() }
 }
 
-/// A reflector that asked for its first list at second 0, and what it sent.
+/// Creates a reflector that requested its first list at second 0, and returns its request.
 fn listing(settings: ReflectorSettings) -> (Reflector, RequestId) {
     let mut reflector = Reflector::new(settings, 1);
     reflector.step(at(0), Input::Start);
@@ -42,7 +42,7 @@ fn end_of_initial_events(version: &str) -> Bookmark {
     Bookmark { version: version.into(), initial_events_end: true }
 }
 
-/// A reflector that holds version 9 since second 0, and the number of its watch.
+/// Creates a reflector with version 9 since second 0, and returns its watch.
 fn watching() -> (Reflector, RequestId) {
     let (mut reflector, id) = listing(streamed());
     reflector.step(at(0), Input::Opened(id));
@@ -50,7 +50,7 @@ fn watching() -> (Reflector, RequestId) {
     (reflector, id)
 }
 
-/// The age that is told at `now`.
+/// Returns the reported age at `now`.
 fn age(reflector: &Reflector, now: Instant) -> Duration {
     match reflector.evidence().at(now) {
         Freshness::Fresh { age, .. } => age,
@@ -59,7 +59,7 @@ fn age(reflector: &Reflector, now: Instant) -> Duration {
 }
 
 #[test]
-fn a_list_in_pages_proves_what_was_so_when_its_first_page_was_asked_for() {
+fn paged_list_proves_time_of_first_request() {
     let (mut reflector, mut id) =
         listing(ReflectorSettings { streamed_lists: Some(false), ..ReflectorSettings::default() });
     for page in 1..=3 {
@@ -72,13 +72,13 @@ fn a_list_in_pages_proves_what_was_so_when_its_first_page_was_asked_for() {
     let (watch, request) = sent(&reflector.step(at(90), Input::ListEnded(id, meta("100", None))));
     assert!(matches!(request, Request::Watch { .. }), "{request:?}");
     assert_eq!(age(&reflector, at(95)), SECOND * 95);
-    // It is older than a period, so a proof is sought as soon as there is a stream.
+    // The proof is older than a period, so another is requested as soon as a stream exists.
     reflector.step(at(96), Input::Opened(watch));
     assert_eq!(reflector.wake_at().map(|due| due <= at(96)), Some(true), "{:?}", reflector.wake_at());
 }
 
 #[test]
-fn a_list_that_took_longer_than_two_periods_is_stale_when_it_is_there() {
+fn list_longer_than_two_periods_is_stale() {
     let (mut reflector, mut id) =
         listing(ReflectorSettings { streamed_lists: Some(false), ..ReflectorSettings::default() });
     for page in 1..=6 {
@@ -89,7 +89,7 @@ fn a_list_that_took_longer_than_two_periods_is_stale_when_it_is_there() {
 }
 
 #[test]
-fn initial_events_prove_what_was_so_when_they_were_asked_for() {
+fn initial_events_prove_time_of_request() {
     let (mut reflector, id) = listing(streamed());
     reflector.step(at(3), Input::Opened(id));
     reflector.record(at(20), id, Record::Bookmark(&end_of_initial_events("9")));
@@ -100,7 +100,7 @@ fn initial_events_prove_what_was_so_when_they_were_asked_for() {
 }
 
 #[test]
-fn a_list_that_only_goes_forward_proves_no_more_than_when_it_was_asked_for() {
+fn newer_list_proves_time_of_request() {
     let (mut reflector, watch) = watching();
     let gone = Status { code: 410, reason: "Expired".into(), ..Status::default() };
     reflector.record(at(30), watch, Record::Error(&gone));
@@ -114,7 +114,7 @@ fn a_list_that_only_goes_forward_proves_no_more_than_when_it_was_asked_for() {
 }
 
 #[test]
-fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() {
+fn repeatedly_rejected_watches_are_one_doubt() {
     let (mut reflector, mut watch) = watching();
     let broken = Status { code: 500, reason: "InternalError".into(), ..Status::default() };
     let mut now = at(10);
@@ -125,7 +125,7 @@ fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() 
         now = reflector.wake_at().expect("it goes on").max(now);
         let mut outputs = reflector.step(now, Input::Tick);
         if outputs.iter().any(|output| matches!(output, Output::AwaitTransfer)) {
-            // The list that takes the place of the watches fails as they do.
+            // The list that replaces the watches fails like them.
             let (list, _) = sent(&reflector.step(now, Input::TransferGranted));
             outputs = reflector.step(now, Input::Failed(list, Failure::from_status(&broken, None)));
         }
@@ -147,7 +147,7 @@ fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() 
 }
 
 #[test]
-fn a_clean_end_keeps_what_was_proven_and_its_age() {
+fn regular_end_keeps_last_proof() {
     let (mut reflector, watch) = watching();
     let (watch, _) = sent(&reflector.step(at(20), Input::Ended(watch)));
     assert_eq!(age(&reflector, at(21)), SECOND * 21);
@@ -155,9 +155,9 @@ fn a_clean_end_keeps_what_was_proven_and_its_age() {
     assert_eq!(age(&reflector, at(23)), SECOND * 23, "that it is open is no proof");
 }
 
-/// `audit_every(Duration::MAX)` and the like once stopped the driver by an overflow.
+/// Regression: `audit_every(Duration::MAX)` and similar settings stopped the driver by an overflow.
 #[test]
-fn settings_of_duration_max_mean_never() {
+fn duration_max_settings_mean_never() {
     let max = Duration::MAX;
     let settings = ReflectorSettings {
         poll_every: Some(max),

@@ -1,4 +1,4 @@
-//! A handler's queue against the plain list of everything that ever happened.
+//! Queue of a handler, compared with the plain list of all events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
 use steadfast_core::{Instant, Object, ObjectKey, ResourceVersion};
 
-/// One state of an object: which stay it belongs to, and which of its states it is.
+/// State of an object: its stay, and its number within the stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     stay: u32,
     version: u32,
 }
 
-/// What happens to the store, or what the handler's threads do.
+/// Action on the store, or of the handler's threads.
 #[derive(Clone, Copy, Debug)]
 enum Doing {
-    /// The key's object appears, or changes.
+    /// The key's object appears or changes.
     Write { key: usize, initial: bool },
-    /// It goes.
+    /// The key's object is removed.
     Remove { key: usize },
-    /// Another object takes its name.
+    /// Another object takes the name.
     Replace { key: usize },
-    /// All are to be looked at again.
+    /// Resync of all objects.
     Resync,
     /// A thread takes the next call.
     Take,
-    /// The call that has run longest returns.
+    /// The oldest running call returns.
     Return,
 }
 
@@ -48,20 +48,20 @@ fn doing() -> impl Strategy<Value = Doing> {
     ]
 }
 
-/// What the handler knows of a key.
+/// Knowledge of the handler about a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
-    /// The state it was told last, while the stay lasts for it.
+    /// Last delivered state of the current stay.
     state: Option<State>,
-    /// Whether it is being told now, and whether of an initial object.
+    /// Set during a call, with a flag for an initial object.
     calling: Option<bool>,
 }
 
 #[derive(Default)]
 struct World {
-    /// What is, by key.
+    /// Current objects by key.
     objects: BTreeMap<usize, State>,
-    /// Which of them are initial ones that the handler has not returned from; told or not.
+    /// Initial objects whose calls have not returned, with a flag for a started call.
     initial: BTreeMap<usize, bool>,
     told: BTreeMap<usize, Told>,
     running: Vec<ObjectKey>,
@@ -117,11 +117,11 @@ impl World {
         let version = Some(ResourceVersion::from("7"));
         let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
         Self::push(queue, Event::Deleted { last: held(key_of(key), last), version, certainty, reason });
-        // Overtaken by the deletion, unless it is being told right now.
+        // The deletion replaces the pending addition, unless its call is already running.
         self.initial.remove(&key);
     }
 
-    /// The queue hands out a call: what may it be?
+    /// Checks that the delivery is allowed.
     fn take(&mut self, delivery: &Delivery<State>) {
         let key = number_of(&delivery.key);
         let told = self.told.entry(key).or_default();
@@ -162,7 +162,7 @@ impl World {
         self.told.get_mut(&number_of(&key)).expect("it was called").calling = None;
     }
 
-    /// What holds whatever has happened.
+    /// Checks the invariants that hold after every step.
     fn check(&self, queue: &DeliveryQueue<State>) {
         let waiting = self.initial.values().filter(|initial| **initial).count();
         let calling = self.told.values().filter(|told| told.calling == Some(true)).count();
@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn stays_keep_their_order_and_the_last_state_is_always_told(doings in prop::collection::vec(doing(), 1..120)) {
+    fn stays_stay_ordered_with_last_state_delivered(doings in prop::collection::vec(doing(), 1..120)) {
         let mut queue = DeliveryQueue::new(Breaches::NONE);
         let mut world = World::default();
         for doing in doings {
@@ -240,7 +240,7 @@ fn resynced(key: &str, object: &'static str) -> Change<&'static str> {
     Change::of_list(event)
 }
 
-/// Everything that is told, one call after the other.
+/// Drains the queue, one call after the other.
 fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(Delivery { key, event, .. }) = queue.pop() {
@@ -262,14 +262,14 @@ fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQue
 }
 
 #[test]
-fn what_was_never_seen_and_is_gone_again_is_not_told() {
+fn unseen_deleted_object_is_not_delivered() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), deleted("a", "2")]);
     assert!(queue.is_empty());
     assert_eq!(told(&mut queue), Vec::<String>::new());
 }
 
 #[test]
-fn states_between_are_skipped_and_the_last_is_told() {
+fn intermediate_states_are_skipped_last_is_delivered() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), updated("a", "2", "3")]);
     assert_eq!(told(&mut queue), ["a added 3"]);
     queue.push(updated("a", "3", "4"), Instant::ZERO);
@@ -278,7 +278,7 @@ fn states_between_are_skipped_and_the_last_is_told() {
 }
 
 #[test]
-fn what_was_seen_and_is_told_no_more_is_handed_back_to_be_dropped_elsewhere() {
+fn push_returns_seen_state_to_be_dropped() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     assert!(queue.push(updated("a", "1", "2"), Instant::ZERO).is_none());
@@ -288,7 +288,7 @@ fn what_was_seen_and_is_told_no_more_is_handed_back_to_be_dropped_elsewhere() {
 }
 
 #[test]
-fn an_end_that_is_owed_comes_before_the_next_beginning() {
+fn pending_end_precedes_next_stay() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     for change in [updated("a", "1", "2"), deleted("a", "2"), added("a", "new"), updated("a", "new", "newer")] {
@@ -298,7 +298,7 @@ fn an_end_that_is_owed_comes_before_the_next_beginning() {
 }
 
 #[test]
-fn a_stay_that_nobody_saw_between_two_others_is_skipped_whole() {
+fn unseen_stay_between_two_is_skipped() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     for change in [deleted("a", "1"), added("a", "2"), deleted("a", "2"), added("a", "3")] {
@@ -307,7 +307,7 @@ fn a_stay_that_nobody_saw_between_two_others_is_skipped_whole() {
     assert_eq!(told(&mut queue), ["a deleted 1", "a added 3"]);
 }
 
-/// What each call covers: the event's name, and of how many changes it is made.
+/// Drains the queue, and returns each event's name with its number of changes.
 fn covered(queue: &mut DeliveryQueue<&'static str>) -> Vec<(&'static str, u64)> {
     let mut covered = Vec::new();
     while let Some(Delivery { key, event, changes, .. }) = queue.pop() {
@@ -318,7 +318,7 @@ fn covered(queue: &mut DeliveryQueue<&'static str>) -> Vec<(&'static str, u64)> 
 }
 
 #[test]
-fn a_call_says_how_many_changes_it_covers() {
+fn delivery_counts_covered_changes() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), added("b", "1")]);
     assert_eq!(covered(&mut queue), [("Added", 2), ("Added", 1)]);
     for change in [updated("a", "2", "3"), updated("a", "3", "4"), updated("a", "4", "5"), resynced("b", "1")] {
@@ -338,7 +338,7 @@ fn a_call_says_how_many_changes_it_covers() {
 }
 
 #[test]
-fn what_is_being_told_counts_as_seen() {
+fn running_delivery_counts_as_seen() {
     let mut queue = queue([added("a", "1")]);
     let Some(call) = queue.pop() else { panic!("nothing to tell") };
     queue.push(updated("a", "1", "2"), Instant::ZERO);
@@ -349,13 +349,13 @@ fn what_is_being_told_counts_as_seen() {
 }
 
 #[test]
-fn keys_take_turns_whatever_happens_to_one_of_them() {
+fn keys_take_turns_despite_a_busy_key() {
     let mut queue = queue([added("busy", "1"), added("a", "1"), updated("busy", "1", "2"), added("b", "1")]);
     assert_eq!(told(&mut queue), ["busy added 2", "a added 1", "b added 1"]);
 }
 
 #[test]
-fn a_resync_is_told_once_and_gives_way_to_a_change() {
+fn resync_is_delivered_once_and_replaced_by_change() {
     let mut queue = queue([added("a", "1"), added("b", "1")]);
     told(&mut queue);
     for change in [resynced("a", "1"), resynced("a", "1"), resynced("b", "1"), updated("b", "1", "2")] {
@@ -365,7 +365,7 @@ fn a_resync_is_told_once_and_gives_way_to_a_change() {
 }
 
 #[test]
-fn what_is_left_untold_is_counted() {
+fn undelivered_entries_are_counted() {
     let mut queue = queue([added("a", "1"), added("b", "1")]);
     let call = queue.pop().map(|call| call.key);
     assert_eq!((queue.len(), queue.undelivered()), (2, 1));
@@ -374,7 +374,7 @@ fn what_is_left_untold_is_counted() {
 }
 
 #[test]
-fn a_change_waits_since_the_first_that_it_covers_and_keys_are_told_oldest_first() {
+fn keys_are_delivered_oldest_first() {
     let at = |seconds| Instant::from_zero(std::time::Duration::from_secs(seconds));
     let mut queue = queue([]);
     queue.push(added("a", "1"), at(1));

@@ -1,29 +1,29 @@
-//! The reflector, judged by scripts that need no Rust to be read: `reflector_scripts/*.txt`.
+//! Reflector scenarios in scripts that require no knowledge of Rust: `reflector_scripts/*.txt`.
 //!
-//! A line with `>` tells the reflector something; the indented lines below it are all that it answers. Every script runs
-//! with many seeds, so that it holds whatever the jitter: times are given as bounds.
+//! A line with `>` is an input of the reflector; the indented lines below it are its complete output. Every script runs
+//! with many seeds and must hold for any jitter, so times are bounds.
 //!
-//! | line | what happens |
+//! | line | input |
 //! |---|---|
 //! | `> start`, `granted`, `stop`, `reachable`, `seek proof` | the inputs of these names |
-//! | `> opened 1`, `ended 1`, `unnamed 1` | request 1 is answered, its stream ends, a record in it names no object |
-//! | `> unsettled 1`, `settled 1` | the connection of stream 1 is to end or may be dead; it is well after all |
-//! | `> unanswered 1`, `answered 1` | the server answers nothing else on the connection where stream 1 is or is awaited; it does again |
+//! | `> opened 1`, `ended 1`, `unnamed 1` | request 1 receives a response head, its stream ends, a record in it names no object |
+//! | `> unsettled 1`, `settled 1` | the connection of stream 1 will end or may be dead; it is healthy after all |
+//! | `> unanswered 1`, `answered 1` | the server does not respond to other requests on the connection of stream 1; it responds again |
 //! | `> failed 1 unreachable`, `failed 1 503, retry after 20s` | request 1 fails |
-//! | `> error 1 410 Expired` | the server refuses in the stream |
+//! | `> error 1 410 Expired` | the server sends an error within the stream |
 //! | `> added 1 a@5`, `modified …`, `deleted …` | a record of a stream: object `a` in version 5 |
 //! | `> bookmark 1 9`, `bookmark 1 9 end` | a bookmark, perhaps the end of the initial events |
 //! | `> item 1 a@5`, `item 1 a@5 of b` | an entry of a list, with UID `a` or `b` |
-//! | `> differs 1 a@5` | an entry of a list of metadata that is not held so |
-//! | `> complete 1 at 9`, `complete 1 at 9, more` | a list's end, a page's end; also a probe's answer |
-//! | `> complete 1 at 9, sent 2s ago` | the answer to a probe that another informer sent at that time |
-//! | `> found 2` | a list that was committed differed from what was held in so many objects |
-//! | `> judged 2`, `judged 1, 9 became 7` | what is held differs from a list in so many objects, one of them backwards |
-//! | `> due 60s..66s` | what is due next is due within these bounds from now, and now it is that moment |
-//! | `> pass 10s` | this time passes, and nothing is due before |
-//! | `> freshness` | what readers are told now |
+//! | `> differs 1 a@5` | an entry of a metadata list that differs from the cache |
+//! | `> complete 1 at 9`, `complete 1 at 9, more` | the end of a list, the end of a page; also the response to a probe |
+//! | `> complete 1 at 9, sent 2s ago` | the response to a probe that another informer sent at that time |
+//! | `> found 2` | a committed list differed from the cache in this number of objects |
+//! | `> judged 2`, `judged 1, 9 became 7` | the cache differs from a list in this number of objects, one of them backwards |
+//! | `> due 60s..66s` | the next timer is due within these bounds from now, and the time advances to it |
+//! | `> pass 10s` | the time advances, and no timer is due before |
+//! | `> freshness` | readers request the freshness |
 //!
-//! `STEADFAST_REWRITE=1 cargo test` writes down what it answers; read the difference before you believe it.
+//! `STEADFAST_REWRITE=1 cargo test` writes the actual output into the scripts; check the diff.
 
 mod monitor;
 
@@ -44,7 +44,7 @@ use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
 const SEEDS: u64 = 60;
 
 #[test]
-fn every_script_holds_whatever_the_jitter() {
+fn scripts_hold_for_every_jitter_seed() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/reflector_scripts");
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -72,7 +72,7 @@ fn check(file: &PathBuf) -> Vec<String> {
     Vec::new()
 }
 
-/// The script with the answers that the reflector gives.
+/// Returns the script with the actual output of the reflector.
 fn played(script: &str, seed: u64) -> String {
     let mut played = String::new();
     let mut stage = Stage::new("", ":", seed);
@@ -93,11 +93,11 @@ fn played(script: &str, seed: u64) -> String {
     played
 }
 
-/// `scenario in pages: …`, and what a list is chosen by.
+/// Parses the settings and hints of a header, such as `scenario in pages: …`.
 fn settings_of(header: &str) -> (ReflectorSettings, Outlook) {
     let words = header.split_once(':').expect("a scenario has a title").0;
     let settings = ReflectorSettings::default();
-    // Few are held where nothing else is said, so that a relist is a full one.
+    // The default is a small cache, so that a relist is a full one.
     let held = match words.trim() {
         "by difference" => 16,
         "by difference from many" => 3200,
@@ -107,7 +107,7 @@ fn settings_of(header: &str) -> (ReflectorSettings, Outlook) {
     let settings = match words.trim() {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
-        // As many may differ, or end, in both.
+        // The same number of objects may differ, and may end, in both.
         "by difference" => {
             ReflectorSettings { delta_relists: Some(true), delta_least: 16, delta_one_in: 1, ..settings }
         }
@@ -127,7 +127,7 @@ struct Stage {
     monitor: Monitor,
     period: Duration,
     now: Instant,
-    /// When which request was sent.
+    /// Requests in flight, with the times at which they were sent.
     sent: BTreeMap<RequestId, Instant>,
 }
 
@@ -299,7 +299,7 @@ impl Stage {
         outputs.iter().map(described).collect()
     }
 
-    /// Goes on to the moment that is due next; tells if it is not within the bounds.
+    /// Advances to the next timer. Returns an error if it is not within the bounds.
     fn due(&mut self, bounds: &str) -> Result<(), String> {
         let (least, most) = bounds.split_once("..").expect("two bounds");
         let due = self.reflector.wake_at().ok_or("nothing is due")?;
@@ -311,7 +311,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets time pass; tells if something is due before it has.
+    /// Advances the time. Returns an error if a timer is due before.
     fn pass(&mut self, time: Duration) -> Result<(), String> {
         let then = self.now + time;
         if let Some(due) = self.reflector.wake_at().filter(|due| *due <= then) {
@@ -332,8 +332,8 @@ impl Stage {
     }
 }
 
-/// `a@5`, in the namespace `shop`: its UID is its name, unless another is said, as in `a@5 of b`, or that it has none, as in
-/// `a@5 by name`.
+/// Parses `a@5`, in the namespace `shop`. The UID equals the name, unless it is specified (`a@5 of b`) or missing (`a@5
+/// by name`).
 fn identity(text: &str) -> Identity {
     let (name, version) = text.split_once('@').expect("an object and its version");
     let key = ObjectKey::namespaced("shop", name);
@@ -360,7 +360,7 @@ fn duration(text: &str) -> Duration {
     }
 }
 
-/// `unreachable`, `unreadable`, `full`, or what the server answered.
+/// Parses `unreachable`, `unreadable`, `full`, or a status of the server.
 fn failure(text: &str) -> Failure {
     match text {
         "unreachable" => Failure::unreachable("connection refused"),
@@ -376,7 +376,7 @@ fn failure(text: &str) -> Failure {
     }
 }
 
-/// `410 Expired`; `504 too large`, which has a cause.
+/// Parses `410 Expired`, or `504 too large`, which has a cause.
 fn status(text: &str) -> Status {
     let (code, reason) = text.split_once(' ').unwrap_or((text, ""));
     let (reason, causes) = match reason {
@@ -408,7 +408,7 @@ fn described(output: &Output) -> String {
         Output::EndComparison => "end the comparison".to_owned(),
         Output::RememberPages { .. } => "remember pages".to_owned(),
         Output::RememberFull { .. } => "remember that metadata are not to be had".to_owned(),
-        // Not the delay, which is random.
+        // The delay is random and therefore omitted.
         Output::Note(Note::Failed { why, attempts, .. }) => format!("note: {why}; attempt {attempts} failed"),
         Output::Note(note) => format!("note: {note}"),
     }

@@ -1,5 +1,5 @@
-//! A store does what an ordered map does whatever hashes its keys have, and its snapshots stay as they were, slots that
-//! are used again and indexes of them included.
+//! Stores with colliding hashes behave like an ordered map, and their snapshots never change, including reused slots
+//! and indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use steadfast_core::record::Identity;
 use steadfast_core::store::{Index, IndexSnapshot, Lookup, Offer, Snapshot, Store};
 use steadfast_core::{Object, ObjectKey, ResourceVersion, Uid};
 
-/// An object: which state of which object it is, and the group that it is indexed by.
+/// Object: its identity and version, and the group of its index.
 struct Thing {
     uid: String,
     version: u64,
@@ -28,9 +28,9 @@ const LIVE: Path = Path::Watched { deletion: None };
 enum Edit {
     Put(u16, u8),
     Remove(u16),
-    /// Removes all of a range, so that nodes run empty and slots become vacant.
+    /// Removes a range of keys, so that nodes become empty and slots vacant.
     Clear(u16, u16),
-    /// Lists anew: all of a range, and of the rest what is held unless that is dropped.
+    /// Relists: a range in full, and the cached rest unless it is dropped.
     List {
         from: u16,
         to: u16,
@@ -53,7 +53,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// The bits of a hash that count: all; so few that many keys share one, in full or where a tree begins; none.
+/// Generates hash masks: all bits; few bits, so that many keys collide fully or at the root; no bits.
 fn masks() -> impl Strategy<Value = u32> {
     prop::sample::select(vec![u32::MAX, 0x7000_0000, 0x7, 0xf0f0_f0f0, 0])
 }
@@ -65,12 +65,12 @@ fn key(number: u16) -> ObjectKey {
     }
 }
 
-/// The values of a thing in the index of many: none, one or two.
+/// Returns the values of a thing in the multi-value index: none, one or two.
 fn factors(group: u8) -> Vec<u8> {
     (2..=4).filter(|factor| group.is_multiple_of(*factor)).collect()
 }
 
-/// What is there by key: the group and the version.
+/// Expected content: group and version by key.
 type Model = BTreeMap<ObjectKey, (u8, u64)>;
 
 struct Tried {
@@ -90,7 +90,7 @@ impl Tried {
         Self { store, groups, factors, model: Model::new(), version: 0, kept: Vec::new() }
     }
 
-    /// The object at `key`; its UID says whose it is, so that a slot of another cannot pass for it.
+    /// Creates the object at `key`. The UID contains the key, so that an object in a wrong slot is detected.
     fn state(key: &ObjectKey, group: u8, version: u64) -> (Identity, Arc<Thing>) {
         let uid = format!("u-{key}");
         let identity = Identity { key: key.clone(), uid: Uid::from(uid.as_str()), version: at(version) };
@@ -183,7 +183,7 @@ fn indexed(snapshot: &Snapshot<Thing>, index: &Index<Thing, u8>, value: u8) -> V
 
 proptest! {
     #[test]
-    fn it_does_what_an_ordered_map_does_and_snapshots_never_change(
+    fn edits_match_btree_map_and_snapshots_persist(
         mask in masks(), edits in vec(edit(), 0..300), probes in vec(0..620_u16, 30)
     ) {
         let mut tried = Tried::new(mask);
@@ -191,7 +191,7 @@ proptest! {
             tried.edit(edit);
         }
         tried.publish();
-        // Not before the end, when whatever could have been changed has been.
+        // The snapshots are checked last, after all edits that could modify them.
         for (snapshot, model) in &tried.kept {
             tried.check(snapshot, model, &probes);
         }
@@ -199,12 +199,12 @@ proptest! {
 }
 
 #[test]
-fn a_slot_that_is_used_again_shows_in_no_snapshot_from_before() {
+fn reused_slot_stays_hidden_from_older_snapshots() {
     let mut tried = Tried::new(u32::MAX);
     tried.edit(&Edit::Put(1, 5));
     tried.edit(&Edit::Publish);
     tried.edit(&Edit::Remove(1));
-    // Nothing else is vacant, so that this one has the slot now: of the same group, and before and behind in the order.
+    // No other slot is vacant, so this object reuses it, with an equal group and position in the order.
     tried.edit(&Edit::Put(0, 5));
     tried.edit(&Edit::Publish);
     for (snapshot, model) in &tried.kept {
@@ -213,7 +213,7 @@ fn a_slot_that_is_used_again_shows_in_no_snapshot_from_before() {
 }
 
 #[test]
-fn thousands_of_keys_of_one_hash_are_found_by_their_order_and_are_gone_again() {
+fn keys_with_equal_hashes_are_found_and_removed() {
     const MANY: u16 = 3_000;
     let mut tried = Tried::new(0);
     for number in 0..MANY {

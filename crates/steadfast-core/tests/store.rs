@@ -1,4 +1,4 @@
-//! The store, case by case.
+//! Store, case by case.
 
 mod things;
 
@@ -23,7 +23,7 @@ fn identity(name: &str, uid: &str, version: u64) -> Identity {
     Identity { key: key(name), uid: uid.into(), version: at(version) }
 }
 
-/// A store and what it told.
+/// Store with the reported changes.
 struct Told {
     store: Store<Thing>,
     told: Vec<String>,
@@ -66,7 +66,7 @@ impl Told {
 }
 
 #[test]
-fn nothing_is_seen_before_it_is_published_and_all_of_it_after() {
+fn edits_are_invisible_until_published() {
     let mut a = Told::new();
     let reader = a.store.reader();
     a.thing("a", "u", 1);
@@ -83,7 +83,7 @@ fn nothing_is_seen_before_it_is_published_and_all_of_it_after() {
 }
 
 #[test]
-fn a_namespace_is_read_without_its_neighbours() {
+fn namespace_read_excludes_neighbours() {
     let mut store = Store::new(Rules::default());
     let places = [None, Some("a"), Some("a"), Some("a-b"), Some("b")];
     for (number, namespace) in places.iter().enumerate() {
@@ -101,7 +101,7 @@ fn a_namespace_is_read_without_its_neighbours() {
 }
 
 #[test]
-fn a_live_state_that_is_not_newer_is_refused() {
+fn watch_state_not_newer_is_rejected() {
     let mut a = Told::new();
     assert!(a.thing("a", "u", 5));
     assert!(!a.thing("a", "u", 5));
@@ -111,7 +111,7 @@ fn a_live_state_that_is_not_newer_is_refused() {
 }
 
 #[test]
-fn a_deletion_of_the_object_before_leaves_the_one_that_is_there() {
+fn deletion_of_predecessor_keeps_current_object() {
     let mut a = Told::new();
     a.thing("a", "u", 1);
     a.thing("a", "v", 5);
@@ -130,7 +130,7 @@ fn a_deletion_of_the_object_before_leaves_the_one_that_is_there() {
 }
 
 #[test]
-fn a_tainted_object_is_unknown_keeps_its_last_state_and_comes_back() {
+fn tainted_object_is_unknown_until_decodable() {
     let mut a = Told::new();
     a.thing("a", "u", 1);
     a.apply("a", "u", 2, Err(Tainted));
@@ -146,7 +146,7 @@ fn a_tainted_object_is_unknown_keeps_its_last_state_and_comes_back() {
 }
 
 #[test]
-fn what_was_given_and_could_not_be_read_stays_unknown_whatever_lists_say_until_it_changes() {
+fn unfit_object_stays_unknown_until_it_changes() {
     let mut a = Told::new();
     a.list(&[("a", "u", 5), ("b", "v", 2)], 5);
     a.told();
@@ -186,7 +186,7 @@ fn what_was_given_and_could_not_be_read_stays_unknown_whatever_lists_say_until_i
 }
 
 #[test]
-fn a_tainted_object_ends_the_stay_of_the_one_before() {
+fn tainted_object_ends_stay_of_predecessor() {
     let mut a = Told::new();
     a.thing("a", "u", 1);
     a.apply("a", "v", 2, Err(Tainted));
@@ -196,7 +196,7 @@ fn a_tainted_object_ends_the_stay_of_the_one_before() {
 }
 
 #[test]
-fn an_unchanged_list_tells_nothing_and_keeps_every_object_where_it_is() {
+fn unchanged_list_reports_nothing_and_keeps_objects() {
     let mut a = Told::new();
     let things = [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)];
     a.list(&things, 3);
@@ -242,7 +242,7 @@ fn relist_delivers_deletions_first_then_changes_by_key() {
 }
 
 #[test]
-fn a_version_that_another_history_gave_again_is_another_state() {
+fn equal_version_in_new_epoch_is_updated() {
     let mut a = Told::new();
     a.list(&[("a", "u", 1), ("b", "v", 2)], 2);
     a.told();
@@ -256,7 +256,7 @@ fn a_version_that_another_history_gave_again_is_another_state() {
     assert_eq!(a.told(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
 }
 
-/// The identity of an object that has no UID.
+/// Creates the identity of an object without a UID.
 fn by_name(name: &str, version: u64) -> Identity {
     Identity { uid: Uid::by_name(&key(name)), ..identity(name, "", version) }
 }
@@ -276,7 +276,7 @@ impl Told {
 }
 
 #[test]
-fn objects_without_uid_and_version_are_updated_where_their_content_differs_and_deleted_where_their_name_is_gone() {
+fn objects_without_uid_follow_content_and_name() {
     let mut a = Told::new();
     a.list_by_name(&[("a", 7), ("b", 7)]);
     a.told();
@@ -289,7 +289,7 @@ fn objects_without_uid_and_version_are_updated_where_their_content_differs_and_d
 }
 
 #[test]
-fn a_watch_that_tells_of_an_end_and_a_beginning_is_believed_without_a_uid() {
+fn watch_deletes_and_adds_without_uid() {
     let mut a = Told::new();
     let tell = |store: &mut Store<Thing>, told: &mut Vec<String>, version| {
         store.apply(by_name("a", version), thing("none", version, 0), &LIVE, |change| told.push(described(&change)));
@@ -305,7 +305,7 @@ fn a_watch_that_tells_of_an_end_and_a_beginning_is_believed_without_a_uid() {
 }
 
 #[test]
-fn a_state_without_a_uid_is_of_the_object_that_is_held_and_ends_or_replaces_none() {
+fn state_without_uid_belongs_to_cached_object() {
     let mut a = Told::new();
     a.thing("a", "u", 1);
     a.told();
@@ -314,17 +314,17 @@ fn a_state_without_a_uid_is_of_the_object_that_is_held_and_ends_or_replaces_none
     assert!(a.thing("a", "u", 3), "it has its UID still");
     assert_eq!(a.told(), ["shop/a: Updated none@2 to u@3"]);
     assert!(!a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |_| panic!("it is older")));
-    // Nothing hides the next object of that name.
+    // The next object of that name is visible.
     assert!(a.thing("a", "v", 4));
     assert_eq!(a.told(), ["shop/a: Deleted u@3, inferred, replaced", "shop/a: Added v@4"]);
 }
 
 #[test]
-fn an_object_that_comes_to_have_a_uid_is_the_same_and_keeps_it() {
+fn object_that_gains_uid_keeps_its_stay() {
     let mut a = Told::new();
     a.store.apply(by_name("a", 1), thing("none", 1, 0), &LIVE, |change| a.told.push(described(&change)));
     a.told();
-    // In the version that is held: nothing changed, but now it has a UID.
+    // The version is unchanged, but the UID is now known.
     a.list(&[("a", "u", 1)], 1);
     assert!(a.told().is_empty());
     a.list(&[("a", "v", 2)], 2);
@@ -332,7 +332,7 @@ fn an_object_that_comes_to_have_a_uid_is_the_same_and_keeps_it() {
 }
 
 #[test]
-fn what_ends_while_a_list_is_on_its_way_was_not_in_it() {
+fn object_deleted_during_list_is_not_listed() {
     let mut a = Told::new();
     a.list(&[("a", "u", 1), ("b", "v", 2)], 2);
     a.told();
@@ -350,7 +350,7 @@ fn what_ends_while_a_list_is_on_its_way_was_not_in_it() {
 }
 
 #[test]
-fn readers_see_nothing_of_a_list_that_is_on_its_way() {
+fn staged_list_is_invisible_to_readers() {
     let mut a = Told::new();
     a.list(&[("a", "u", 1)], 1);
     let mut staging = a.store.begin_relist();
@@ -360,7 +360,7 @@ fn readers_see_nothing_of_a_list_that_is_on_its_way() {
 }
 
 #[test]
-fn a_list_takes_no_object_back_within_an_epoch() {
+fn list_never_reverts_object_within_epoch() {
     let mut a = Told::new();
     a.thing("a", "u", 5);
     a.thing("b", "v", 6);
@@ -371,7 +371,7 @@ fn a_list_takes_no_object_back_within_an_epoch() {
 }
 
 #[test]
-fn a_list_older_than_the_store_is_refused_within_an_epoch_and_taken_in_a_new_one() {
+fn older_list_needs_a_new_epoch() {
     let mut a = Told::new();
     a.list(&[("a", "u", 5), ("b", "v", 6)], 10);
     a.told();
@@ -387,14 +387,14 @@ fn a_list_older_than_the_store_is_refused_within_an_epoch_and_taken_in_a_new_one
 
     let staging = listed(&a.store);
     a.store.commit(staging, Some(at(4)), &RELIST, true, |change| a.told.push(described(&change))).unwrap();
-    assert_eq!(a.told(), ["shop/a: Updated u@5 to u@4", "shop/b: Deleted v@6, inferred, deleted"]);
+    assert_eq!(a.told(), ["shop/b: Deleted v@6, inferred, deleted", "shop/a: Updated u@5 to u@4"]);
     a.store.publish();
     let snapshot = a.store.reader().snapshot();
     assert_eq!((snapshot.version(), snapshot.epoch()), (Some(&at(4)), 1));
 }
 
 #[test]
-fn versions_that_cannot_be_ordered_follow_the_wire() {
+fn opaque_versions_follow_delivery_order() {
     let mut a = Told::new();
     let opaque = |version: &str| Identity { version: version.into(), ..identity("a", "u", 0) };
     for (version, number, changes) in [("x", 1, true), ("x", 1, false), ("b", 2, true), ("x", 3, true)] {
@@ -406,7 +406,7 @@ fn versions_that_cannot_be_ordered_follow_the_wire() {
 }
 
 #[test]
-fn the_version_of_the_store_only_goes_forward() {
+fn store_version_only_advances() {
     let mut store = Store::<Thing>::new(Rules::default());
     for (given, reached) in [(5, 5), (3, 5), (5, 5), (10, 10)] {
         store.advance(at(given));
@@ -415,7 +415,7 @@ fn the_version_of_the_store_only_goes_forward() {
 }
 
 #[test]
-fn an_index_follows_objects_that_have_many_values_or_none() {
+fn index_follows_objects_with_any_value_count() {
     let mut a = Told::new();
     a.apply("early", "u", 1, thing("u", 1, 6));
     let before = a.store.reader().snapshot();
@@ -444,7 +444,7 @@ fn an_index_follows_objects_that_have_many_values_or_none() {
 }
 
 #[test]
-fn a_snapshot_from_before_an_index_answers_all_the_same() {
+fn snapshot_before_index_serves_its_queries() {
     let mut a = Told::new();
     a.apply("a", "u", 1, thing("u", 1, 6));
     a.store.publish();
@@ -455,7 +455,7 @@ fn a_snapshot_from_before_an_index_answers_all_the_same() {
 }
 
 #[test]
-fn indexes_of_the_same_type_are_told_apart() {
+fn indexes_of_one_type_are_distinguished() {
     let mut a = Told::new();
     let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
     let none = a.store.add_index(|_: &Thing| None::<u8>);
@@ -467,7 +467,7 @@ fn indexes_of_the_same_type_are_told_apart() {
 }
 
 #[test]
-fn an_index_is_filled_beside_the_store_and_asked_of_each_state_once() {
+fn joining_index_evaluates_each_state_once() {
     let mut a = Told::new();
     for (name, uid, version) in [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)] {
         a.thing(name, uid, version);
@@ -509,7 +509,7 @@ fn an_index_is_filled_beside_the_store_and_asked_of_each_state_once() {
 }
 
 #[test]
-fn an_index_that_panics_leaves_the_store_as_it_was() {
+fn panicking_index_leaves_store_unchanged() {
     let mut a = Told::new();
     let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
     a.store.add_index(|thing: &Thing| {
@@ -529,7 +529,7 @@ fn an_index_that_panics_leaves_the_store_as_it_was() {
 }
 
 #[test]
-fn two_stores_with_the_same_content_have_the_same_checksum() {
+fn stores_with_equal_content_have_equal_checksums() {
     let (mut a, mut b) = (Told::new(), Told::new());
     a.thing("a", "u", 1);
     a.thing("b", "v", 2);
@@ -540,7 +540,7 @@ fn two_stores_with_the_same_content_have_the_same_checksum() {
 }
 
 #[test]
-fn readers_in_other_threads_see_whole_states_only() {
+fn readers_see_only_consistent_states() {
     let mut store = Store::new(Rules::default());
     let groups = store.add_index(|thing: &Thing| Some(thing.group));
     let reader: StoreReader<Thing> = store.reader();

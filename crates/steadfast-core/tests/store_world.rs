@@ -1,4 +1,4 @@
-//! The store follows a server through changes, cuts, relists and restores, and tells what a naive observer would.
+//! Store that follows a server through changes, disconnections, relists and restores, compared with a naive observer.
 
 mod things;
 
@@ -17,16 +17,16 @@ const LIVE: Path = Path::Watched { deletion: None };
 const RELIST: Path = Path::Listed { initial: false };
 const FIRST_LIST: Path = Path::Listed { initial: true };
 
-/// What happens in the world that the store follows.
+/// Event in the world that the store follows.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// An object is created or changed; the state may be one that cannot be decoded.
+    /// An object is created or changed; its state may be undecodable.
     Write {
         name: u8,
         group: u8,
         broken: bool,
     },
-    /// An object is deleted and its name taken by another, with or without a record of the deletion.
+    /// An object is deleted and another takes its name, with or without a record of the deletion.
     Recreate {
         name: u8,
         group: u8,
@@ -36,17 +36,17 @@ enum Happening {
     Delete {
         name: u8,
     },
-    /// An old record comes again.
+    /// An old record arrives again.
     Replay {
         name: u8,
     },
-    /// From here on nothing comes, until the next list.
+    /// No record arrives until the next list.
     Cut,
     List {
         order: u64,
         repeats: bool,
     },
-    /// The server goes back to what it was at its last list.
+    /// The server returns to its state at the last list.
     Restore,
     Publish,
     AddIndex,
@@ -69,7 +69,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// An object on the server.
+/// Object on the server.
 #[derive(Clone, Debug, PartialEq)]
 struct Living {
     uid: String,
@@ -80,11 +80,11 @@ struct Living {
 
 type Server = BTreeMap<ObjectKey, Living>;
 
-/// What an observer believes of a name: the object and version told last, and whether a state since then could not be
-/// decoded, so that even the same version is news.
+/// Last delivered object and version of a name. The flag is set after an undecodable state; an equal version is then
+/// delivered again.
 type Belief = BTreeMap<ObjectKey, (String, u64, bool)>;
 
-/// A server, a store that follows it, and an observer who works out by hand what should be told.
+/// Server, a store that follows it, and an observer that computes the expected events.
 struct World {
     server: Server,
     backup: Server,
@@ -96,7 +96,7 @@ struct World {
     index: Option<Index<Thing, u8>>,
     told: Vec<Change<Thing>>,
     belief: Belief,
-    /// Snapshots, with what was in them when they were taken.
+    /// Snapshots with their content at the time of creation.
     kept: Vec<(Arc<Snapshot<Thing>>, Vec<String>)>,
 }
 
@@ -136,7 +136,7 @@ impl World {
         self.clock
     }
 
-    /// What the naive observer expects of `key`, given what was believed and what is there now.
+    /// Returns the observer's expected events for `key`, by its belief and the current state.
     fn expected(&mut self, key: &ObjectKey, deletion: Option<u64>, initial: bool) -> Vec<String> {
         let mut expected = Vec::new();
         let now = self.server.get(key).cloned();
@@ -167,7 +167,7 @@ impl World {
         expected
     }
 
-    /// Sends the state of `key` and compares what is told with what should be.
+    /// Delivers the state of `key` and compares the events with the expected ones.
     fn send(&mut self, key: &ObjectKey) {
         if self.cut {
             return;
@@ -201,7 +201,7 @@ impl World {
     fn list(&mut self, order: u64, repeats: bool) {
         let mut items: Vec<_> = self.server.clone().into_iter().collect();
         if repeats && let Some((key, living)) = items.first().cloned() {
-            // An earlier state, then the right one.
+            // An earlier state precedes the current one.
             items.insert(0, (key, Living { version: living.version.saturating_sub(1), ..living }));
         }
         if order.is_multiple_of(2) && !repeats {
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// What must hold at any time.
+    /// Checks the invariants that hold after every step.
     fn check(&mut self) {
         let working = self.store.working();
         if !self.cut {
@@ -300,12 +300,12 @@ impl World {
         }
     }
 
-    /// What must hold at the end.
+    /// Checks the invariants that hold at the end.
     fn conclude(self) {
         for (snapshot, content_then) in &self.kept {
             assert_eq!(&content(snapshot), content_then, "a snapshot never changes");
         }
-        // C1, and C5: per stay Added, Updated*, Deleted, each with the state told last.
+        // C1 and C5: per stay Added, Updated*, Deleted, each with the previously delivered state.
         let mut told: BTreeMap<ObjectKey, Object<Thing>> = BTreeMap::new();
         for change in self.told {
             let (key, event) = (change.key().clone(), change.event);
@@ -328,13 +328,13 @@ impl World {
 
 proptest! {
     #[test]
-    fn whatever_happens_it_holds_what_the_server_has_and_tells_what_an_observer_would(
+    fn store_follows_server_like_naive_observer(
         happenings in vec(happening(), 0..250)
     ) {
         let mut world = World::new();
         for (number, happening) in happenings.iter().enumerate() {
             world.happen(happening);
-            // Not always, so that edits gather between publications.
+            // Not after every step, so that several edits share a publication.
             if number % 7 == 0 {
                 world.check();
             }

@@ -1,4 +1,4 @@
-//! Objects without a version: nothing is watched from what stands for it, and no server ever sees it.
+//! Objects without a version: their substitute versions are never sent to a server or used for a watch.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn meta() -> ListMeta {
 }
 
 #[test]
-fn a_list_whose_objects_have_no_versions_is_listed_again_and_not_watched() {
+fn objects_without_versions_are_polled() {
     let (mut reflector, id) = listing(false);
     assert_eq!(reflector.list_item(at(0), id, &unversioned()), Verdict::Stage);
     let outputs = reflector.step(at(1), Input::ListEnded(id, meta()));
@@ -50,14 +50,14 @@ fn a_list_whose_objects_have_no_versions_is_listed_again_and_not_watched() {
     reflector.step(due, Input::Tick);
     let (id, request) = sent(&reflector.step(due, Input::TransferGranted)).expect("a list");
     assert!(matches!(request, Request::Page { from: ListFrom::Consistent, .. }), "{request:?}");
-    // They have versions after all.
+    // The objects have versions from here on.
     reflector.list_item(due, id, &Identity { version: "8".into(), ..unversioned() });
     let (_, request) = sent(&reflector.step(due, Input::ListEnded(id, meta()))).expect("a watch");
     assert!(matches!(&request, Request::Watch { from, .. } if from.as_str() == "9"), "{request:?}");
 }
 
 #[test]
-fn initial_events_without_versions_are_given_up_for_pages() {
+fn initial_events_without_versions_fall_back_to_pages() {
     let (mut reflector, id) = listing(true);
     let Verdict::Do(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Added, &unversioned())) else {
         panic!("a stream ends with a version, and what comes then has none");
@@ -68,7 +68,7 @@ fn initial_events_without_versions_are_given_up_for_pages() {
 }
 
 #[test]
-fn a_record_without_a_version_is_looked_for_in_a_list_and_nothing_is_watched_from_it() {
+fn record_without_version_triggers_list() {
     let (mut reflector, id) = listing(true);
     let end = Bookmark { version: "9".into(), initial_events_end: true };
     reflector.record(at(0), id, Record::Bookmark(&end));

@@ -1,4 +1,4 @@
-//! How a debt lies in bytes. A state that is the one that the cache has is not written twice.
+//! Format of pending deliveries. A state that equals the cached one is not written again.
 
 use super::row::{key_of, text, write_key, write_text};
 use super::{Forms, NoSuchForm, Saved};
@@ -10,32 +10,32 @@ use crate::lazy::Lazy;
 use crate::object::{Entry, Object};
 use crate::version::ResourceVersion;
 
-/// A debt as it was written down; what is there now is not in it.
+/// Pending delivery from a checkpoint, without its latest state.
 pub type SavedDebt = Debt<SavedState>;
 
-/// A state in a debt.
+/// State within a pending delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SavedState {
-    /// The one that the cache has under this name: the last that could be decoded.
+    /// The last decodable state of the cache entry with this name.
     Held,
-    /// This one.
+    /// A separate state.
     Apart(RawObject),
 }
 
-/// Whose debt of which name a row has; without a name, that there is such a handler.
+/// Handler and key of a row. Without a key, the row records that the handler exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwedKey {
-    /// The handler.
+    /// Name of the handler.
     pub handler: String,
-    /// The name.
+    /// Key of the object.
     pub key: Option<ObjectKey>,
 }
 
-/// What begins the key of such a row, and ends the handler in it. No name of an object has it, nor has any text.
+/// Byte at the start of such a row key and after the handler's name. It occurs in no object name and in no UTF-8 text.
 const MARK: u8 = 0xff;
 
 impl OwedKey {
-    /// Writes it as the key of a row.
+    /// Appends the row key to `out`.
     pub fn write(handler: &str, key: Option<&ObjectKey>, out: &mut Vec<u8>) {
         out.push(MARK);
         out.extend(handler.as_bytes());
@@ -45,12 +45,12 @@ impl OwedKey {
         }
     }
 
-    /// Whether a row's key is such a one, whole or not.
+    /// Returns whether `bytes` start like such a row key, complete or not.
     pub fn is_meant(bytes: &[u8]) -> bool {
         bytes.first() == Some(&MARK)
     }
 
-    /// The key that was written so; nothing where these are no such bytes.
+    /// Reads a row key; `None` if the bytes are not a valid one.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (_, rest) = bytes.split_first().filter(|(mark, _)| **mark == MARK)?;
         let end = rest.iter().position(|byte| *byte == MARK)?;
@@ -72,17 +72,17 @@ const REASONS: [(DeleteReason, u8); 4] = [
     (DeleteReason::Left, b'l'),
 ];
 
-/// The letter of a value that has one.
+/// Returns the letter of a value.
 fn letter<T: PartialEq + Copy>(of: &[(T, u8)], value: T) -> u8 {
     of.iter().find(|(known, _)| *known == value).map_or(0, |(_, letter)| *letter)
 }
 
-/// The value that has this letter.
+/// Returns the value of a letter.
 fn value<T: Copy>(of: &[(T, u8)], letter: u8) -> Option<T> {
     of.iter().find(|(_, known)| *known == letter).map(|(value, _)| *value)
 }
 
-/// Where a debt is written to: what states are written beside what the cache has, `held`.
+/// Writer of pending deliveries. States that equal the cached one, `held`, are written as a reference.
 struct Writing<'a, K> {
     forms: &'a Forms,
     held: Option<&'a Object<Lazy<K>>>,
@@ -110,7 +110,7 @@ impl<K> Writing<'_, K> {
     }
 }
 
-/// What is left of a row.
+/// Unread rest of a row.
 struct Reading<'a> {
     forms: &'a Forms,
     key: &'a ObjectKey,
@@ -150,11 +150,11 @@ impl Reading<'_> {
 }
 
 impl Forms {
-    /// Writes down a debt of which something is due, beside what the cache has under its name.
+    /// Appends a pending delivery with a due event. `held` is the cached state of the object.
     ///
     /// # Errors
     ///
-    /// Where a state is encoded in a way that cannot be named.
+    /// Returns an error if the encoding of a state has no name.
     pub fn write_debt<K>(
         &self,
         debt: &Debt<Object<Lazy<K>>>,
@@ -191,7 +191,7 @@ impl Forms {
         Ok(())
     }
 
-    /// Reads what was written of a debt of `key`; nothing where these are no such bytes.
+    /// Reads the pending delivery of `key`; `None` if the bytes are not a valid row.
     pub fn read_debt(&self, key: &ObjectKey, row: &[u8]) -> Option<SavedDebt> {
         let mut from = Reading { forms: self, key, rest: row };
         let mut debt = SavedDebt::default();

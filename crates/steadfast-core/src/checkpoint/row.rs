@@ -1,27 +1,26 @@
-//! How an entry lies in bytes: a letter for its form, its UID and its version with their lengths before them, and all the rest
-//! is the object.
+//! Format of an entry: a letter for its form, its UID and its version with their lengths, and the object.
 
 use crate::key::ObjectKey;
 
-/// What is written of an entry.
+/// Written fields of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row<'a> {
     pub(super) form: Form,
-    /// Empty where the server gave none.
+    /// Empty if the server provided none.
     pub(super) uid: &'a str,
     pub(super) version: &'a str,
     pub(super) bytes: &'a [u8],
 }
 
-/// What the bytes of a row are.
+/// Content of the bytes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Those of the last state that could be decoded, as a row of its own, or none: this one could not.
+    /// The newest state could not be decoded. The bytes are the row of the last decodable state, or empty.
     Unknown,
     Json,
-    /// The object's own message.
+    /// The message of the object.
     Object,
-    /// The message of metadata alone.
+    /// The message of metadata only.
     Metadata,
 }
 
@@ -46,23 +45,23 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Writes a text with its length before it.
+/// Appends a text after its length.
 pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
     out.extend((text.len() as u32).to_le_bytes());
     out.extend(text.as_bytes());
 }
 
-/// A text with its length before it, and what comes behind it.
+/// Reads a text after its length, and returns it with the remaining bytes.
 pub(super) fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     Some((str::from_utf8(text).ok()?, rest))
 }
 
-/// What ends a namespace: none has it in it.
+/// Terminator of a namespace. It occurs in no namespace.
 const END: u8 = 0;
 
-/// Writes a key so that keys of one namespace lie together.
+/// Appends a key so that the keys of one namespace are adjacent.
 pub fn write_key(key: &ObjectKey, out: &mut Vec<u8>) {
     if let Some(namespace) = key.namespace() {
         out.extend(namespace.as_bytes());
@@ -71,7 +70,7 @@ pub fn write_key(key: &ObjectKey, out: &mut Vec<u8>) {
     out.extend(key.name().as_bytes());
 }
 
-/// The key that was written so; nothing where these are no such bytes.
+/// Reads a key; `None` if the bytes are not a valid one.
 pub fn key_of(bytes: &[u8]) -> Option<ObjectKey> {
     let text = str::from_utf8(bytes).ok()?;
     Some(match text.split_once(char::from(END)) {

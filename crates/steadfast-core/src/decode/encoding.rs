@@ -1,8 +1,8 @@
-//! How a response's body is encoded.
+//! Encodings of response bodies.
 
 use std::fmt;
 
-/// An encoding of API objects.
+/// Encoding of API objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// `application/json`.
@@ -20,20 +20,21 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// A response is encoded in a way that was not requested.
+/// Error for a response in an encoding that was not requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported content type {content_type:?}")]
 pub struct UnsupportedContentType {
-    /// What the response called it, cut off where it is overlong.
+    /// Content type of the response, shortened if it is overlong.
     pub content_type: String,
 }
 
 impl Encoding {
-    /// The encoding that a response's `Content-Type` names.
+    /// Returns the encoding of a response by its `Content-Type`.
     ///
     /// # Errors
     ///
-    /// Where it names another, or objects converted to something that is none of ours, as a `Table`.
+    /// Returns an error for another encoding, and for objects in a converted form that is not supported, such as a
+    /// `Table`.
     pub fn of_content_type(content_type: &str) -> Result<Self, UnsupportedContentType> {
         let mut parts = content_type.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_encoding_is_itself_whatever_its_parameters_unless_they_convert_the_objects() {
+    fn content_type_parameters_are_ignored_except_conversions() {
         for fine in [
             "application/json",
             "Application/JSON; charset=UTF-8",

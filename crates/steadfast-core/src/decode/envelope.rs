@@ -1,4 +1,4 @@
-//! What comes around objects or in their place: a list's metadata, a `Status`.
+//! Content other than objects: list metadata and `Status`.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use crate::protobuf::{self, ListMarks, MessageId, list_marks};
 use crate::record::{ListMeta, Status};
 use crate::version::ResourceVersion;
 
-/// The `kind` of the server's word on why there is nothing else.
+/// `kind` of the object that the server returns instead of a result.
 const STATUS: &str = "Status";
 
-/// The `Status` that `body` is; none where it is something else, as a proxy's error page.
+/// Decodes `body` as a `Status`; `None` if it has other content, such as a proxy's error page.
 pub fn status(encoding: Encoding, body: &[u8]) -> Option<Status> {
     match encoding {
         Encoding::Json => {
@@ -24,20 +24,20 @@ pub fn status(encoding: Encoding, body: &[u8]) -> Option<Status> {
     }
 }
 
-/// The `Status` that `body`, protobuf in its envelope, is.
+/// Decodes `body`, protobuf in its envelope, as a `Status`.
 fn read_status(body: &[u8]) -> Option<Value> {
     let value: Value = protobuf::decode(MessageId::of_kind("v1", STATUS)?, body, true).ok()?;
     (value["kind"] == STATUS).then_some(value)
 }
 
-/// The `Status` that `message`, protobuf without an envelope, is.
+/// Decodes `message`, protobuf without an envelope, as a `Status`.
 pub(crate) fn status_of_message(message: &[u8]) -> Option<Status> {
     let value: Value = protobuf::decode(MessageId::of_kind("v1", STATUS)?, message, true).ok()?;
     Some(status_of(&value))
 }
 
-/// What to ask for the rest of a list with whose continue token has expired, as the `Status` that says so may tell: the
-/// rest then is of a later version than what came before.
+/// Returns the continue token for the rest of a list whose own token has expired, if the `Status` of that error
+/// contains one. The rest then has a later version than the earlier pages.
 pub fn continue_token(encoding: Encoding, body: &[u8]) -> Option<String> {
     match encoding {
         Encoding::Json => {
@@ -52,7 +52,7 @@ fn continue_of(status: &Value) -> Option<String> {
     status["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
 }
 
-/// The `Status` that `value` is, as far as it can be read.
+/// Converts `value` to a `Status`, as far as it can be read.
 pub(crate) fn status_of(value: &Value) -> Status {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let details = &value["details"];
@@ -62,12 +62,12 @@ pub(crate) fn status_of(value: &Value) -> Status {
         reason: text(&value["reason"]),
         message: text(&value["message"]),
         causes: causes.iter().filter_map(|cause| Some(cause["reason"].as_str()?.to_owned())).collect(),
-        // The server leaves out a zero: without it we are not asked to wait.
+        // The server omits a zero. Without the field, it requests no delay.
         retry_after_seconds: details["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0),
     }
 }
 
-/// The list metadata that `message`, protobuf, is; none where it is malformed, or its version longer than any.
+/// Decodes list metadata from the protobuf `message`; `None` if it is malformed, or its version is overlong.
 pub(crate) fn list_meta_of_message(message: &[u8]) -> Option<ListMeta> {
     let ListMarks { version, token } = list_marks(message).ok()?;
     let given = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned).filter(|text| !text.is_empty());
@@ -79,7 +79,7 @@ pub(crate) fn list_meta_of_message(message: &[u8]) -> Option<ListMeta> {
     Some(ListMeta { version, continue_token: given(token) })
 }
 
-/// The list metadata that `written`, JSON, is; none where it is no JSON, or its version longer than any.
+/// Decodes list metadata from the JSON `written`; `None` if it is not valid JSON, or its version is overlong.
 pub(crate) fn list_meta(written: &[u8]) -> Option<ListMeta> {
     let value: Value = serde_json::from_slice(written).ok()?;
     let text = |name: &str| value[name].as_str().filter(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! Why an object could not be decoded, without a word of what is in it.
+//! Errors of undecodable objects, without their content.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use crate::protobuf::{self, Reason};
 use crate::record::Identity;
 use crate::version::ResourceVersion;
 
-/// An object that does not fit the type it is wanted as.
+/// Error for an object that does not fit the requested type.
 ///
-/// `serde_json`'s own messages quote values, and an object may be a Secret: of the message only what cannot be a value
-/// is kept.
+/// Messages of `serde_json` quote values, and an object may be a Secret. The error keeps only the parts of a message
+/// that cannot be a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError(Box<Misfit>);
 
@@ -20,28 +20,28 @@ struct Misfit {
     key: ObjectKey,
     version: ResourceVersion,
     offset: usize,
-    /// Of the value that does not fit; empty where that is not known.
+    /// Path of the value that does not fit; empty if unknown.
     path: String,
     problem: Problem,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Problem {
-    /// It is not what it should be in this encoding, or ends early.
+    /// The object is not valid in this encoding, or ends early.
     Malformed(Encoding),
-    /// It is protobuf of a kind whose fields are not known.
+    /// The object is protobuf of a kind whose fields are unknown.
     UnknownKind,
-    /// It is nested deeper than `serde_json` goes.
+    /// The object is nested deeper than the limit of `serde_json`.
     TooDeep,
-    /// A field that has to be there is not; its name is the type's, not the object's.
+    /// A required field is missing. Its name comes from the type, not from the object.
     MissingField(String),
-    /// A value of this sort, where another is wanted.
+    /// A value of this sort was found instead of the expected one.
     Unfit(&'static str),
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
-/// What serde calls the values it meets, the longer names before those they begin with.
+/// Terms of serde for the values that it finds. A longer term precedes the terms that are its prefix.
 const SORTS: [&str; 15] = [
     "boolean",
     "integer",
@@ -61,7 +61,7 @@ const SORTS: [&str; 15] = [
 ];
 
 impl DecodeError {
-    /// What `error` says of the object `identity`, at `offset` of its bytes.
+    /// Creates the error for the object `identity` from a JSON error, at `offset` of its bytes.
     pub(crate) fn of_json(identity: &Identity, offset: usize, error: &serde_json::Error) -> Self {
         let problem = match error.to_string() {
             message if error.is_data() => Problem::of(&message),
@@ -71,7 +71,7 @@ impl DecodeError {
         Self::new(identity, offset, String::new(), problem)
     }
 
-    /// What `error` says of the object `identity`.
+    /// Creates the error for the object `identity` from a protobuf error.
     pub(crate) fn of_protobuf(identity: &Identity, error: &protobuf::Error) -> Self {
         let problem = match error.reason() {
             Reason::Malformed => Problem::Malformed(Encoding::Protobuf),
@@ -81,7 +81,7 @@ impl DecodeError {
         Self::new(identity, error.offset(), error.path(), problem)
     }
 
-    /// That nobody knows what the object `identity` is, in protobuf.
+    /// Creates the error for the object `identity`, whose protobuf kind is unknown.
     pub(crate) fn of_unknown_kind(identity: &Identity) -> Self {
         Self::new(identity, 0, String::new(), Problem::UnknownKind)
     }
@@ -91,23 +91,23 @@ impl DecodeError {
         Self(Box::new(Misfit { key, version, offset, path, problem }))
     }
 
-    /// The object.
+    /// Returns the key of the object.
     pub fn key(&self) -> &ObjectKey {
         &self.0.key
     }
 
-    /// The version of its state that does not fit.
+    /// Returns the version of the state that does not fit.
     pub fn version(&self) -> &ResourceVersion {
         &self.0.version
     }
 
-    /// About where in the object's bytes, as the server sent them, decoding stopped.
+    /// Returns the approximate offset of the error in the object's bytes, as the server sent them.
     pub fn offset(&self) -> usize {
         self.0.offset
     }
 }
 
-/// Where in `text` the error arose: `serde_json` counts lines and, in bytes, columns.
+/// Returns the offset of the error in `text`. `serde_json` reports lines and, in bytes, columns.
 pub(crate) fn place(text: &[u8], error: &serde_json::Error) -> usize {
     let line = match error.line() {
         0 | 1 => 0,

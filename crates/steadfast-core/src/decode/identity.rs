@@ -1,4 +1,4 @@
-//! Who an object is, as far as a scan has found it.
+//! Identity of an object, as far as a scan has found it.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,14 @@ use crate::scan::Metadata;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
-/// What is known of who an object is.
+/// Known parts of an object's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartialIdentity {
-    /// Where it is found.
+    /// Key of the object.
     pub key: Option<ObjectKey>,
-    /// Its UID, or what represents it where the object has a name and no UID.
+    /// UID of the object, or its substitute if the object has a name and no UID.
     pub uid: Option<Uid>,
-    /// Its version, or what represents it where the object has a name and no version.
+    /// Version of the object, or its substitute if the object has a name and no version.
     pub version: Option<ResourceVersion>,
 }
 
@@ -34,13 +34,13 @@ impl std::fmt::Display for PartialIdentity {
 }
 
 impl PartialIdentity {
-    /// Who the object of `metadata` is. Where it has no version, `made` represents it.
+    /// Returns the identity in `metadata`. `made` provides the version if the metadata have none.
     pub(super) fn of(metadata: &Metadata<'_>, made: impl FnOnce() -> ResourceVersion) -> Self {
         let key = present(metadata.name.as_ref()).map(|name| match present(metadata.namespace.as_ref()) {
             Some(namespace) => ObjectKey::namespaced(namespace, name),
             None => ObjectKey::cluster(name),
         });
-        // Who has neither name nor UID is nobody; whose UID is longer than any has one that cannot be kept.
+        // An object with neither name nor UID has no identity. An overlong UID cannot be kept.
         let uid = match present(metadata.uid.as_ref()) {
             Some(uid) => Some(uid).filter(|uid| uid.len() <= LONGEST_MARK).map(Uid::from),
             None => key.as_ref().map(Uid::by_name),
@@ -52,7 +52,7 @@ impl PartialIdentity {
         Self { key, uid, version }
     }
 
-    /// The whole identity, or what there is of it and the path that it lacks.
+    /// Returns the complete identity, or the known parts with the missing path.
     pub(super) fn whole(self) -> Result<Identity, (Box<Self>, &'static str)> {
         let missing = match self {
             Self { key: Some(key), uid: Some(uid), version: Some(version) } => {
@@ -66,12 +66,12 @@ impl PartialIdentity {
     }
 }
 
-/// An empty string says as little as none: Go writes one for the other.
+/// Treats an empty string like a missing one, since Go writes one for the other.
 fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
     text.map(AsRef::as_ref).filter(|text: &&str| !text.is_empty())
 }
 
-/// The version; none where it is longer than any, which would be requested and reported again and again.
+/// Returns the version; `None` if it is overlong. Such a version would be requested and reported repeatedly.
 pub(super) fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
     present(metadata.version.as_ref()).filter(|version| version.len() <= LONGEST_MARK).map(ResourceVersion::from)
 }

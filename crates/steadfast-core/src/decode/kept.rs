@@ -1,4 +1,4 @@
-//! What is kept of an object is decided by the type that is requested.
+//! Kept form of objects, determined by the requested type.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -17,36 +17,38 @@ use super::packed::{Families, Packed};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 use crate::protobuf;
 
-/// A form in which objects are kept.
+/// Form in which objects are kept.
 ///
-/// Every [`kube::Resource`] that can be deserialized is one: the types of `k8s-openapi`, derived custom resources,
-/// `DynamicObject`, `PartialObjectMeta<K>`, and a struct of one's own with just the fields one needs. So is
-/// [`Lazy<K>`](crate::Lazy) of each of them. Who an object is never depends on the form: that is the [`RawObject`]'s.
+/// Every [`kube::Resource`] that implements deserialization is a form: the types of `k8s-openapi`, derived custom
+/// resources, `DynamicObject`, `PartialObjectMeta<K>`, and a custom struct with only the needed fields.
+/// [`Lazy<K>`](crate::Lazy) of each of them is a form, too. The identity of an object does not depend on the form; it
+/// comes from the [`RawObject`].
 pub trait Kept: Send + Sync + Sized + 'static {
-    /// What it is a form of: where the objects are to be had.
+    /// Resource of the form, which determines the endpoint.
     type Resource: Resource + 'static;
 
-    /// The form of `raw`.
+    /// Decodes `raw` into the form.
     ///
     /// # Errors
     ///
-    /// Where the object does not fit the form.
+    /// Returns an error if the object does not fit the form.
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError>;
 
-    /// Has `read` look at the object, decoded for that where it is kept encoded.
+    /// Calls `read` with the object, which is decoded for the call if it is kept encoded.
     ///
     /// # Errors
     ///
-    /// Where it is, and does not fit.
+    /// Returns an error if a kept encoded object does not fit its type.
     fn read_whole<T>(&self, read: impl FnOnce(&Self::Resource) -> T) -> Result<T, DecodeError>;
 
-    /// Whether only the objects' metadata is requested.
+    /// Returns whether only the objects' metadata are requested.
     fn metadata_only() -> bool;
 
-    /// Whether decoding takes so much longer than reading that other threads help where much is waiting.
+    /// Returns whether decoding takes much longer than reading, so that other threads should help with many pending
+    /// objects.
     fn is_dear() -> bool;
 
-    /// The labels, for readers that select by them.
+    /// Returns the labels, for readers with a selector.
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>>;
 }
 
@@ -77,57 +79,59 @@ where
     }
 }
 
-/// Decodes objects one after the other, with one buffer for all.
+/// Decoder for a sequence of objects, with a shared buffer.
 #[derive(Default)]
 pub struct Decoder {
     options: DecodeOptions,
     scratch: Vec<u8>,
-    /// What the last decoded object holds beyond itself.
+    /// Heap memory of the last decoded object, in bytes.
     heap: usize,
-    /// Where objects are to be packed, what they are packed beside.
+    /// Dictionaries for packed objects, if objects are packed.
     families: Option<Families>,
     unread: Option<Unread>,
-    /// What the kept objects share.
+    /// State that the kept objects share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Is told of an object that turns out, when it is read, not to fit.
+/// Callback for an object that a read found to be undecodable.
 pub type Unread = Arc<dyn Fn(&DecodeError) + Send + Sync>;
 
-/// What the buffer may hold on to: one large object must not cost its size for ever.
+/// Maximum size of the buffer between objects, so that one large object does not occupy its size forever.
 const SCRATCH: usize = 256 * 1024;
 
 impl Decoder {
-    /// A decoder with these options.
+    /// Creates a decoder with these options.
     pub fn new(options: DecodeOptions) -> Self {
         Self { options, ..Self::default() }
     }
 
-    /// Has `unread` told of each object that turns out, when it is read, not to fit.
+    /// Sets the callback for objects that a read finds to be undecodable.
     #[must_use]
     pub fn tell_unread(self, unread: Unread) -> Self {
         Self { unread: Some(unread), ..self }
     }
 
-    /// Keeps what is kept encoded as what differs from a sibling, or else from another object: a tenth to a fifth of its bytes
-    /// where objects are alike, and some microseconds for each that is kept or read.
+    /// Packs encoded objects: only the differences to a similar object are kept. Similar objects take a tenth to a
+    /// fifth of their bytes. Each decoding and each read costs some microseconds.
     #[must_use]
     pub fn packed(self) -> Self {
         Self { families: Some(Families::default()), ..self }
     }
 
-    /// How many bytes those have that others are packed beside; no object counts them.
+    /// Returns the number of bytes of the dictionaries, which no object counts; `None` if objects are not packed.
     pub fn beside(&self) -> Option<Arc<AtomicUsize>> {
         self.families.as_ref().map(|families| families.held().clone())
     }
 
-    /// Another one, for another thread, that decodes as this does. It packs nothing: what is packed is not dear.
+    /// Creates an equal decoder for another thread. The new decoder does not pack, since packed forms are cheap to
+    /// decode and need no help.
     #[must_use]
     pub fn another(&self) -> Self {
         Self { options: self.options, unread: self.unread.clone(), shared: self.shared.clone(), ..Self::default() }
     }
 
-    /// What all objects share that this decodes, made for the first of them, with who is told of such objects.
+    /// Returns the state that all objects of this decoder share. `make` creates it for the first object, with the
+    /// callback for undecodable objects.
     pub(crate) fn shared<T: Send + Sync + 'static>(&mut self, make: impl FnOnce(Option<Unread>) -> T) -> Arc<T> {
         if let Some(shared) = self.shared.clone().and_then(|shared| shared.downcast().ok()) {
             return shared;
@@ -137,18 +141,18 @@ impl Decoder {
         first
     }
 
-    /// The form of `raw`, and how many bytes it holds beyond itself, as far as that is known.
+    /// Decodes `raw` into the form, and returns its heap memory in bytes, as far as known.
     ///
     /// # Errors
     ///
-    /// Where the object does not fit the form.
+    /// Returns an error if the object does not fit the form.
     pub fn weighed<K: Kept>(&mut self, raw: &RawObject) -> Result<(K, usize), DecodeError> {
         self.heap = 0;
         let object = K::decode(raw, self)?;
         Ok((object, self.heap))
     }
 
-    /// What is kept of the bytes of `raw`, to be kept for long.
+    /// Returns the kept bytes of `raw`, for long-term storage.
     pub(crate) fn pack(&mut self, raw: &RawObject) -> Packed {
         let bytes = compact(self.options, &mut self.scratch, raw);
         let packed = match &mut self.families {
@@ -159,11 +163,11 @@ impl Decoder {
         packed
     }
 
-    /// Decodes `raw`, without its `managedFields` unless they are to be kept.
+    /// Decodes `raw`, without `managedFields` unless the options keep them.
     ///
     /// # Errors
     ///
-    /// Where the object does not fit `T`, or its JSON is not UTF-8.
+    /// Returns an error if the object does not fit `T`, or if its JSON is not valid UTF-8.
     pub fn decode<T: DeserializeOwned>(&mut self, raw: &RawObject) -> Result<T, DecodeError> {
         match raw.encoding {
             Encoding::Json => {
@@ -181,7 +185,7 @@ impl Decoder {
             Encoding::Protobuf => {
                 let message = raw.message.ok_or_else(|| DecodeError::of_unknown_kind(&raw.identity))?;
                 let (heap, keeps) = (Heap::default(), self.options.keep_managed_fields);
-                // What is not kept is passed over, and need not be cut out.
+                // The decoder skips the fields that are not kept, so they need not be cut out first.
                 let decoded = protobuf::decode_seed(Measured::new(PhantomData, &heap), message, &raw.bytes, keeps);
                 self.heap += heap.bytes();
                 decoded.map_err(|error| DecodeError::of_protobuf(&raw.identity, &error))
@@ -190,29 +194,29 @@ impl Decoder {
     }
 }
 
-/// What is kept of the bytes of `raw`, in the buffer for all objects where something is cut out.
+/// Returns the kept bytes of `raw`, in the shared buffer if a part is cut out.
 fn compact<'a>(options: DecodeOptions, scratch: &'a mut Vec<u8>, raw: &'a RawObject) -> &'a [u8] {
     scratch.clear();
     scratch.shrink_to(SCRATCH);
     raw.compact(options, scratch)
 }
 
-/// Reads `text`, of which all has to be UTF-8, also where `T` does not look.
+/// Decodes `text`. All of it must be UTF-8, including the parts that `T` skips.
 pub(crate) fn json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     json_seed(PhantomData::<T>, text)
 }
 
-/// Has `seed` read `text`, as [`json`] does.
+/// Decodes `text` by `seed`, as [`json`] does.
 fn json_seed<T>(seed: impl for<'de> DeserializeSeed<'de, Value = T>, text: &[u8]) -> serde_json::Result<T> {
     match str::from_utf8(text) {
-        // Looked at in one go: `serde_json` would do so string by string, which is an eighth of its work.
+        // UTF-8 is checked in one pass. `serde_json` would check each string, which is an eighth of its work.
         Ok(text) => {
             let mut deserializer = serde_json::Deserializer::from_str(text);
             let value = seed.deserialize(&mut deserializer)?;
             deserializer.end()?;
             Ok(value)
         }
-        // The type that looks everywhere finds the place.
+        // A `Value` reads all parts of the text and therefore finds the position of the error.
         Err(error) => serde_json::from_slice::<Value>(text).and_then(|_| Err(serde::de::Error::custom(error))),
     }
 }

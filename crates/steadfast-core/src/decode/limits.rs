@@ -1,4 +1,5 @@
-//! How long what a server makes may be.
+//! Limits for values from the server.
 
-/// The longest UID or version that is taken for one, in bytes: a server's have 36 and 20, and both are for it alone to make.
+/// Maximum length of a UID or version, in bytes. A real server's have 36 and 20 bytes, and only the server creates
+/// them.
 pub(crate) const LONGEST_MARK: usize = 1024;

@@ -1,19 +1,19 @@
-//! What an object takes up once it is decoded, counted while it is.
+//! Memory of a decoded object, counted during its deserialization.
 //!
-//! Nobody can ask a Rust value how much memory it holds beyond itself. But all of that is asked for while it is
-//! deserialized, as strings, sequences and maps, and the types of their elements are known then: so this stands between a
-//! deserializer and the type, and adds up what the collections of the standard library allocate for them.
+//! A Rust value does not report its heap memory. However, deserialization requests all of it as strings, sequences and
+//! maps, and knows the types of their elements. The wrapper in this module sits between a deserializer and the type,
+//! and adds up the allocations of the standard library's collections.
 //!
-//! | asked for | counted |
+//! | requested | counted |
 //! |---|---|
 //! | a string that is kept | its length |
-//! | a string that is looked at | what it is as bytes in base64, if it is long; else it becomes a number or a time |
+//! | a parsed string | its length as decoded base64, if it is long; otherwise it becomes a number or a time |
 //! | bytes | their number |
-//! | a sequence | its elements, in the capacity that a `Vec` comes to: what it was told there will be, and more as it is filled |
+//! | a sequence | its elements, in the capacity of a `Vec`: the reported length, and more as it grows |
 //! | a map | its entries, in the nodes of a `BTreeMap` |
 //!
-//! What a type does apart from that (another kind of map, shared strings, a `Box`) is not seen. What an allocator adds
-//! for itself is not counted either.
+//! Other allocations of a type (another kind of map, shared strings, a `Box`) are not counted, nor is the overhead of
+//! the allocator.
 
 use std::any::type_name;
 use std::cell::Cell;
@@ -25,51 +25,51 @@ use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, Seq
 use super::lengths::Lengths;
 use crate::footprint::{sequence, tree};
 
-/// A deserializer, or one of its helpers, of which what is asked for is counted.
+/// Wrapper of a deserializer, or of one of its helpers, that counts the requests.
 pub(super) struct Measured<'h, T> {
     inner: T,
     heap: &'h Heap<'h>,
     kept: Text,
 }
 
-/// What was counted so far.
+/// Counter of the memory so far.
 #[derive(Default)]
 pub(super) struct Heap<'t> {
-    /// In bytes.
+    /// Number of bytes.
     bytes: Cell<usize>,
-    /// What tells how many elements there will be where the deserializer does not know.
+    /// Lengths of arrays, for deserializers that do not know them in advance.
     lengths: Option<Lengths<'t>>,
 }
 
-/// What becomes of a string.
+/// Use of a string.
 #[derive(Clone, Copy, PartialEq)]
 enum Text {
     Kept,
-    /// It is looked at: a time, a number, bytes in base64.
+    /// The string is parsed: a time, a number, bytes in base64.
     Read,
-    /// It is the name of a field.
+    /// The string is the name of a field.
     Name,
 }
 
-/// How a value asks `serde_json` for its text as it stands (`RawValue`), which is passed over for that.
+/// Name by which a value requests its verbatim JSON text (`RawValue`). The value is skipped for it.
 const RAW: &str = "$serde_json::private::RawValue";
 
-/// What holds a flattened field of any type until that is known (`serde::private::de::Content`).
+/// Type name of the buffer for flattened fields, until their types are known (`serde::private::de::Content`).
 const BUFFER: &str = "::Content";
 
-/// As many elements are told of at the most.
+/// Maximum number of elements that is reported in advance.
 const MOST_TOLD: usize = 4096;
 
-/// No time or number is longer.
+/// Maximum length of a time or number.
 const LONG: usize = 64;
 
 impl<'t> Heap<'t> {
-    /// Of what is read from the JSON `text`.
+    /// Creates a counter for values from the JSON `text`.
     pub(super) fn of_json(text: &'t [u8]) -> Self {
         Self { lengths: Some(Lengths::new(text)), ..Self::default() }
     }
 
-    /// In bytes.
+    /// Returns the number of bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.get()
     }
@@ -79,7 +79,7 @@ impl<'t> Heap<'t> {
         self.bytes.set(self.bytes.get() + bytes);
     }
 
-    /// Has `read` read a sequence, of which it is given the number in the text.
+    /// Calls `read` for a sequence, with its number in the text.
     #[inline]
     fn sequence<T>(&self, read: impl FnOnce(Option<usize>) -> T) -> T {
         let Some(lengths) = &self.lengths else { return read(None) };
@@ -91,12 +91,12 @@ impl<'t> Heap<'t> {
         sequence
     }
 
-    /// How many elements the sequence has that is the text's `array`.
+    /// Returns the number of elements of the sequence `array` of the text.
     fn told(&self, array: Option<usize>) -> Option<usize> {
         self.lengths.as_ref()?.of(array?)
     }
 
-    /// A value is passed over.
+    /// Records a skipped value.
     #[inline]
     fn pass(&self) {
         if let Some(lengths) = &self.lengths {
@@ -106,7 +106,7 @@ impl<'t> Heap<'t> {
 }
 
 impl<'h, T> Measured<'h, T> {
-    /// Counts into `heap`.
+    /// Creates a wrapper that counts into `heap`.
     pub(super) fn new(inner: T, heap: &'h Heap<'h>) -> Self {
         Self { inner, heap, kept: Text::Kept }
     }
@@ -346,7 +346,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
     }
 }
 
-/// The same where the parts lie in the value itself: the fields of a struct.
+/// Wrapper for values whose parts are inline, such as the fields of a struct.
 struct Inline<T>(T);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'_, V>> {
@@ -446,21 +446,22 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Measured<'_, A> {
     }
 }
 
-/// What was asked for in place of a sequence.
+/// Counts for a sequence.
 #[derive(Default)]
 struct Counted {
     count: usize,
     size: usize,
-    /// How many there will be, if that was asked and is known.
+    /// Reported number of elements, if the type requested it and it is known.
     hint: Cell<usize>,
 }
 
-/// The elements of a sequence, counted.
+/// Counting access to the elements of a sequence.
 struct Elements<'h, 'c, A> {
     inner: Measured<'h, A>,
-    /// Its number in the text.
+    /// Number of the sequence in the text.
     array: Option<usize>,
-    /// Whether they are held until it is known what they are: what is kept is made of that, and grows as it is filled.
+    /// Set for elements that serde buffers until their type is known. The final collection is built from the buffer and
+    /// grows as it is filled.
     is_buffer: bool,
     counted: &'c mut Counted,
 }
@@ -470,7 +471,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
 
     #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        // The element stays where it is: it may have thousands of bytes, and moving them is dear.
+        // The element stays in its place. It may have thousands of bytes, so moving it would be expensive.
         let element = self.inner.next_element_seed(seed);
         if let Ok(Some(_)) = &element {
             self.counted.count += 1;
@@ -484,7 +485,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
         if self.is_buffer {
             return None;
         }
-        // It is the server's word, and some types make room for as many as they are told.
+        // The number comes from the server, and some types allocate for as many elements as reported.
         let all = || Some(self.inner.heap.told(self.array)?.saturating_sub(self.counted.count));
         let hint = self.inner.size_hint().or_else(all).map(|hint| hint.min(MOST_TOLD));
         self.counted.hint.set(hint.map_or(0, |hint| self.counted.count + hint));
@@ -492,25 +493,25 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
     }
 }
 
-/// What was asked for in place of a map.
+/// Counts for a map.
 #[derive(Default)]
 struct Map {
     count: usize,
     key: usize,
     value: Option<usize>,
-    /// It is a struct with a field that is `flatten`: its values are of several types, and lie in itself.
+    /// Set for a struct with a `flatten` field: its values have several types and are inline.
     is_struct: bool,
 }
 
 impl Map {
-    /// What a `BTreeMap` allocates for it.
+    /// Returns the memory of the nodes that a `BTreeMap` allocates.
     fn nodes(&self) -> usize {
         let entry = self.key + self.value.unwrap_or_default();
         if self.is_struct { 0 } else { tree(self.count, entry) }
     }
 }
 
-/// The entries of a map, counted.
+/// Counting access to the entries of a map.
 struct Entries<'h, 'm, A> {
     inner: Measured<'h, A>,
     map: &'m mut Map,

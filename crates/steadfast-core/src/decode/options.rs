@@ -1,8 +1,9 @@
-//! What a decoder leaves of objects.
+//! Options of a decoder.
 
-/// What is decoded of objects.
+/// Parts of objects to decode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DecodeOptions {
-    /// Whether `metadata.managedFields` is kept. It is two fifths of a usual object, and few programs look at it.
+    /// Set to keep `metadata.managedFields`. They are two fifths of a typical object, and few programs read them.
+    /// Defaults to `false`.
     pub keep_managed_fields: bool,
 }

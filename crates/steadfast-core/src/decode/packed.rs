@@ -1,9 +1,9 @@
-//! The bytes of a kept object: as they are, or as what differs from those of a sibling.
+//! Bytes of a kept object: verbatim, or as the difference to a similar object.
 //!
-//! Objects that one controller makes are alike: the pods of a deployment differ in their names, addresses and times, a
-//! tenth of what they say. The first of a family is what others are kept beside, as LZ4 with that for a dictionary. It is
-//! itself kept beside the first of another family, if there is one like it: all objects of a kind have some words in common. That
-//! one is kept as it is, so that nothing is read by way of more than two others.
+//! Objects of one controller are similar. The pods of a deployment differ in their names, addresses and times, which
+//! are a tenth of their content. The first object of a family is the LZ4 dictionary for the others. It is itself
+//! compressed with the first object of another family if that one is similar, since all objects of a kind share some
+//! words. That root is kept verbatim, so each read needs at most two dictionaries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,46 +15,47 @@ use lz4_flex::block;
 use crate::footprint::shared;
 use crate::key::ObjectKey;
 
-/// The bytes of an object.
-// Two fields for three cases, so that it has the size of two and no more.
+/// Bytes of an object.
+// Two fields represent three cases, so that the type has only their size.
 pub(crate) struct Packed {
-    /// As they are, or beside the base, after how many they are; none of what is the base itself.
+    /// Verbatim bytes, or compressed bytes after their uncompressed length; empty for the base object itself.
     own: Box<[u8]>,
     base: Option<Arc<Base>>,
 }
 
-/// What siblings are kept beside, as long as one of them is.
+/// Dictionary of a family. It lives as long as an object that uses it.
 struct Base {
-    /// Nor is this a base's whose own base has another.
+    /// Compressed with the root at most: the base of a base has no base itself.
     packed: Packed,
-    /// How many bytes it is of, unpacked.
+    /// Uncompressed length in bytes.
     length: usize,
     held: Arc<AtomicUsize>,
 }
 
-/// The families of one cache.
+/// Families of one cache.
 #[derive(Default)]
 pub(crate) struct Families {
     bases: HashMap<u64, Weak<Base>>,
-    /// When it has so many, those are forgotten of which nothing is kept.
+    /// Number of families at which unused ones are removed.
     most: usize,
-    /// What bases are kept beside.
+    /// Root dictionary, with which bases are compressed.
     root: Weak<Base>,
-    /// How many bytes the bases have.
+    /// Number of bytes of the bases.
     held: Arc<AtomicUsize>,
     scratch: Vec<u8>,
 }
 
-/// The least that bases are looked through for.
+/// Minimum number of families before unused ones are removed.
 const FEW: usize = 256;
 
-/// LZ4 looks no farther back: in what is longer, a sibling's bytes would be out of its sight.
+/// Window of LZ4. In longer texts, the bytes of a similar object would be out of its reach.
 const WINDOW: usize = 60 * 1024;
 
-/// What an object of so few bytes could save is less than what it costs to be kept in two parts.
+/// Minimum length for compression, in bytes. Shorter objects save less than the cost of a second part.
 const LITTLE: usize = 256;
 
-/// No object is kept beside what has more than so many times its bytes: it may be the last that needs that.
+/// Maximum length of a dictionary, as a multiple of the object's length. The object may become the last user of the
+/// dictionary.
 const LONGER: usize = 2;
 
 impl Base {
@@ -64,7 +65,7 @@ impl Base {
         Arc::new(base)
     }
 
-    /// What it takes up, in bytes.
+    /// Returns the memory in bytes.
     fn footprint(&self) -> usize {
         shared(size_of::<Self>()) + self.packed.footprint()
     }
@@ -77,12 +78,12 @@ impl Drop for Base {
 }
 
 impl Families {
-    /// How many bytes those have that others are kept beside, whatever becomes of the objects that they were.
+    /// Returns the counter of the dictionaries' bytes. A dictionary may outlive the object from which it was made.
     pub(crate) fn held(&self) -> &Arc<AtomicUsize> {
         &self.held
     }
 
-    /// The bytes of the object at `key`, beside a sibling's if that saves a quarter of them.
+    /// Packs the bytes of the object at `key`, with a dictionary if that saves a quarter of them.
     pub(super) fn pack(&mut self, key: &ObjectKey, bytes: &[u8]) -> Packed {
         if !(LITTLE..WINDOW).contains(&bytes.len()) {
             return Packed::plain(bytes);
@@ -104,23 +105,23 @@ impl Families {
         Packed { own: Box::default(), base: Some(base) }
     }
 
-    /// These bytes beside `base`, if that saves a quarter of them.
+    /// Compresses the bytes with `base`, if that saves a quarter of them.
     fn beside(&mut self, base: Arc<Base>, bytes: &[u8]) -> Option<Packed> {
         if base.length > LONGER * bytes.len() {
             return None;
         }
-        // Its length first, as the reader needs it.
+        // The length comes first, since the reader needs it first.
         let length = (bytes.len() as u32).to_le_bytes();
         self.scratch.resize(length.len() + block::get_maximum_output_size(bytes.len()), 0);
         let (first, rest) = self.scratch.split_at_mut(length.len());
         first.copy_from_slice(&length);
-        // It fails only where there is too little room.
+        // The compression fails only if the output does not fit.
         let packed = block::compress_into_with_dict(bytes, rest, &base.packed.bytes()).ok()?;
         let own = &self.scratch[..length.len() + packed];
         (packed <= bytes.len() / 4 * 3).then(|| Packed { own: own.into(), base: Some(base) })
     }
 
-    /// Forgets families of which nothing is left, when there are many.
+    /// Removes families without objects, if there are many.
     fn forget(&mut self) {
         if self.bases.len() >= self.most {
             self.bases.retain(|_, base| base.strong_count() > 0);
@@ -129,8 +130,8 @@ impl Families {
     }
 }
 
-/// Which objects are alike, most likely: those of one generated name in one namespace, and of the deployment above it. A
-/// collision costs bytes alone.
+/// Returns the family of a key: objects of one generated name in one namespace, and of the deployment above it, are
+/// most likely similar. A collision only costs memory.
 fn family(key: &ObjectKey) -> u64 {
     let name = without_suffix(key.name()).unwrap_or(key.name());
     let name = without_suffix(name).filter(|above| is_generated(&name[above.len() + 1..])).unwrap_or(name);
@@ -143,24 +144,25 @@ fn without_suffix(name: &str) -> Option<&str> {
     name.rsplit_once('-').map(|(name, _)| name)
 }
 
-/// Whether a part of a name is a hash as Kubernetes writes them, in the letters that make no words (`SafeEncodeString` of
+/// Returns whether a part of a name is a hash of Kubernetes, in an alphabet that forms no words (`SafeEncodeString` of
 /// `k8s.io/apimachinery`).
 fn is_generated(part: &str) -> bool {
     part.len() >= 5 && part.bytes().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte))
 }
 
 impl Packed {
-    /// These bytes, as they are.
+    /// Keeps the bytes verbatim.
     pub(super) fn plain(bytes: &[u8]) -> Self {
         Self { own: bytes.into(), base: None }
     }
 
-    /// The bytes as they came.
+    /// Returns the original bytes.
     pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
         match &self.base {
             None => Cow::Borrowed(&self.own),
             Some(base) if self.own.is_empty() => base.packed.bytes(),
-            // It is what was packed here; were it not, nothing would be read, and that does not fit whatever is wanted.
+            // The bytes were compressed here, so decompression succeeds. If it failed, the result would be empty and
+            // would fit no type.
             Some(base) => {
                 let beside = base.packed.bytes();
                 Cow::Owned(block::decompress_size_prepended_with_dict(&self.own, &beside).unwrap_or_default())
@@ -168,7 +170,7 @@ impl Packed {
         }
     }
 
-    /// What it takes up beyond itself and bases, in bytes.
+    /// Returns the memory beyond the value itself and beyond the bases, in bytes.
     pub(super) fn footprint(&self) -> usize {
         self.own.len()
     }
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_and_goes_is_read_as_it_came_and_siblings_take_little() {
+    fn packed_objects_are_small_and_read_unchanged() {
         for seed in 0..20 {
             let mut random = Random::new(seed);
             let mut families = Families::default();
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_deployment_and_of_a_stateful_set_are_siblings() {
+    fn pods_of_one_controller_form_a_family() {
         let family = |name: &str| family(&ObjectKey::namespaced("shop", name));
         assert_eq!(family("web-7d4b9c6f5-x2x9k"), family("web-7d4b9c6f5-b8wzl"));
         assert_eq!(family("web-7d4b9c6f5-x2x9k"), family("web-5c8d7f9b4-b8wzl"), "a roll-out changes little");
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn families_of_which_nothing_is_kept_are_forgotten() {
+    fn unused_families_are_removed() {
         let mut families = Families::default();
         for owner in 0..10_000 {
             let (key, bytes) = pod(owner, 1, 1);
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_or_long_or_unlike_its_siblings_is_kept_as_it_is() {
+    fn unsuitable_objects_are_kept_verbatim() {
         let mut families = Families::default();
         let key = ObjectKey::namespaced("shop", "web-1");
         assert!(families.pack(&key, &[b'x'; LITTLE - 1]).base.is_none());
@@ -250,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_family_is_kept_beside_that_of_another_and_nothing_farther_away() {
+    fn dictionaries_chain_at_most_twice() {
         let mut families = Families::default();
         let kept: Vec<(Vec<u8>, Packed)> = (0..300)
             .map(|number| {
-                // What all have, what a family has, and what each has.
+                // Words of all objects, of a family, and of each object.
                 let words = |seed: u64, count: usize| {
                     let mut random = Random::new(seed);
                     (0..count).map(|_| format!("{:x}", random.draw())).collect::<Vec<_>>().concat()
@@ -283,13 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn of_whatever_is_left_nothing_keeps_much_more_than_its_own_bytes() {
+    fn remaining_object_keeps_no_large_dictionary() {
         for seed in 0..5 {
             let mut random = Random::new(seed);
             let mut families = Families::default();
             let mut kept: Vec<(Vec<u8>, Packed)> = Vec::new();
             for number in 0..1_000 {
-                // Of one family as far as names tell, and of all lengths.
+                // One family by their names, with all lengths.
                 let length = 1 << (random.draw() % 16);
                 let word = format!("{:x}", random.draw() % 8).repeat(1 + random.draw() as usize % 50);
                 let bytes: Vec<u8> = word.bytes().cycle().take(length + random.draw() as usize % length).collect();

@@ -1,4 +1,4 @@
-//! What may be wrong with a record.
+//! Errors of records.
 
 use super::encoding::Encoding;
 use super::identity::PartialIdentity;
@@ -6,58 +6,58 @@ use crate::protobuf::wire;
 use crate::record::RecordKind;
 use crate::scan::Fault;
 
-/// A record that cannot be understood, with what could be recognised of it.
+/// Error for a record that cannot be understood, with its recognized parts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{identity}: {problem}")]
 pub struct RecordError {
-    /// What happened to its object; none where that is unknown, and for a list's item.
+    /// Kind of the change; `None` if unknown, and for a list item.
     pub kind: Option<RecordKind>,
-    /// Who its object is, as far as that is known.
+    /// Known parts of the object's identity.
     pub identity: Box<PartialIdentity>,
-    /// What is wrong with it.
+    /// Problem of the record.
     pub problem: RecordProblem,
 }
 
-/// What is wrong with a record. It says where, never what.
+/// Problem of a record: its position, without the content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordProblem {
-    /// It is not what it should be in its encoding.
+    /// The record is not valid in its encoding.
     #[error("malformed {encoding} at byte {offset} of the record")]
     Malformed {
-        /// The encoding.
+        /// Encoding of the record.
         encoding: Encoding,
-        /// Where in the record.
+        /// Offset in the record, in bytes.
         offset: usize,
     },
-    /// It is longer than the limit.
+    /// The record exceeds the limit.
     #[error("{bytes} bytes, longer than the limit of {limit} bytes")]
     TooLarge {
-        /// Its length, in bytes.
+        /// Length of the record in bytes.
         bytes: u64,
-        /// The limit, in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// It has no `type`, or one that is not known.
+    /// The record has no `type`, or an unknown one.
     #[error("unknown type of watch record {name:?}")]
     UnknownType {
-        /// The type, cut off where it is overlong; empty where there is none.
+        /// The type, shortened if it is overlong; empty if it is missing.
         name: String,
     },
-    /// It has no `object`.
+    /// The record has no `object`.
     #[error("a watch record without an object")]
     NoObject,
-    /// Its object cannot be distinguished from others.
+    /// The object cannot be distinguished from others.
     #[error("an object without {missing}")]
     NoIdentity {
-        /// The path that has no value.
+        /// Path of the missing value.
         missing: &'static str,
     },
-    /// Its object is none of those that were requested, but of another sort.
+    /// The object has another kind than the requested one.
     #[error("a {told}, not the {wanted} that was requested")]
     OtherKind {
-        /// What it says it is.
+        /// Kind of the object.
         told: String,
-        /// What it was to be.
+        /// Requested kind.
         wanted: String,
     },
 }

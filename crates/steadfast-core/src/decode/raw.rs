@@ -1,4 +1,4 @@
-//! An object as it came, with what a scan found of it.
+//! Encoded objects with the results of a scan.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,28 +9,30 @@ use super::{DecodeOptions, Encoding};
 use crate::protobuf::{self, MessageId};
 use crate::record::Identity;
 
-/// An object that is known by its identity and not decoded.
+/// Object with a known identity that is not decoded.
 ///
-/// Its bytes are a slice of what the connection read: who keeps them long copies them, lest they hold on to more.
+/// The bytes are a slice of the connection's buffer. Code that stores them for long must copy them, since a slice keeps
+/// the whole buffer in memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RawObject {
-    /// Who it is.
+    /// Identity of the object.
     pub identity: Identity,
-    /// The object, encoded.
+    /// Encoded object.
     pub bytes: Bytes,
-    /// What to leave out of `bytes` so that the object has no `metadata.managedFields`; none where it has none. Should
-    /// there be several, it is the last.
+    /// Range of `bytes` without which the object has no `metadata.managedFields`; `None` if the field is missing. If
+    /// the field occurs several times, the range is the last one.
     pub managed_fields: Option<Range<usize>>,
-    /// How it is encoded.
+    /// Encoding of the object.
     pub encoding: Encoding,
-    /// Which message it is, where it is protobuf; none of a kind that is not known.
+    /// Message type of a protobuf object; `None` for an unknown kind.
     pub message: Option<MessageId>,
 }
 
 impl RawObject {
-    /// What `options` keep of the object, in the same encoding: all of its bytes, or what is left of them, in `buffer`.
+    /// Returns the parts of the object that `options` keep, in the same encoding: all bytes, or the remaining ones in
+    /// `buffer`.
     ///
-    /// Of protobuf the envelope stays, where there is one.
+    /// A protobuf envelope is kept, if one exists.
     pub fn compact<'a>(&'a self, options: DecodeOptions, buffer: &'a mut Vec<u8>) -> &'a [u8] {
         let Some(cut) = self.managed_fields.as_ref().filter(|_| !options.keep_managed_fields) else {
             return &self.bytes;
@@ -47,7 +49,7 @@ impl RawObject {
     }
 }
 
-// By hand: the object may be a Secret.
+// Not derived: the object may be a Secret.
 impl fmt::Debug for RawObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RawObject")

@@ -1,4 +1,4 @@
-//! From one framed record to what it says.
+//! Decoding of framed records.
 
 use bytes::Bytes;
 
@@ -10,33 +10,34 @@ use crate::record::{Bookmark, RecordKind, Status};
 use crate::scan::{Metadata, ObjectScan, RecordScan, RecordSpans, has_annotation};
 use crate::version::ResourceVersion;
 
-/// The annotation of the bookmark that closes a streamed list.
+/// Annotation of the bookmark that ends a streamed list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// The `type` of the record that ends a watch with a failure.
+/// `type` of the record that ends a watch with a failure.
 const ERROR: &str = "ERROR";
 
-/// A record of a watch.
+/// Record of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchRecord {
-    /// Something happened to an object.
+    /// Change of an object.
     Object {
-        /// What.
+        /// Kind of the change.
         kind: RecordKind,
-        /// The object afterwards; before it, where it was deleted.
+        /// The object after the change; before the change, if it was deleted.
         object: RawObject,
     },
-    /// The stream is complete up to here.
+    /// The stream is complete up to this version.
     Bookmark(Bookmark),
-    /// The server ends the stream, and says why.
+    /// The server ends the stream with this status.
     Error(Status),
 }
 
-/// Reads one record of a watch of what is `wanted`.
+/// Decodes one record of a watch. `wanted` describes the requested objects.
 ///
 /// # Errors
 ///
-/// Where it cannot be understood; the stream can be read on, for it was cut into its records before.
+/// Returns an error for a record that cannot be understood. The stream can still be read, since it is already split
+/// into records.
 pub fn watch_record(encoding: Encoding, record: &Bytes, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
     match encoding {
         Encoding::Json => {
@@ -51,11 +52,11 @@ pub fn watch_record(encoding: Encoding, record: &Bytes, wanted: Option<&Wanted>)
     }
 }
 
-/// Reads one item of a list of what is `wanted`.
+/// Decodes one item of a list. `wanted` describes the requested objects.
 ///
 /// # Errors
 ///
-/// Where it cannot be understood; the list can be read on.
+/// Returns an error for an item that cannot be understood. The list can still be read.
 pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Result<RawObject, RecordError> {
     match encoding {
         Encoding::Json => match item.scan() {
@@ -69,11 +70,11 @@ pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Re
     }
 }
 
-/// Reads a record of a watch that was longer than the limit.
+/// Decodes a record of a watch that exceeded the limit.
 ///
 /// # Errors
 ///
-/// Always, except for an `ERROR`: the stream has failed, however long the explanation is.
+/// Always returns an error, except for an `ERROR`: the stream has failed, independent of the length of the explanation.
 pub fn overlong_record(record: &Overlong, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
     if record.found().kind.as_deref() == Some(ERROR) {
         return Ok(WatchRecord::Error(unexplained("longer than the limit")));
@@ -81,13 +82,13 @@ pub fn overlong_record(record: &Overlong, wanted: Option<&Wanted>) -> Result<Wat
     Err(overlong(record, wanted))
 }
 
-/// What is known of a record of a stream, or of an item of a list, that was longer than the limit.
+/// Returns the error for a record or list item that exceeded the limit, with the known parts of its identity.
 pub fn overlong(record: &Overlong, wanted: Option<&Wanted>) -> RecordError {
     let RecordScan { kind, object } = record.found();
     let problem = RecordProblem::TooLarge { bytes: record.bytes(), limit: record.limit() };
     let said = kind.as_deref();
     let kind = said.and_then(record_kind);
-    // Bookmarks and errors are of no object that was wanted.
+    // Bookmarks and errors do not have the kind of the requested objects.
     failed(kind, object, problem, wanted.filter(|_| said.is_none() || kind.is_some()))
 }
 
@@ -166,7 +167,7 @@ fn read_object(
     if let Some(problem) = contradiction(scan, wanted) {
         return Err(RecordError { kind, identity: Box::new(known(&scan.metadata, &problem)), problem });
     }
-    // All of its bytes: what changes in any of them is another state.
+    // The hash covers all bytes, since any change in them is another state.
     let made = || ResourceVersion::made_of(&text[range.clone()]);
     let identity = PartialIdentity::of(&scan.metadata, made).whole().map_err(|(identity, missing)| RecordError {
         kind,
@@ -201,7 +202,7 @@ fn bookmark(encoding: Encoding, record: &[u8], metadata: &Metadata<'_>) -> Resul
     Ok(Bookmark { version, initial_events_end })
 }
 
-/// What there is to say of a record with this `problem`: that its object is none of those wanted says more.
+/// Creates the error of a record with this `problem`. A kind that was not requested takes precedence.
 fn failed(
     kind: Option<RecordKind>,
     object: &ObjectScan<'_>,
@@ -212,13 +213,13 @@ fn failed(
     RecordError { kind, identity: Box::new(known(&object.metadata, &problem)), problem }
 }
 
-/// What is known of who an object is that has this `problem`: nothing else is known of its state, so that represents its
-/// version where it has none.
+/// Returns the known identity of an object with this `problem`. Only the problem is known of its state, so the problem
+/// substitutes a missing version.
 fn known(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
     PartialIdentity::of(metadata, || ResourceVersion::made_of(problem.to_string().as_bytes()))
 }
 
-/// What an object says that contradicts what was wanted.
+/// Returns the contradiction between an object and the requested kind, if any.
 fn contradiction(object: &ObjectScan<'_>, wanted: Option<&Wanted>) -> Option<RecordProblem> {
     wanted?.takes(object.api_version.as_deref(), object.kind.as_deref()).err()
 }

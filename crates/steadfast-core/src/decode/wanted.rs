@@ -1,26 +1,26 @@
-//! What objects say they are, beside what was requested.
+//! Check of received kinds against the requested one.
 
 use std::sync::Arc;
 
 use super::RecordProblem;
 
-/// The sort of objects that was requested: another one in its place is none of them, whatever it looks like.
+/// Kind of the requested objects. An object of another kind is rejected, whatever its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Their `apiVersion`.
+    /// `apiVersion` of the objects.
     pub api_version: Arc<str>,
-    /// Their `kind`.
+    /// `kind` of the objects.
     pub kind: Arc<str>,
-    /// Whether their metadata alone may come in their place, as `PartialObjectMetadata`.
+    /// Set if `PartialObjectMetadata` is accepted instead.
     pub metadata: bool,
 }
 
-/// As much of a name as is reported.
+/// Maximum length of a name in reports, in bytes.
 const LONGEST_TOLD: usize = 64;
 
 impl Wanted {
-    /// That an object which says that it is a `kind` of `api_version` is wanted. What it leaves out is no contradiction:
-    /// the items of built-in lists say neither.
+    /// Checks that an object with this `api_version` and `kind` was requested. A missing value is accepted: the items
+    /// of built-in lists have neither.
     pub(super) fn takes(&self, api_version: Option<&str>, kind: Option<&str>) -> Result<(), RecordProblem> {
         let said = |said: Option<&str>, wanted: &str| said.is_none_or(|said| said.is_empty() || said == wanted);
         if said(kind, &self.kind) && said(api_version, &self.api_version) {

@@ -1,4 +1,4 @@
-//! One framer for each sort of body, whatever its encoding: who reads a body need not know it.
+//! Framers that hide the encoding of a body from its reader.
 
 use bytes::Bytes;
 
@@ -9,30 +9,31 @@ use super::list::{ListFramer, ListPart};
 use super::messages::MessageFramer;
 use crate::decode::Encoding;
 
-/// Cuts the body of a watch into its records.
+/// Splits the body of a watch into its records.
 ///
-/// [`feed`](Self::feed) it a chunk, take [`next`](Self::next) until there is none, feed it the next; at the body's end ask
-/// [`finish`](Self::finish).
+/// Pass a chunk to [`feed`](Self::feed), then call [`next`](Self::next) until it returns `None`, and repeat with the
+/// next chunk. Call [`finish`](Self::finish) at the end of the body.
 pub enum StreamFramer {
-    /// One in JSON.
+    /// Framer for JSON.
     Json(LineFramer),
-    /// One in protobuf.
+    /// Framer for protobuf.
     Protobuf(LengthFramer),
 }
 
-/// Cuts the body of a list into its items.
+/// Splits the body of a list into its items.
 ///
-/// [`feed`](Self::feed) it a chunk, take [`next`](Self::next) until there is none, feed it the next; at the body's end ask
-/// [`finish`](Self::finish), before the list is believed. After an error it is done: it yields nothing more.
+/// Pass a chunk to [`feed`](Self::feed), then call [`next`](Self::next) until it returns `None`, and repeat with the
+/// next chunk. Call [`finish`](Self::finish) at the end of the body, before the list is used. After an error, no
+/// further items follow.
 pub enum ItemFramer {
-    /// One in JSON.
+    /// Framer for JSON.
     Json(Box<ListFramer>),
-    /// One in protobuf.
+    /// Framer for protobuf.
     Protobuf(Box<MessageFramer>),
 }
 
 impl StreamFramer {
-    /// A framer of `encoding` that holds records of at most `limit` bytes.
+    /// Creates a framer for `encoding` that holds records of at most `limit` bytes.
     pub fn new(encoding: Encoding, limit: usize) -> Self {
         match encoding {
             Encoding::Json => Self::Json(LineFramer::new(limit)),
@@ -40,7 +41,7 @@ impl StreamFramer {
         }
     }
 
-    /// How its records are encoded.
+    /// Returns the encoding of the records.
     pub fn encoding(&self) -> Encoding {
         match self {
             Self::Json(_) => Encoding::Json,
@@ -48,11 +49,11 @@ impl StreamFramer {
         }
     }
 
-    /// Takes the body's next chunk.
+    /// Adds the next chunk of the body.
     ///
     /// # Panics
     ///
-    /// If the chunk before has not been taken to its end: nothing here queues chunks.
+    /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
         match self {
             Self::Json(framer) => framer.feed(chunk),
@@ -60,7 +61,7 @@ impl StreamFramer {
         }
     }
 
-    /// The next record; none where the chunk has no more.
+    /// Returns the next record; `None` if the chunk has no more.
     #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
     pub fn next(&mut self) -> Option<Line> {
         match self {
@@ -69,7 +70,7 @@ impl StreamFramer {
         }
     }
 
-    /// How many bytes the record under way has so far, reported once, when that is so many that it may have no end.
+    /// Returns the length so far of the current record in bytes, once, after it has far exceeded the limit.
     pub fn endless(&mut self) -> Option<u64> {
         match self {
             Self::Json(framer) => framer.endless(),
@@ -81,7 +82,7 @@ impl StreamFramer {
     ///
     /// # Errors
     ///
-    /// [`FrameError::Truncated`] where it ends inside a record.
+    /// Returns [`FrameError::Truncated`] if the body ends within a record.
     pub fn finish(self) -> Result<(), FrameError> {
         match self {
             Self::Json(framer) => framer.finish(),
@@ -91,7 +92,7 @@ impl StreamFramer {
 }
 
 impl ItemFramer {
-    /// A framer of `encoding` that holds items of at most `limit` bytes.
+    /// Creates a framer for `encoding` that holds items of at most `limit` bytes.
     pub fn new(encoding: Encoding, limit: usize) -> Self {
         match encoding {
             Encoding::Json => Self::Json(Box::new(ListFramer::new(limit))),
@@ -99,7 +100,7 @@ impl ItemFramer {
         }
     }
 
-    /// How its items are encoded.
+    /// Returns the encoding of the items.
     pub fn encoding(&self) -> Encoding {
         match self {
             Self::Json(_) => Encoding::Json,
@@ -107,11 +108,11 @@ impl ItemFramer {
         }
     }
 
-    /// Takes the body's next chunk.
+    /// Adds the next chunk of the body.
     ///
     /// # Panics
     ///
-    /// If the chunk before has not been taken to its end: nothing here queues chunks.
+    /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
         match self {
             Self::Json(framer) => framer.feed(chunk),
@@ -119,7 +120,7 @@ impl ItemFramer {
         }
     }
 
-    /// The next part; none where the chunk has no more.
+    /// Returns the next part; `None` if the chunk has no more.
     #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
     pub fn next(&mut self) -> Option<Result<ListPart, FrameError>> {
         match self {
@@ -128,7 +129,7 @@ impl ItemFramer {
         }
     }
 
-    /// How many bytes the item under way has so far, reported once, when that is so many that it may have no end.
+    /// Returns the length so far of the current item in bytes, once, after it has far exceeded the limit.
     pub fn endless(&mut self) -> Option<u64> {
         match self {
             Self::Json(framer) => framer.endless(),
@@ -140,7 +141,7 @@ impl ItemFramer {
     ///
     /// # Errors
     ///
-    /// The error met before, or [`FrameError::Truncated`] where the list has no end.
+    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list has no end.
     pub fn finish(self) -> Result<(), FrameError> {
         match self {
             Self::Json(framer) => framer.finish(),

@@ -1,4 +1,4 @@
-//! Items of a list, with what their framing has found of them.
+//! Items of a list, with the results of their framing.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,9 +8,9 @@ use bytes::Bytes;
 use crate::protobuf::MessageId;
 use crate::scan::{Fault, ObjectScan, ObjectSpans};
 
-/// An item of a list.
+/// Item of a list.
 ///
-/// Where it lay whole in a chunk it is known already where it says who it is: it is not looked at twice.
+/// If the item was within one chunk, the framer has already located its identity, and no second scan is needed.
 #[derive(Clone)]
 pub struct Item {
     bytes: Bytes,
@@ -19,29 +19,29 @@ pub struct Item {
 }
 
 impl Item {
-    /// An object in protobuf.
+    /// Creates an item from a protobuf object.
     pub fn of_message(bytes: Bytes, message: MessageId) -> Self {
         Self { bytes, known: None, message: Some(message) }
     }
 
-    /// Which message it is, where it is protobuf.
+    /// Returns the message type of a protobuf item.
     pub fn message(&self) -> Option<MessageId> {
         self.message
     }
 
-    /// The object that `chunk` has at `at`, should it end there, within `limit` bytes, and be the JSON it should be.
+    /// Returns the object at `at` of `chunk`, if it ends within the chunk and within `limit` bytes, and is valid JSON.
     pub(super) fn object(chunk: &Bytes, at: usize, limit: usize) -> Option<Self> {
         let rest = &chunk[at..];
         let (length, known) = ObjectSpans::scan_first(&rest[..rest.len().min(limit)])?;
         Some(Self { bytes: chunk.slice(at..at + length), known: Some(known), message: None })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the item.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Who it is, as far as that can be found; and what is wrong with it, if anything is.
+    /// Returns the known parts of the identity, and the fault, if any.
     pub(crate) fn scan(&self) -> (ObjectScan<'_>, Result<(), Fault>) {
         if let Some(known) = &self.known {
             return (known.read(&self.bytes), Ok(()));
@@ -66,7 +66,7 @@ impl Deref for Item {
     }
 }
 
-// By hand: what is known of it follows from its bytes.
+// Not derived: all other fields follow from the bytes.
 impl PartialEq for Item {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes && self.message == other.message
@@ -75,7 +75,7 @@ impl PartialEq for Item {
 
 impl Eq for Item {}
 
-// By hand: it may be a Secret.
+// Not derived: the item may be a Secret.
 impl fmt::Debug for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Item({} bytes)", self.bytes.len())

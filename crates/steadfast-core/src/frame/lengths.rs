@@ -1,4 +1,4 @@
-//! Watch streams in protobuf: before each record is its length, four bytes, the highest first
+//! Framer for watch streams in protobuf: a length of four bytes in big-endian order precedes each record
 //! ([length-delimited](https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding)).
 
 use bytes::{Buf, Bytes};
@@ -8,42 +8,42 @@ use super::lines::Line;
 use super::overlong::Passing;
 use crate::protobuf::Gist;
 
-/// How many bytes a length has.
+/// Size of a length in bytes.
 const PREFIX: usize = 4;
 
-/// Cuts a body into records by the lengths before them.
+/// Splits a body into records by their lengths.
 ///
-/// [`feed`](Self::feed) it a chunk, take [`next`](Self::next) until there is none, feed it the next; at the body's end ask
-/// [`finish`](Self::finish).
+/// Pass a chunk to [`feed`](Self::feed), then call [`next`](Self::next) until it returns `None`, and repeat with the
+/// next chunk. Call [`finish`](Self::finish) at the end of the body.
 pub struct LengthFramer {
     limit: usize,
-    /// What has not been looked at yet of the chunk fed last.
+    /// Unread rest of the current chunk.
     chunk: Bytes,
-    /// What chunks before had of the length, or of the record, that is under way.
+    /// Bytes of the current length or record from earlier chunks.
     begun: Vec<u8>,
-    /// The length of the record under way.
+    /// Length of the current record.
     length: Option<u64>,
-    /// That record, where it is longer than the limit.
+    /// The current record, if it exceeds the limit.
     passing: Option<Box<Passing>>,
 }
 
 impl LengthFramer {
-    /// A framer that holds records of at most `limit` bytes.
+    /// Creates a framer that holds records of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, chunk: Bytes::new(), begun: Vec::new(), length: None, passing: None }
     }
 
-    /// Takes the body's next chunk.
+    /// Adds the next chunk of the body.
     ///
     /// # Panics
     ///
-    /// If the chunk before has not been taken to its end: nothing here queues chunks.
+    /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
         assert!(self.chunk.is_empty(), "a chunk was fed before the one before it was used up");
         self.chunk = chunk;
     }
 
-    /// The next record; none where the chunk has no more.
+    /// Returns the next record; `None` if the chunk has no more.
     #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
     pub fn next(&mut self) -> Option<Line> {
         let length = match self.length {
@@ -59,7 +59,7 @@ impl LengthFramer {
             self.length = None;
             return self.passing.take().map(|passing| Line::Overlong(passing.end()));
         }
-        // It is within the limit, so it has a length in memory.
+        // The record is within the limit, so its length fits into memory.
         let left = length as usize - self.begun.len();
         let whole = self.chunk.len() >= left;
         let piece = self.chunk.split_to(left.min(self.chunk.len()));
@@ -75,7 +75,7 @@ impl LengthFramer {
         Some(Line::Whole(Bytes::from(std::mem::take(&mut self.begun))))
     }
 
-    /// Reads the length of the next record; none where it has not come.
+    /// Reads the length of the next record; `None` if it is incomplete.
     fn begin(&mut self) -> Option<u64> {
         let taken = (PREFIX - self.begun.len()).min(self.chunk.len());
         self.begun.extend_from_slice(&self.chunk[..taken]);
@@ -89,7 +89,7 @@ impl LengthFramer {
         Some(length)
     }
 
-    /// How many bytes the record under way has so far, reported once, when that is so many that it may have no end.
+    /// Returns the length so far of the current record in bytes, once, after it has far exceeded the limit.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }
@@ -98,7 +98,7 @@ impl LengthFramer {
     ///
     /// # Errors
     ///
-    /// [`FrameError::Truncated`] where it ends inside a record.
+    /// Returns [`FrameError::Truncated`] if the body ends within a record.
     pub fn finish(self) -> Result<(), FrameError> {
         match self.passing {
             Some(passing) => Err(FrameError::Truncated { bytes: passing.bytes() }),

@@ -1,4 +1,4 @@
-//! Watch streams: one record a line.
+//! Framer for watch streams in JSON: one record per line.
 
 use bytes::{Buf, Bytes};
 use memchr::memchr;
@@ -7,46 +7,46 @@ use super::FrameError;
 use super::overlong::{Overlong, Passing};
 use crate::scan::Gist;
 
-/// A record as it was cut out of a stream.
+/// Record of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// All of it, without its line end.
+    /// Complete record without its line end.
     Whole(Bytes),
-    /// One above the limit.
+    /// Record above the limit.
     Overlong(Overlong),
 }
 
-/// Cuts a body into its lines.
+/// Splits a body into its lines.
 ///
-/// [`feed`](Self::feed) it a chunk, take [`next`](Self::next) until there is none, feed it the next; at the body's end ask
-/// [`finish`](Self::finish).
+/// Pass a chunk to [`feed`](Self::feed), then call [`next`](Self::next) until it returns `None`, and repeat with the
+/// next chunk. Call [`finish`](Self::finish) at the end of the body.
 pub struct LineFramer {
     limit: usize,
-    /// What has not been looked at yet of the chunk fed last.
+    /// Unread rest of the current chunk.
     chunk: Bytes,
-    /// The beginning of a record whose end has not come yet.
+    /// Bytes of the current record from earlier chunks.
     begun: Vec<u8>,
-    /// The record under way, where it is longer than the limit.
+    /// The current record, if it exceeds the limit.
     passing: Option<Box<Passing>>,
 }
 
 impl LineFramer {
-    /// A framer that holds records of at most `limit` bytes.
+    /// Creates a framer that holds records of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, chunk: Bytes::new(), begun: Vec::new(), passing: None }
     }
 
-    /// Takes the body's next chunk.
+    /// Adds the next chunk of the body.
     ///
     /// # Panics
     ///
-    /// If the chunk before has not been taken to its end: nothing here queues chunks.
+    /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
         assert!(self.chunk.is_empty(), "a chunk was fed before the one before it was used up");
         self.chunk = chunk;
     }
 
-    /// The next record; none where the chunk has no more.
+    /// Returns the next record; `None` if the chunk has no more.
     #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
     pub fn next(&mut self) -> Option<Line> {
         while let Some(end) = memchr(b'\n', &self.chunk) {
@@ -73,7 +73,8 @@ impl LineFramer {
         None
     }
 
-    /// Lets the next piece of the record under way pass, if all there is of it is more than the limit.
+    /// Skips the next piece of the current record, if the record exceeds the limit with it. Returns whether it was
+    /// skipped.
     fn passes(&mut self, piece: &[u8]) -> bool {
         if self.passing.is_none() && self.begun.len() + piece.len() > self.limit {
             let begun = std::mem::take(&mut self.begun);
@@ -84,7 +85,7 @@ impl LineFramer {
         true
     }
 
-    /// How many bytes the record under way has so far, reported once, when that is so many that it may have no end.
+    /// Returns the length so far of the current record in bytes, once, after it has far exceeded the limit.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }
@@ -93,7 +94,7 @@ impl LineFramer {
     ///
     /// # Errors
     ///
-    /// [`FrameError::Truncated`] where the last line has no end: the server ends each.
+    /// Returns [`FrameError::Truncated`] if the last line has no end, since the server terminates each line.
     pub fn finish(self) -> Result<(), FrameError> {
         match self.passing {
             Some(passing) => Err(FrameError::Truncated { bytes: passing.bytes() }),

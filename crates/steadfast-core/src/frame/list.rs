@@ -1,4 +1,4 @@
-//! List bodies: one JSON document whose items are handed out as they arrive.
+//! Framer for lists in JSON: one document, whose items are returned as they arrive.
 
 use std::fmt;
 
@@ -12,27 +12,27 @@ use crate::decode;
 use crate::record::{ListMeta, Status};
 use crate::scan::{Gist, Skim};
 
-/// A part of a list, in the order in which the server wrote it.
+/// Part of a list, in the server's order.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ListPart {
-    /// An element of `items`.
+    /// Element of `items`.
     Item(Item),
-    /// One that is longer than the limit.
+    /// Element above the limit.
     Overlong(Overlong),
-    /// The list's `metadata`. The last counts, should there be several.
+    /// The list's `metadata`. If several exist, the last counts.
     Meta(ListMeta),
-    /// The list is complete. Whether it is the one that was requested is for the requester to see.
+    /// End of the list. The caller must check that the list has the requested kind.
     End {
-        /// Its `kind`, as `PodList`.
+        /// `kind` of the list, such as `PodList`.
         kind: Option<String>,
-        /// Whether it has `items` at all, if only `null`: what has none is another document, and no empty list.
+        /// Set if the document has `items`, including `null`. A document without them is not a list.
         items: bool,
     },
-    /// The document was no list but a `Status`; whatever came before means nothing.
+    /// The document is a `Status` and not a list. Earlier parts are invalid.
     Status(Status),
 }
 
-// By hand: an item may be a Secret.
+// Not derived: an item may be a Secret.
 impl fmt::Debug for ListPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -45,54 +45,55 @@ impl fmt::Debug for ListPart {
     }
 }
 
-/// Cuts a list into its items, in whatever order its members come.
+/// Splits a list into its items, independent of the order of its members.
 ///
-/// [`feed`](Self::feed) it a chunk, take [`next`](Self::next) until there is none, feed it the next; at the body's end ask
-/// [`finish`](Self::finish), before the list is believed. After an error it is done: it yields nothing more.
+/// Pass a chunk to [`feed`](Self::feed), then call [`next`](Self::next) until it returns `None`, and repeat with the
+/// next chunk. Call [`finish`](Self::finish) at the end of the body, before the list is used. After an error, no
+/// further items follow.
 pub struct ListFramer {
     limit: usize,
     chunk: Bytes,
-    /// How much of the chunk has been looked at.
+    /// Read position in the chunk.
     at: usize,
-    /// How much of the body came before the chunk.
+    /// Length of the body before the chunk.
     before: u64,
     state: State,
-    /// The value that is under way, or the last one.
+    /// Scanner of the current or last value.
     skim: Skim,
-    /// How many bytes it has seen of what is here and beyond.
+    /// Number of bytes in and after the buffer that the scanner has processed.
     skimmed: usize,
-    /// What chunks before had of the value that is under way.
+    /// Bytes of the current value from earlier chunks.
     begun: Vec<u8>,
-    /// The item that is under way, where it is longer than the limit.
+    /// The current item, if it exceeds the limit.
     passing: Option<Box<Passing>>,
-    /// The name of the member under way.
+    /// Name of the current member.
     member: Name,
     seen_items: bool,
     kind: Option<String>,
-    /// What a `Status` would be made of: its members, in case the document is one.
+    /// Members of a `Status`, in case the document is one.
     status: Map<String, serde_json::Value>,
     failed: Option<FrameError>,
 }
 
-/// The longest other member, in bytes: what is parsed takes many times its length.
+/// Maximum length of members other than items, in bytes. Parsed values take many times their length.
 const MEMBER_LIMIT: usize = 1 << 20;
 
-/// The `kind` of a document that is no list but the server's word on why there is none.
+/// `kind` of the document that the server returns instead of a list.
 const STATUS: &str = "Status";
 
-/// What has to come next.
+/// Expected next token.
 enum State {
-    /// The document's opening brace.
+    /// Opening brace of the document.
     Document,
-    /// A member, or the document's end.
+    /// A member, or the end of the document.
     FirstMember,
     /// A member.
     Member,
-    /// The colon after a member's name.
+    /// Colon after the name of a member.
     Colon,
-    /// A member's value.
+    /// Value of a member.
     Value,
-    /// A comma, or the document's end.
+    /// A comma, or the end of the document.
     MemberEnd,
     /// An item, or the end of the items.
     FirstItem,
@@ -100,13 +101,13 @@ enum State {
     Item,
     /// A comma, or the end of the items.
     ItemEnd,
-    /// The rest of a value.
+    /// Rest of a value.
     Inside(Place),
-    /// Nothing more.
+    /// No further token.
     Done,
 }
 
-/// What a value is to the list.
+/// Role of a value in the list.
 #[derive(Clone, Copy)]
 enum Place {
     Name,
@@ -114,27 +115,27 @@ enum Place {
     Item,
 }
 
-/// A value that has ended.
+/// Complete value.
 enum Value {
     Whole(Bytes),
-    /// An item above the limit.
+    /// Item above the limit.
     Overlong(Overlong),
 }
 
-/// The names of the document's members that mean something.
+/// Names of the relevant members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
     Items,
     Kind,
     Metadata,
-    /// A member that a `Status` is made of.
+    /// Member of a `Status`.
     Status(&'static str),
     Other,
 }
 
 impl Name {
     fn of(written: &[u8]) -> Self {
-        // A name that says one of ours is not longer than ours with every letter as `\u0000`.
+        // A relevant name is at most as long as one with every character escaped as `\u0000`.
         if written.len() > 64 {
             return Self::Other;
         }
@@ -153,7 +154,7 @@ impl Name {
 }
 
 impl ListFramer {
-    /// A framer that holds items of at most `limit` bytes; other members of a list may not be longer.
+    /// Creates a framer that holds items of at most `limit` bytes. The limit also applies to other members.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -173,11 +174,11 @@ impl ListFramer {
         }
     }
 
-    /// Takes the body's next chunk.
+    /// Adds the next chunk of the body.
     ///
     /// # Panics
     ///
-    /// If the chunk before has not been taken to its end: nothing here queues chunks.
+    /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
         assert!(self.at == self.chunk.len(), "a chunk was fed before the one before it was used up");
         if self.failed.is_none() {
@@ -187,7 +188,7 @@ impl ListFramer {
         }
     }
 
-    /// The next part; none where the chunk has no more.
+    /// Returns the next part; `None` if the chunk has no more.
     #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
     pub fn next(&mut self) -> Option<Result<ListPart, FrameError>> {
         if self.failed.is_some() {
@@ -207,7 +208,7 @@ impl ListFramer {
     ///
     /// # Errors
     ///
-    /// The error met before, or [`FrameError::Truncated`] where the list has no end.
+    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list has no end.
     pub fn finish(self) -> Result<(), FrameError> {
         match (self.failed, self.state) {
             (Some(error), _) => Err(error),
@@ -219,7 +220,7 @@ impl ListFramer {
         }
     }
 
-    /// How many bytes the item under way has so far, reported once, when that is so many that it may have no end.
+    /// Returns the length so far of the current item in bytes, once, after it has far exceeded the limit.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }
@@ -240,7 +241,7 @@ impl ListFramer {
         Ok(None)
     }
 
-    /// Looks at the byte between two values.
+    /// Processes the byte between two values.
     fn token(&mut self) -> Result<Option<ListPart>, FrameError> {
         let byte = self.chunk[self.at];
         let next = match (&self.state, byte) {
@@ -270,7 +271,7 @@ impl ListFramer {
         Ok(None)
     }
 
-    /// Takes the object here whole, or begins it.
+    /// Reads the object at the current position if it is complete; otherwise starts it.
     fn object(&mut self) -> Result<Option<ListPart>, FrameError> {
         let Some(item) = Item::object(&self.chunk, self.at, self.limit) else { return self.begin(Place::Item) };
         self.at += item.len();
@@ -278,7 +279,7 @@ impl ListFramer {
         Ok(Some(ListPart::Item(item)))
     }
 
-    /// Begins a value with the byte here.
+    /// Starts a value with the current byte.
     fn begin(&mut self, place: Place) -> Result<Option<ListPart>, FrameError> {
         self.skim = Skim::begin(self.chunk[self.at]).ok_or_else(|| self.malformed())?;
         self.skimmed = 1;
@@ -286,7 +287,7 @@ impl ListFramer {
         Ok(None)
     }
 
-    /// Takes the value under way, from here on; none where the chunk ends before it does.
+    /// Reads the rest of the current value; `None` if the chunk ends before the value.
     fn rest_of_value(&mut self) -> Result<Option<Value>, FrameError> {
         let from = self.at + std::mem::take(&mut self.skimmed);
         let ends = self.skim.feed(&self.chunk[from..]);
@@ -326,7 +327,7 @@ impl ListFramer {
         match place {
             Place::Name => {
                 self.member = Name::of(&value);
-                // Items once handed out cannot be taken back for others that come under the same name.
+                // Returned items cannot be revoked in favour of a second member of this name.
                 if self.member == Name::Items && std::mem::replace(&mut self.seen_items, true) {
                     return Err(self.malformed());
                 }
@@ -354,7 +355,7 @@ impl ListFramer {
                 return Ok((self.kind.as_deref() != Some(STATUS)).then_some(ListPart::Meta(meta)));
             }
             Name::Status(name) => {
-                // A `Status` without what cannot be read says more than none.
+                // A `Status` without the unreadable members is more useful than none.
                 if let Ok(value) = serde_json::from_slice(value) {
                     self.status.insert(name.to_owned(), value);
                 }

@@ -1,4 +1,4 @@
-//! Lists in protobuf: one message in its envelope, whose items are handed out as they arrive.
+//! Framer for lists in protobuf: one message in its envelope, whose items are returned as they arrive.
 
 use bytes::Bytes;
 
@@ -9,61 +9,62 @@ use super::overlong::Passing;
 use crate::decode::{Encoding, list_meta_of_message, status_of_message};
 use crate::protobuf::{Gist, Head, Heads, MARK, MessageId, Wire, types as read_types};
 
-/// Cuts a list into its items.
+/// Splits a list into its items.
 ///
-/// [`feed`](Self::feed) it a chunk, take [`next`](Self::next) until there is none, feed it the next; at the body's end ask
-/// [`finish`](Self::finish), before the list is believed. After an error it is done: it yields nothing more.
+/// Pass a chunk to [`feed`](Self::feed), then call [`next`](Self::next) until it returns `None`, and repeat with the
+/// next chunk. Call [`finish`](Self::finish) at the end of the body, before the list is used. After an error, no
+/// further items follow.
 pub struct MessageFramer {
     limit: usize,
     chunk: Bytes,
-    /// How much of the chunk has been looked at.
+    /// Read position in the chunk.
     at: usize,
-    /// How much of the body came before the chunk.
+    /// Length of the body before the chunk.
     before: u64,
     state: State,
     heads: Heads,
-    /// What chunks before had of the value that is under way.
+    /// Bytes of the current value from earlier chunks.
     begun: Vec<u8>,
-    /// The item that is under way, where it is longer than the limit.
+    /// The current item, if it exceeds the limit.
     passing: Option<Box<Passing>>,
     kind: Option<String>,
-    /// The items' message, once the envelope has said what the list is.
+    /// Message type of the items, after the envelope was read.
     items: Option<MessageId>,
     failed: Option<FrameError>,
 }
 
-/// The longest value beside the items, in bytes.
+/// Maximum length of values other than items, in bytes.
 const MEMBER_LIMIT: u64 = 1 << 20;
 
-/// What has to come next. Places are counted from the body's beginning.
+/// Expected next element. Positions are relative to the start of the body.
 #[derive(Clone, Copy)]
 enum State {
-    /// The mark.
+    /// The magic prefix.
     Mark,
     /// A field of the envelope.
     Envelope,
-    /// What is in the envelope: its kind, to there.
+    /// The kind in the envelope, which ends at `end`.
     Types { end: u64 },
-    /// A field of the list, which ends there.
+    /// A field of the list, which ends at `end`.
     List { end: u64 },
-    /// A value of the list that ends at `list`.
+    /// A value within the list that ends at `list`.
     Value { end: u64, list: u64, place: Place },
-    /// A `Status` in place of the list.
+    /// A `Status` instead of the list.
     Status { end: u64 },
-    /// A field of the envelope, after the list.
+    /// A field of the envelope after the list.
     After,
-    /// What is of no interest; then that.
+    /// Irrelevant bytes up to `end`, followed by `then`.
     Skipped { end: u64, then: Then },
 }
 
-/// What a value is to the list.
+/// Role of a value in the list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Meta,
     Item,
 }
 
-/// What comes after what is of no interest.
+/// Element after irrelevant bytes.
 #[derive(Clone, Copy)]
 enum Then {
     Envelope,
@@ -72,7 +73,7 @@ enum Then {
 }
 
 impl MessageFramer {
-    /// A framer that holds items of at most `limit` bytes.
+    /// Creates a framer that holds items of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -89,11 +90,11 @@ impl MessageFramer {
         }
     }
 
-    /// Takes the body's next chunk.
+    /// Adds the next chunk of the body.
     ///
     /// # Panics
     ///
-    /// If the chunk before has not been taken to its end: nothing here queues chunks.
+    /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
         assert!(self.at == self.chunk.len(), "a chunk was fed before the one before it was used up");
         if self.failed.is_none() {
@@ -103,7 +104,7 @@ impl MessageFramer {
         }
     }
 
-    /// The next part; none where the chunk has no more.
+    /// Returns the next part; `None` if the chunk has no more.
     #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
     pub fn next(&mut self) -> Option<Result<ListPart, FrameError>> {
         if self.failed.is_some() {
@@ -123,7 +124,7 @@ impl MessageFramer {
     ///
     /// # Errors
     ///
-    /// The error met before, or [`FrameError::Truncated`] where the list has no end.
+    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list has no end.
     pub fn finish(self) -> Result<(), FrameError> {
         match (self.failed, self.state) {
             (Some(error), _) => Err(error),
@@ -135,12 +136,12 @@ impl MessageFramer {
         }
     }
 
-    /// How many bytes the item under way has so far, reported once, when that is so many that it may have no end.
+    /// Returns the length so far of the current item in bytes, once, after it has far exceeded the limit.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }
 
-    /// How much of the body has been looked at.
+    /// Returns the read position in the body.
     fn place(&self) -> u64 {
         self.before + self.at as u64
     }
@@ -205,7 +206,7 @@ impl MessageFramer {
         }
     }
 
-    /// The next head, of a field of a message that ends at `end`; none where it has not come.
+    /// Reads the next field head within a message that ends at `end`; `None` if it is incomplete.
     fn head(&mut self, end: u64) -> Result<Option<Head>, FrameError> {
         let room = end - self.place() + self.heads.count() as u64;
         let (head, taken) = self.heads.next(&self.chunk[self.at..], room).map_err(|_| self.malformed())?;
@@ -213,12 +214,12 @@ impl MessageFramer {
         Ok(head)
     }
 
-    /// Begins a field of the envelope.
+    /// Starts a field of the envelope.
     fn envelope(&mut self, head: Head) -> Result<(), FrameError> {
         let after = matches!(self.state, State::After);
         let end = self.place().checked_add(head.length).ok_or_else(|| self.malformed())?;
         self.state = match head.number {
-            // What it is has to come before what is of it, and once.
+            // The kind must precede the content, and occur once.
             1 | 2 if after || head.wire != Wire::Delimited => return Err(self.malformed()),
             1 if head.length > MEMBER_LIMIT => return Err(too_large()),
             1 => State::Types { end },
@@ -228,14 +229,14 @@ impl MessageFramer {
                 Some("Status") => State::Status { end },
                 Some(_) => State::List { end },
             },
-            // An encoding of its own, as gzip: no server sets it.
+            // Content encoding, such as gzip; no server sets it.
             3 if head.length > 0 => return Err(self.malformed()),
             _ => State::Skipped { end, then: if after { Then::After } else { Then::Envelope } },
         };
         Ok(())
     }
 
-    /// Takes in what the list says that it is.
+    /// Records the kind of the list.
     fn types(&mut self, types: &[u8]) -> Result<(), FrameError> {
         let (api_version, kind) = read_types(types).map_err(|_| self.malformed())?;
         self.items = MessageId::of_kind(&api_version, &kind).and_then(MessageId::items);
@@ -243,14 +244,14 @@ impl MessageFramer {
         Ok(())
     }
 
-    /// Begins a field of the list that ends at `list`.
+    /// Starts a field of the list that ends at `list`.
     fn field(&mut self, head: Head, list: u64) -> Result<(), FrameError> {
         let end = self.place() + head.length;
         let place = match (head.number, self.items) {
             (1 | 2, Some(_)) if head.wire != Wire::Delimited => return Err(self.malformed()),
             (1, Some(_)) => Place::Meta,
             (2, Some(_)) => Place::Item,
-            // Of what is no list that is known nothing is; its kind says so.
+            // A list of an unknown kind has no known fields. The caller checks the kind.
             _ => {
                 self.state = State::Skipped { end, then: Then::List { end: list } };
                 return Ok(());
@@ -266,7 +267,7 @@ impl MessageFramer {
         Ok(())
     }
 
-    /// Takes the value under way, and makes of it what it is to the list; none where its end has not come.
+    /// Reads the current value and processes it by its role; `None` if it is incomplete.
     fn value(&mut self, end: u64, place: Place) -> Result<Option<ListPart>, FrameError> {
         if let Some(mut passing) = self.passing.take() {
             self.pass(end, |piece| passing.pass(piece));
@@ -284,20 +285,20 @@ impl MessageFramer {
         Ok(Some(ListPart::Meta(meta)))
     }
 
-    /// What there is in the chunk up to `end`.
+    /// Returns the range of the chunk up to `end`.
     fn within(&self, end: u64) -> std::ops::Range<usize> {
         let left = usize::try_from(end - self.place()).unwrap_or(usize::MAX);
         self.at..self.at + left.min(self.chunk.len() - self.at)
     }
 
-    /// Lets pass what there is up to `end`.
+    /// Skips the bytes up to `end`, and passes them to `look`.
     fn pass(&mut self, end: u64, look: impl FnOnce(&[u8])) {
         let here = self.within(end);
         look(&self.chunk[here.clone()]);
         self.at = here.end;
     }
 
-    /// The value under way, once its end is here: a slice of the chunk where it lies whole in it.
+    /// Returns the current value if it is complete: a slice of the chunk, if it is within one chunk.
     fn take(&mut self, end: u64) -> Option<Bytes> {
         let here = self.within(end);
         self.at = here.end;

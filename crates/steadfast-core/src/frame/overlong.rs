@@ -1,14 +1,14 @@
-//! Records above the limit: their bytes pass and are not held, but who they are about is read on the way (R8).
+//! Records above the limit: their bytes are not held, but their identity is read while they pass (R8).
 
 use std::fmt;
 
 use crate::protobuf;
 use crate::scan::{Gist, RecordScan};
 
-/// So many times the limit a record may have before it is said that it has not ended yet.
+/// Multiple of the limit at which an unfinished record is reported.
 const TOLD_AT: u64 = 16;
 
-/// A record that is longer than the limit: what was learned of it while it passed.
+/// Record above the limit, with its identity as far as it was found.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Overlong {
     limit: usize,
@@ -17,12 +17,12 @@ pub struct Overlong {
 }
 
 impl Overlong {
-    /// The limit, in bytes.
+    /// Returns the limit in bytes.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// How long it was, in bytes.
+    /// Returns the length of the record in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -32,14 +32,14 @@ impl Overlong {
     }
 }
 
-// Who it is about is told by the error that it becomes.
+// The identity is part of the error that is created from this value.
 impl fmt::Debug for Overlong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Overlong({} bytes)", self.bytes)
     }
 }
 
-/// What learns who a record is about, by its encoding.
+/// Identity scanner, by encoding.
 pub(super) enum Learner {
     Json(Gist),
     Protobuf(protobuf::Gist),
@@ -73,7 +73,7 @@ impl Learner {
     }
 }
 
-/// A record above the limit that is on its way.
+/// Record above the limit that has not ended.
 pub(super) struct Passing {
     limit: usize,
     bytes: u64,
@@ -82,30 +82,30 @@ pub(super) struct Passing {
 }
 
 impl Passing {
-    /// One that began with `begun`; `gist` learns who it is about.
+    /// Creates the state for a record that started with `begun`. `gist` finds its identity.
     pub(super) fn new(limit: usize, gist: impl Into<Learner>, begun: &[u8]) -> Self {
         let mut passing = Self { limit, bytes: 0, gist: gist.into(), told: false };
         passing.pass(begun);
         passing
     }
 
-    /// Takes in the next piece of it.
+    /// Processes the next piece of the record.
     pub(super) fn pass(&mut self, piece: &[u8]) {
         self.bytes += piece.len() as u64;
         self.gist.feed(piece);
     }
 
-    /// How many bytes have passed.
+    /// Returns the number of processed bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// It has ended.
+    /// Ends the record.
     pub(super) fn end(self) -> Overlong {
         Overlong { limit: self.limit, bytes: self.bytes, found: Box::new(self.gist.end()) }
     }
 
-    /// How many bytes have passed, reported once, when that is far too many.
+    /// Returns the number of processed bytes, once, after it has far exceeded the limit.
     pub(super) fn endless(&mut self) -> Option<u64> {
         let endless = self.bytes > (self.limit as u64).saturating_mul(TOLD_AT);
         (endless && !std::mem::replace(&mut self.told, true)).then_some(self.bytes)

@@ -1,14 +1,14 @@
-//! One field of an object, decoded by serde without the rest.
+//! Decoding of a single field by serde.
 
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// The way to a field, and what was found there.
+/// Path of a field, and the decoded value.
 pub(super) struct Field<'a, T> {
-    /// The names on the way, the outermost first.
+    /// Names of the path, the outermost first.
     pub(super) names: &'a [Box<str>],
-    /// What is there; nothing where it is missing or null.
+    /// Decoded value; `None` if the field is missing or null.
     pub(super) found: &'a mut Option<T>,
 }
 
@@ -24,7 +24,7 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Field<'_, T> {
     }
 }
 
-/// Whether a name is this one, found without a copy of it.
+/// Comparison of a member's name without a copy of it.
 struct Is<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for Is<'_> {
@@ -47,7 +47,7 @@ impl Visitor<'_> for Is<'_> {
     }
 }
 
-/// What is no object has no members.
+/// A value that is not an object has no members.
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Field<'_, T> {
     type Value = ();
 

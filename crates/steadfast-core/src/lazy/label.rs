@@ -1,37 +1,38 @@
-//! What an encoded object has of its own beside its bytes, in one word: there is one for each object that is kept.
+//! State of an encoded object besides its bytes, packed into one word, since each kept object has one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::protobuf::MessageId;
 
-/// Its number, how it is written, and whether it was told that it does not fit.
-// The message's place in its table and one, or nothing of JSON; whether it was told; the number.
+/// Number, encoding and error flag of an object.
+// The lowest bits contain the message's index plus one, or 0 for JSON; then the flag and the number follow.
 pub(super) struct Label(AtomicU64);
 
-/// What an object's bytes are.
+/// Encoding of the object's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     Json,
     Protobuf(MessageId),
 }
 
-/// Where it is said that it was told.
+/// Bit that is set after the object was reported as undecodable.
 const TOLD: u64 = 1 << 16;
 
-/// From where on the number is. It begins anew after 140 million million: 50,000 objects a second for ninety years.
+/// Position of the number. The number wraps around after 140 million million objects: 90 years at 50,000 objects per
+/// second.
 const NUMBER: u32 = 17;
 
 impl Label {
     pub(super) fn new(number: u64, written: Written) -> Self {
         let written = match written {
             Written::Json => 0,
-            // Of 65,535 there are none: the table has a thousand messages.
+            // The table has about a thousand messages, so the index cannot reach 65,535.
             Written::Protobuf(message) => u64::from(message.place()) + 1,
         };
         Self(AtomicU64::new(number << NUMBER | written))
     }
 
-    /// What no other object of its cache has.
+    /// Returns the number, which is unique within the cache.
     pub(super) fn number(&self) -> u64 {
         self.0.load(Ordering::Relaxed) >> NUMBER
     }
@@ -43,8 +44,8 @@ impl Label {
         }
     }
 
-    /// Takes note that it is told that the object does not fit; returns whether that is news. Once is enough, however often it
-    /// is read.
+    /// Marks the object as reported, and returns whether it was not before. One report is sufficient for any number of
+    /// reads.
     pub(super) fn tell(&self) -> bool {
         self.0.fetch_or(TOLD, Ordering::Relaxed) & TOLD == 0
     }
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_it_was_told_and_nothing_of_that_changes_the_rest() {
+    fn label_fields_are_independent() {
         let pod = MessageId::of_kind("v1", "Pod").expect("a built-in kind");
         for written in [Written::Json, Written::Protobuf(pod), Written::Protobuf(MessageId::at(u16::MAX - 2))] {
             for number in [0, 1, 77, (1 << 47) - 1] {

@@ -1,4 +1,4 @@
-//! What has been decoded and is still held by somebody.
+//! Cache of decoded objects that callers still hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,19 +7,20 @@ use arc_swap::ArcSwap;
 
 use crate::ordmap::OrdMap;
 
-/// The decoded objects of one cache, for as long as somebody holds them. Nobody who reads waits for another.
+/// Decoded objects of one cache, for as long as callers hold them. Readers do not wait for each other.
 ///
-/// Apart from what they were decoded of: a pointer in each would keep an object's own place in memory, 2.4 KB for a pod,
-/// as long as the encoded one lives.
+/// The map is separate from the encoded objects. A weak pointer in an encoded object would keep the memory of the
+/// decoded one allocated, 2.4 KB for a pod, for its own lifetime.
 pub(super) struct Remembered<K> {
     given: AtomicU64,
     shards: [ArcSwap<Shard<K>>; SHARDS],
 }
 
-/// So that those who decode on several threads seldom meet.
+/// Number of shards. Threads that decode concurrently rarely use the same shard.
 const SHARDS: usize = 16;
 
-/// What nobody holds any more is looked for when so many are remembered, or twice as many as were held the last time.
+/// Minimum number of entries before unused ones are removed. The next removal follows at twice the number of remaining
+/// entries.
 const FEW: usize = 64;
 
 struct Shard<K> {
@@ -28,17 +29,18 @@ struct Shard<K> {
 }
 
 impl<K> Remembered<K> {
-    /// A number that no other object of this cache has.
+    /// Returns a number that is unique within this cache.
     pub(super) fn number(&self) -> u64 {
         self.given.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The object of this number, where it is decoded and held.
+    /// Returns the decoded object of this number, if a caller holds it.
     pub(super) fn get(&self, number: u64) -> Option<Arc<K>> {
         self.shard(number).load().get(number)
     }
 
-    /// Remembers what was decoded of this number; returns what others decoded meanwhile, if they did.
+    /// Stores the decoded object of this number. Returns the object of another thread instead, if that thread decoded
+    /// it concurrently.
     pub(super) fn put(&self, number: u64, decoded: &Arc<K>) -> Arc<K> {
         let mut kept = decoded.clone();
         self.shard(number).rcu(|shard| {
@@ -71,7 +73,7 @@ impl<K> Shard<K> {
     }
 }
 
-// By hand: a derive would ask for objects with a default.
+// Not derived: a derive would require objects with a default.
 impl<K> Default for Remembered<K> {
     fn default() -> Self {
         let empty = || ArcSwap::from_pointee(Shard { decoded: OrdMap::default(), most: FEW });
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_holds_any_more_is_forgotten() {
+    fn unused_objects_are_removed() {
         let remembered = Remembered::default();
         let held: Vec<Arc<u64>> = (0..100).map(|number| remembered.put(number, &Arc::new(number))).collect();
         for number in 100..100_000 {

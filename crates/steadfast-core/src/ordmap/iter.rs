@@ -1,4 +1,4 @@
-//! The walk over the entries of a map in the order of its keys.
+//! Iterator over the entries of a map in the order of its keys.
 
 use std::cmp::Ordering;
 use std::iter::Zip;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::leaf::Leaf;
 use super::node::Node;
 
-/// The entries of a map, in order.
+/// Entries of a map, in order.
 pub struct Iter<'a, K, V> {
-    /// What is still ahead on each level above the leaf.
+    /// Remaining nodes on each level above the leaf.
     ahead: Vec<slice::Iter<'a, Arc<Node<K, V>>>>,
     leaf: Zip<slice::Iter<'a, K>, slice::Iter<'a, Option<V>>>,
 }

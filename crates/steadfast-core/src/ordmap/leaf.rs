@@ -1,4 +1,4 @@
-//! The leaves of the tree: the entries themselves.
+//! Leaves of the tree, with the entries.
 
 use std::array;
 use std::iter;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::width::MOST;
 
-/// Entries whose keys lie together, in order.
+/// Entries with adjacent keys, in order.
 #[derive(Clone)]
 pub(super) struct Leaf<K, V> {
-    /// Shared between the versions of a leaf, since many edits replace a value and leave the keys as they are.
+    /// Shared between the versions of a leaf, since many edits replace a value and keep the keys.
     keys: Arc<[K]>,
-    /// As many as there are keys, and then none.
+    /// One value for each key, followed by `None`.
     values: [Option<V>; MOST],
 }
 
@@ -32,37 +32,37 @@ impl<K, V> Leaf<K, V> {
         &self.values[..self.len()]
     }
 
-    /// The value at `at`.
+    /// Returns the value at `at` for modification.
     pub(super) fn value_mut(&mut self, at: usize) -> Option<&mut V> {
         self.values[at].as_mut()
     }
 
-    /// The entry at `at`, which is one of them.
+    /// Returns the entry at `at`, if the leaf has one.
     pub(super) fn entry(&self, at: usize) -> Option<(&K, &V)> {
         Some((&self.keys[at], self.values[at].as_ref()?))
     }
 
-    /// Sets the value at `at` and hands back the one before.
+    /// Sets the value at `at` and returns the previous one.
     pub(super) fn replace(&mut self, at: usize, value: V) -> Option<V> {
         self.values[at].replace(value)
     }
 }
 
 impl<K: Ord, V> Leaf<K, V> {
-    /// Where `key` is, if it is here, or where it would be.
+    /// Returns the index of `key`, or the index at which it would be inserted.
     pub(super) fn find(&self, key: &K) -> Result<usize, usize> {
         self.keys.binary_search(key)
     }
 }
 
 impl<K: Clone, V> Leaf<K, V> {
-    /// The leaf of these entries, which are in order and no more than a node holds.
+    /// Creates the leaf of these entries, which must be in order and fit into a node.
     pub(super) fn new(keys: Arc<[K]>, values: impl Iterator<Item = V>) -> Self {
         let mut values = values.fuse();
         Self { keys, values: array::from_fn(|_| values.next()) }
     }
 
-    /// Inserts an entry at `at`; there must be room.
+    /// Inserts an entry at `at`; the leaf must have space.
     pub(super) fn insert(&mut self, at: usize, key: K, value: V) {
         let len = self.len();
         self.values[len] = Some(value);
@@ -71,7 +71,7 @@ impl<K: Clone, V> Leaf<K, V> {
         self.keys = before.iter().cloned().chain(iter::once(key)).chain(behind.iter().cloned()).collect();
     }
 
-    /// Removes the entry at `at` and hands back its value.
+    /// Removes the entry at `at` and returns its value.
     pub(super) fn remove(&mut self, at: usize) -> Option<V> {
         let len = self.len();
         self.values[at..len].rotate_left(1);
@@ -79,7 +79,7 @@ impl<K: Clone, V> Leaf<K, V> {
         self.values[len - 1].take()
     }
 
-    /// Takes the upper half.
+    /// Removes and returns the upper half.
     pub(super) fn split(&mut self) -> Self {
         let half = self.len() / 2;
         let right = Self::new(self.keys[half..].into(), self.values[half..].iter_mut().filter_map(Option::take));
@@ -87,8 +87,7 @@ impl<K: Clone, V> Leaf<K, V> {
         right
     }
 
-    /// Takes over the entries of `right`, all of which are greater, but hands back the upper half of both if they are
-    /// too many for one leaf.
+    /// Appends the entries of `right`, which are all greater. Returns the upper half of both if they exceed one leaf.
     pub(super) fn merge(&mut self, right: Self) -> Option<Self> {
         let keys: Vec<K> = self.keys.iter().chain(&*right.keys).cloned().collect();
         let mut values: Vec<V> =

@@ -1,4 +1,4 @@
-//! The nodes of the tree, and how they split and merge.
+//! Nodes of the tree, with splits and merges.
 
 use std::sync::Arc;
 use std::{iter, mem, vec};
@@ -7,37 +7,37 @@ use super::leaf::Leaf;
 use super::width::MOST;
 use crate::footprint::shared;
 
-/// The fewest of a node other than the root, after a removal below it.
+/// Minimum size of a node other than the root, after a removal below it.
 const FEWEST: usize = MOST / 4;
 
-/// A node of the tree.
+/// Node of the tree.
 #[derive(Clone)]
 pub(super) enum Node<K, V> {
     Leaf(Leaf<K, V>),
     Inner(Inner<K, V>),
 }
 
-/// A node above others, all of which are at the same depth.
+/// Node above others, which all have the same depth.
 #[derive(Clone)]
 pub(super) struct Inner<K, V> {
-    /// What separates the children, one less than there are: all keys below the child on its left are smaller, none
-    /// below the one on its right is.
+    /// Separators of the children, one fewer than children. All keys below the child on the left of a separator are
+    /// smaller; no key below the child on its right is.
     pub(super) separators: Arc<[K]>,
     pub(super) children: Vec<Arc<Node<K, V>>>,
 }
 
-/// What an insertion did to a node.
+/// Result of an insertion into a node.
 pub(super) enum Inserted<K, V> {
-    /// The key was there; this was its value.
+    /// The key existed; this was its value.
     Replaced(Option<V>),
     /// The key is new.
     Within,
-    /// The key is new and the node's upper half has become a node of its own, from this key on.
+    /// The key is new, and the upper half of the node has become a separate node that starts with this key.
     Split(K, Node<K, V>),
 }
 
 impl<K: Ord, V> Inner<K, V> {
-    /// The child that has `key`, if any has.
+    /// Returns the child that contains `key`, if any child does.
     pub(super) fn child(&self, key: &K) -> usize {
         self.separators.partition_point(|separator| separator <= key)
     }
@@ -51,7 +51,8 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// What it takes, in bytes, beside what its keys and values point at; `value` says what each of these adds.
+    /// Returns the memory in bytes, without memory to which keys and values point. `value` returns the additional
+    /// memory of a value.
     pub(super) fn footprint(&self, value: &impl Fn(&V) -> usize) -> usize {
         let below = match self {
             Self::Leaf(leaf) => {
@@ -68,7 +69,7 @@ impl<K, V> Node<K, V> {
 }
 
 impl<K: Clone, V> Node<K, V> {
-    /// The tree of `entries`, which are in order.
+    /// Creates the tree of `entries`, which must be in order.
     pub(super) fn from_sorted(entries: Vec<(K, V)>) -> Self {
         // Each node with its first key.
         let mut level: Vec<(K, Self)> = grouped(entries, |group| {
@@ -85,7 +86,7 @@ impl<K: Clone, V> Node<K, V> {
     }
 }
 
-/// Puts `items` into as few groups as nodes can hold, of about the same size.
+/// Divides `items` into the fewest groups that fit into nodes, of about equal size.
 fn grouped<T, G>(items: Vec<T>, group: impl Fn(iter::Take<&mut vec::IntoIter<T>>) -> G) -> Vec<G> {
     let count = items.len().div_ceil(MOST);
     let (size, larger) = (items.len().checked_div(count).unwrap_or(0), items.len().checked_rem(count).unwrap_or(0));
@@ -126,7 +127,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// The value of `key` in the tree below `node`, to be changed.
+    /// Returns the value of `key` in the tree below `node` for modification.
     pub(super) fn get_mut<'a>(node: &'a mut Arc<Self>, key: &K) -> Option<&'a mut V> {
         match Arc::make_mut(node) {
             Self::Leaf(leaf) => leaf.value_mut(leaf.find(key).ok()?),
@@ -152,8 +153,8 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Takes over the slots of `right`, which begins at `separator`, but hands back the upper half of both if they are
-    /// too many for one node.
+    /// Appends the content of `right`, which starts at `separator`. Returns the upper half of both if they exceed one
+    /// node.
     fn merge(&mut self, separator: &K, right: Self) -> Option<(K, Self)> {
         match (self, right) {
             (Self::Leaf(left), Self::Leaf(right)) => {
@@ -171,16 +172,16 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Inner<K, V> {
-    /// Inserts a child behind the one at `at`.
+    /// Inserts a child after the one at `at`.
     fn insert(&mut self, at: usize, separator: &K, right: Arc<Node<K, V>>) {
         let (before, behind) = self.separators.split_at(at);
         self.separators = before.iter().chain([separator]).chain(behind).cloned().collect();
         self.children.insert(at + 1, right);
     }
 
-    /// Gives the child at `at`, which has become small, the slots of a neighbour.
+    /// Fills the child at `at`, which has become small, from a neighbour.
     fn fill(&mut self, at: usize) {
-        // Only a root may have no other child, and then it is no longer needed.
+        // Only a root can have a single child, and that root is then removed.
         let Some(last) = self.separators.len().checked_sub(1) else { return };
         let left = at.min(last);
         let separator = self.separators[left].clone();
@@ -191,7 +192,7 @@ impl<K: Ord + Clone, V: Clone> Inner<K, V> {
         }
     }
 
-    /// Takes the upper half of a node that has become too large, and the key with which it begins.
+    /// Removes and returns the upper half of a node that is too large, with its first key.
     fn split(&mut self) -> Option<(K, Self)> {
         if self.children.len() <= MOST {
             return None;

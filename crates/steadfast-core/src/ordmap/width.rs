@@ -1,4 +1,5 @@
-//! How wide the tree is.
+//! Width of the tree.
 
-/// The most entries of a leaf and children of a node: few are copied sooner, many found sooner.
+/// Maximum number of entries in a leaf and of children in a node. Smaller nodes are copied faster, larger ones are
+/// searched faster.
 pub(super) const MOST: usize = 32;

@@ -1,22 +1,22 @@
-//! A value as it lies on the wire.
+//! Values on the wire.
 
 use super::message::Value;
 use super::text::Moment;
 use super::wire::{Fault, Reader, Wire};
 
-/// What there is of a value on the wire.
+/// Content of a value on the wire.
 #[derive(Clone, Copy)]
 pub(crate) enum Content<'de> {
-    /// Nothing, and JSON says so.
+    /// No value; JSON contains null.
     Null,
     Number(u64),
     Inside(Reader<'de>),
-    /// Several, of which the first comes next.
+    /// Several values, of which the first follows.
     Next,
 }
 
 impl<'de> Content<'de> {
-    /// Reads a `value` that lies as `wire`.
+    /// Reads a `value` of the wire type `wire`.
     #[inline]
     pub(crate) fn read(reader: &mut Reader<'de>, wire: Wire, value: Value) -> Result<Self, Fault> {
         match (wire, value) {
@@ -27,7 +27,7 @@ impl<'de> Content<'de> {
         }
     }
 
-    /// What Go has for a value that is not there.
+    /// Returns Go's zero value for a missing value.
     pub(crate) fn zero(reader: &Reader<'de>, value: Value) -> Self {
         match value {
             Value::Bool | Value::Int32 | Value::Int64 | Value::Double => Self::Number(0),
@@ -35,7 +35,7 @@ impl<'de> Content<'de> {
         }
     }
 
-    /// Whether JSON leaves it out of where it leaves out what is empty.
+    /// Returns whether JSON omits the value under `omitempty`.
     #[inline]
     pub(crate) fn is_empty(&self, value: Value) -> Result<bool, Fault> {
         Ok(match (self, value) {

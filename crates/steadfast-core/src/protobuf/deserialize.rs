@@ -1,7 +1,7 @@
-//! A deserializer of serde that presents messages as the JSON of the same objects.
+//! Serde deserializer that presents messages as the JSON of their objects.
 //!
-//! It goes through the bytes once and decodes what is asked for; what nobody wants is passed over by its length. What JSON
-//! says of a field that is not there is said after all that are.
+//! The bytes are read once, and only the requested values are decoded. Other values are skipped by their lengths.
+//! Fields that JSON contains although they are missing from the message follow after all others.
 
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
@@ -18,31 +18,31 @@ use super::table::table;
 use super::text::{Moment, base64, duration, text};
 use super::wire::{Fault, Reader, Tag, Wire};
 
-/// How deep `serde_json` goes, counted as it does: there is no object in the 128th.
+/// Maximum nesting depth, counted as in `serde_json`, which rejects the 128th level.
 pub(super) const DEPTH: u8 = 128;
 
-/// The members of a message.
+/// Members of a message.
 pub(super) struct Members<'de> {
     reader: Reader<'de>,
     message: &'static Message,
-    /// The numbers of the fields that were there, as bits.
+    /// Bit set of the numbers of the fields that were present.
     seen: u64,
-    /// The message that this one is written inline in.
+    /// Message that contains this one inline.
     outer: Option<Outer<'de>>,
-    /// Those that that one is written inline in; hardly ever one.
+    /// Further messages that contain that one inline; rarely any.
     further: Vec<Outer<'de>>,
     depth: u8,
-    /// Whether the metadata in it lose their `managedFields`.
+    /// Set if the metadata in this message omit their `managedFields`.
     pub(super) trims: bool,
-    /// The member whose value comes next.
+    /// Member whose value follows.
     field: &'static Field,
     content: Content<'de>,
 }
 
-/// A message that is gone on with after one that is written inline in it.
+/// Message that continues after an inline one.
 type Outer<'de> = (Reader<'de>, &'static Message, u64);
 
-/// In the place of a field, before the first.
+/// Placeholder before the first field.
 static NO_FIELD: Field = Field { name: UNNAMED, number: 0, count: Count::Maybe, value: Value::Text, omit: true };
 
 impl<'de> Members<'de> {
@@ -61,7 +61,7 @@ impl<'de> Members<'de> {
         })
     }
 
-    /// Goes on to the next member; whether there is one.
+    /// Advances to the next member; returns whether one exists.
     fn advance(&mut self) -> Result<bool, Error> {
         loop {
             let before = self.reader.at();
@@ -77,7 +77,7 @@ impl<'de> Members<'de> {
             };
             let bit = 1 << tag.number;
             if self.seen & bit != 0 {
-                // No server writes a field twice, or a list in pieces.
+                // No server writes a field twice, or a list in separate parts.
                 return Err(Fault { at: before }.into());
             }
             self.seen |= bit;
@@ -104,7 +104,8 @@ impl<'de> Members<'de> {
         }
     }
 
-    /// Goes on where all that is there was told: to what JSON has all the same. None where that is to be seen.
+    /// Advances past the last present field, to those that JSON contains nevertheless. Returns `None` if the next
+    /// member must be determined again.
     fn advance_to_absent(&mut self) -> Option<bool> {
         let absent = self.message.told_of_absent & !self.seen;
         if absent == 0 {
@@ -127,7 +128,7 @@ impl<'de> Members<'de> {
         Some(true)
     }
 
-    /// Goes into a message that is written inline.
+    /// Enters an inline message.
     fn enter(&mut self, field: &Field, inner: Reader<'de>) {
         if let Value::Message(id) = field.value {
             self.further.extend(self.outer.replace((self.reader, self.message, self.seen)));
@@ -161,7 +162,7 @@ impl<'de> MapAccess<'de> for Members<'de> {
     }
 }
 
-/// The value of a field: one, or all that come next.
+/// Value of a field: a single one, or all consecutive ones.
 pub(super) struct Given<'a, 'de> {
     pub(super) reader: &'a mut Reader<'de>,
     pub(super) field: &'static Field,
@@ -213,7 +214,7 @@ impl<'de> Presented<'de> for Given<'_, 'de> {
     }
 }
 
-/// A single value.
+/// Single value.
 #[derive(Clone, Copy)]
 pub(super) struct One<'de> {
     pub(super) value: Value,
@@ -305,7 +306,7 @@ impl<'de> Presented<'de> for One<'de> {
     }
 }
 
-/// What there is of a value that may be null although it is there.
+/// Determines the presence of a value that may be null although it is on the wire.
 fn presence(value: Value, reader: Reader<'_>) -> Result<Presence<'_>, Error> {
     let is_null = match value {
         Value::Time | Value::MicroTime => Moment::is_null(reader, value == Value::MicroTime)?,
@@ -319,13 +320,13 @@ fn presence(value: Value, reader: Reader<'_>) -> Result<Presence<'_>, Error> {
     Ok(if is_null { Presence::Null } else { Presence::There })
 }
 
-/// The JSON that is all there is to a message, unless it is empty.
+/// Returns the JSON in the only field of a message, unless the message is empty.
 fn json(message: Reader<'_>) -> Result<Option<Reader<'_>>, Error> {
     Ok(only(message)?.filter(|json| !json.rest().is_empty()))
 }
 
-/// Has an error in `result` say that it is of a value at `step`. What is no error stays where it is: it may have thousands of
-/// bytes, and moving them from hand to hand is dear.
+/// Adds `step` to the path of an error in `result`. The result is modified in place, since a value may have thousands
+/// of bytes and moving it is expensive.
 #[inline]
 pub(super) fn step_out<T>(result: &mut Result<T, Error>, step: Step, at: usize) {
     if let Err(error) = result {
@@ -333,7 +334,7 @@ pub(super) fn step_out<T>(result: &mut Result<T, Error>, step: Step, at: usize) 
     }
 }
 
-/// The depth of what is inside an object or an array.
+/// Returns the depth within an object or array.
 pub(super) fn deeper(depth: u8, reader: &Reader<'_>) -> Result<u8, Error> {
     match depth {
         0 | 1 => Err(Error::new(Reason::TooDeep, reader.at())),
@@ -341,17 +342,17 @@ pub(super) fn deeper(depth: u8, reader: &Reader<'_>) -> Result<u8, Error> {
     }
 }
 
-/// The elements of a list.
+/// Elements of a list.
 struct Elements<'a, 'de> {
     reader: &'a mut Reader<'de>,
     number: u32,
     value: Value,
-    /// Whether they may lie among other fields, to the message's end.
+    /// Set if the elements may be interleaved with other fields, up to the end of the message.
     among: bool,
-    /// Numbers that lie together.
+    /// Packed numbers.
     packed: Option<Reader<'de>>,
     index: usize,
-    /// Whether there are no more.
+    /// Set after the last element.
     ended: bool,
     depth: u8,
 }
@@ -371,7 +372,7 @@ impl<'a, 'de> Elements<'a, 'de> {
         Ok(value)
     }
 
-    /// Whether they are numbers, of which several may lie together.
+    /// Returns whether the elements are numbers, which may be packed.
     #[inline]
     fn packs(&self) -> bool {
         matches!(self.value, Value::Bool | Value::Int32 | Value::Int64)
@@ -423,19 +424,19 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
         }
     }
 
-    /// All that are to come, unless several of them may lie together: who makes room for as many has not to make more.
+    /// Returns the exact number unless elements may be packed, so that a collection allocates only once.
     fn size_hint(&self) -> Option<usize> {
         if self.packs() { None } else { self.reader.count(self.number, self.among).ok() }
     }
 }
 
-/// The entries of a map.
+/// Entries of a map.
 struct Entries<'a, 'de> {
     reader: &'a mut Reader<'de>,
     field: &'static Field,
-    /// The value of the entry whose key was asked for.
+    /// Value of the entry whose key was read.
     content: Content<'de>,
-    /// Whether there are no more.
+    /// Set after the last entry.
     ended: bool,
     depth: u8,
 }
@@ -456,7 +457,7 @@ impl<'a, 'de> Entries<'a, 'de> {
         Ok(value)
     }
 
-    /// The key of the next entry.
+    /// Returns the key of the next entry.
     fn next(&mut self) -> Result<Option<Reader<'de>>, Fault> {
         let before = self.reader.at();
         let Some(tag) = self.reader.tag()?.filter(|tag| tag.number == self.field.number) else {

@@ -1,4 +1,4 @@
-//! JSON within a message: what an extension or `managedFields` hold is that in protobuf, too.
+//! JSON within a message: extensions and `managedFields` contain JSON in protobuf, too.
 
 use serde_json::Deserializer;
 use serde_json::de::SliceRead;
@@ -6,7 +6,7 @@ use serde_json::de::SliceRead;
 use super::error::{Error, Reason};
 use super::wire::Reader;
 
-/// What `read` makes of the text that is all there is in `json`.
+/// Deserializes the JSON text `json` by `read`.
 pub(crate) fn embedded<'de, T>(
     json: Reader<'de>,
     read: impl FnOnce(&mut Deserializer<SliceRead<'de>>) -> serde_json::Result<T>,

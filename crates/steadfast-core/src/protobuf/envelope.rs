@@ -1,21 +1,21 @@
-//! What is around an object that stands for itself: a mark, and a `runtime.Unknown` with its kind.
+//! Envelope of a standalone object: a magic prefix, and a `runtime.Unknown` with the kind.
 
 use std::borrow::Cow;
 
 use super::text::plain;
 use super::wire::{Fault, Reader};
 
-/// What every such object begins with. No message of Kubernetes begins so: it would be a group.
+/// Magic prefix of every standalone object. No Kubernetes message starts with these bytes, which would be a group.
 pub(crate) const MARK: &[u8] = b"k8s\0";
 
-/// What an object says that it is.
+/// `apiVersion` and `kind` of an object.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct TypeMeta<'a> {
     pub(crate) api_version: &'a [u8],
     pub(crate) kind: &'a [u8],
 }
 
-/// The message in `lies`, and what its envelope says that it is where it has one.
+/// Opens an optional envelope. Returns its type, if an envelope exists, and the message.
 pub(crate) fn open(lies: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), Fault> {
     if !lies.rest().starts_with(MARK) {
         return Ok((None, lies));
@@ -28,7 +28,7 @@ pub(crate) fn open(lies: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>
         match tag.number {
             1 => types = type_meta(envelope.delimited(tag.wire)?)?,
             2 => message = envelope.delimited(tag.wire)?,
-            // Its encoding, as gzip: no server sets it.
+            // Content encoding, such as gzip; no server sets it.
             3 if !envelope.delimited(tag.wire)?.rest().is_empty() => return Err(Fault { at }),
             4 => {
                 let content_type = envelope.delimited(tag.wire)?.rest();
@@ -43,7 +43,7 @@ pub(crate) fn open(lies: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>
     Ok((Some(types), message))
 }
 
-/// The `apiVersion` and `kind` that a `runtime.TypeMeta` has.
+/// Reads `apiVersion` and `kind` of a `runtime.TypeMeta`.
 pub(crate) fn types(message: &[u8]) -> Result<(Cow<'_, str>, Cow<'_, str>), Fault> {
     let TypeMeta { api_version, kind } = type_meta(Reader::new(message))?;
     Ok((plain(api_version), plain(kind)))

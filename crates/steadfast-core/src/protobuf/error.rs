@@ -1,36 +1,36 @@
-//! Why a message could not be decoded: where in the object, and never what is in it.
+//! Errors of undecodable messages: the position in the object, without the content.
 
 use std::fmt;
 
 use super::wire::Fault;
 
-/// A message that cannot be decoded into what is wanted.
+/// Error for a message that cannot be decoded into the requested type.
 pub struct Error(Box<Inner>);
 
 struct Inner {
     reason: Reason,
     at: Option<usize>,
-    /// From the inside out.
+    /// Path from the innermost to the outermost step.
     path: Vec<Step>,
 }
 
-/// What is wrong.
+/// Reason of an error.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// The bytes are no such message.
+    /// The bytes are not a valid message.
     Malformed,
-    /// It is nested deeper than JSON may be.
+    /// The message is nested deeper than the limit of JSON.
     TooDeep,
-    /// The type does not take it. What it says of that may quote values, and is not to be shown.
+    /// The type rejects the value. The text may quote values and must not be shown.
     Unfit(String),
 }
 
-/// A step on the way to a value.
+/// Step of the path to a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Field(&'static str),
     Element(usize),
-    /// A map's entry. Keys are content.
+    /// Entry of a map. The key is content and therefore omitted.
     Entry,
 }
 
@@ -39,24 +39,24 @@ impl Error {
         Self(Box::new(Inner { reason, at: Some(at), path: Vec::new() }))
     }
 
-    /// Makes it the error of a value one step further in. `at` is where that is, should it not be known better.
+    /// Adds an outer step to the path. `at` is the offset of the step, used if no offset is known.
     #[cold]
     pub(crate) fn step_out(&mut self, step: Step, at: usize) {
         self.0.path.push(step);
         self.0.at.get_or_insert(at);
     }
 
-    /// What is wrong.
+    /// Returns the reason.
     pub fn reason(&self) -> &Reason {
         &self.0.reason
     }
 
-    /// About where in the bytes.
+    /// Returns the approximate offset in the bytes.
     pub fn offset(&self) -> usize {
         self.0.at.unwrap_or_default()
     }
 
-    /// The path of the value, as `spec.containers[1].ports`; empty where it is the whole object.
+    /// Returns the path of the value, such as `spec.containers[1].ports`; empty for the whole object.
     pub fn path(&self) -> String {
         let mut path = String::new();
         for step in self.0.path.iter().rev() {
@@ -94,7 +94,7 @@ impl fmt::Display for Error {
     }
 }
 
-// By hand: what a type says of a value may quote it.
+// Not derived: the message of a type may quote the value.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,4 +1,4 @@
-//! Who an object is, learned while its protobuf passes that is too long to be held.
+//! Identity of an object in a protobuf text that is too long to be held.
 
 use std::borrow::Cow;
 
@@ -9,30 +9,30 @@ use super::text::plain;
 use super::wire::{Fault, Wire};
 use crate::scan::{Metadata, ObjectScan, RecordScan};
 
-/// The longest text that is kept, in bytes.
+/// Maximum length of a kept text, in bytes.
 const LONGEST_KEPT: u64 = 8 * 1024;
 
-/// Learns from pieces, cut anywhere; what it holds has a bound.
+/// Scanner for pieces of any size, with bounded memory.
 pub(crate) struct Gist {
-    /// The messages that are open, each with where it ends.
+    /// Open messages, each with its end.
     open: Vec<(Level, u64)>,
-    /// How much has passed.
+    /// Number of processed bytes.
     at: u64,
     heads: Heads,
     state: State,
     text: Vec<u8>,
     metadata: Metadata<'static>,
-    /// Whether they have a namespace that was not kept: the object's key is another's without it.
+    /// Set if the namespace was not kept. Without it, the key would be that of another object.
     astray: bool,
     found: RecordScan<'static>,
 }
 
-/// What a message that is open is to the record.
+/// Role of an open message in the record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Record,
     Extension,
-    /// The mark before an envelope, and that.
+    /// The magic prefix and the envelope.
     Marked,
     Envelope,
     TypeMeta,
@@ -42,17 +42,17 @@ enum Level {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// A field comes next.
+    /// A field head follows.
     Head,
-    /// A text, which ends there.
+    /// A text that ends at the offset.
     Text(Member, u64),
-    /// What does not matter, to there.
+    /// Irrelevant bytes up to the offset.
     Skipped(u64),
-    /// Nothing that matters.
+    /// No further relevant bytes.
     Done,
 }
 
-/// The texts that mean something.
+/// Relevant texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     Type,
@@ -66,12 +66,12 @@ enum Member {
 }
 
 impl Gist {
-    /// Of a watch's record of so many bytes.
+    /// Creates a scanner for a watch record of `length` bytes.
     pub(crate) fn of_record(length: u64) -> Self {
         Self::new(Level::Record, length)
     }
 
-    /// Of a list's item of so many bytes.
+    /// Creates a scanner for a list item of `length` bytes.
     pub(crate) fn of_object(length: u64) -> Self {
         Self::new(Level::Object, length)
     }
@@ -89,7 +89,7 @@ impl Gist {
         }
     }
 
-    /// Takes in the next piece. After a fault nothing more is learned; what was found before stays.
+    /// Processes the next piece. After a fault, later pieces are ignored and earlier results stay.
     pub(crate) fn feed(&mut self, mut piece: &[u8]) {
         while !matches!(self.state, State::Done) {
             self.close();
@@ -106,13 +106,13 @@ impl Gist {
         }
     }
 
-    /// What was found.
+    /// Returns the result.
     pub(crate) fn end(mut self) -> RecordScan<'static> {
         self.close();
         self.found
     }
 
-    /// Ends what ends here.
+    /// Closes the messages that end at the current offset.
     fn close(&mut self) {
         match self.state {
             State::Text(member, end) if end == self.at => self.keep(member),
@@ -134,14 +134,14 @@ impl Gist {
                     metadata.name = metadata.name.filter(|_| !self.astray);
                     self.found.object.metadata = metadata;
                 }
-                // Where it lies is no matter; that it ended is.
+                // Only the end of the object matters, not its position.
                 Level::Object => self.found.object.span = Some(0..0),
                 _ => {}
             }
         }
     }
 
-    /// Takes in the beginning of `piece`; tells how much of it.
+    /// Processes the start of `piece`; returns the number of processed bytes.
     fn step(&mut self, piece: &[u8]) -> Result<usize, Fault> {
         let within = |end: u64| usize::try_from(end - self.at).unwrap_or(usize::MAX).min(piece.len());
         match self.state {
@@ -168,7 +168,7 @@ impl Gist {
         }
     }
 
-    /// Begins the value of a field, which comes at `at`.
+    /// Starts the value of a field at the offset `at`.
     fn field(&mut self, level: Level, head: Head, at: u64) -> Result<(), Fault> {
         let Head { number, wire, length } = head;
         let end = at + length;
@@ -216,7 +216,7 @@ impl Gist {
         Ok(())
     }
 
-    /// Begins a text of that length, which has to end before `end`.
+    /// Starts a text of `length` bytes, which must end before `end`.
     fn begin(&mut self, member: Member, length: u64, end: u64) -> Result<(), Fault> {
         if length > end - self.at {
             return Err(Fault { at: 0 });
@@ -226,7 +226,7 @@ impl Gist {
         Ok(())
     }
 
-    /// The text of `member` has ended.
+    /// Stores the complete text of `member`.
     fn keep(&mut self, member: Member) {
         self.state = State::Head;
         let text = Some(Cow::Owned(plain(&self.text).into_owned()));

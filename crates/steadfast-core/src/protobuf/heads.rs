@@ -1,20 +1,20 @@
-//! Tags and lengths of a message whose bytes come in pieces, cut anywhere.
+//! Tags and lengths of a message that arrives in pieces of any size.
 
 use super::wire::{Fault, Reader, Tag, Wire};
 
-/// The tag of a field, and how many bytes of its value come after its head.
+/// Tag of a field, with the length of its value after the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) number: u32,
     pub(crate) wire: Wire,
-    /// What comes after the head: all of it, but for a varint, which is passed over with the head.
+    /// Number of bytes after the head. A varint is part of the head and is skipped with it.
     pub(crate) length: u64,
 }
 
-/// The longest head, in bytes: two varints.
+/// Maximum length of a head in bytes: two varints.
 const LONGEST: usize = 20;
 
-/// Reads heads, of which it holds what there is while the rest has not come.
+/// Reader of heads, which buffers an incomplete head.
 #[derive(Default)]
 pub(crate) struct Heads {
     held: [u8; LONGEST],
@@ -22,14 +22,14 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// How many bytes of a head are held.
+    /// Returns the number of buffered bytes.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Takes the next head from the beginning of `piece`, and says how much of that it is; all of it and no head where the
-    /// rest has not come. The head and what follows have to end within the `room` that is left in their message, counted
-    /// from where the head begins.
+    /// Reads the next head from the start of `piece`, and returns the number of its bytes in `piece`. An incomplete
+    /// head is buffered completely. The head and its value must fit into `room`, the rest of their message, counted
+    /// from the start of the head.
     pub(crate) fn next(&mut self, piece: &[u8], room: u64) -> Result<(Option<Head>, usize), Fault> {
         let window = usize::try_from(room).unwrap_or(LONGEST).min(LONGEST);
         let taken = piece.len().min(window.saturating_sub(self.count));
@@ -66,7 +66,7 @@ fn read(bytes: &[u8]) -> Result<(Head, usize), Fault> {
         Wire::Varint => reader.varint().map(|_| 0)?,
         Wire::Fixed64 => 8,
         Wire::Fixed32 => 4,
-        // No list and no event of Kubernetes has one.
+        // No list and no event of Kubernetes contains a group.
         Wire::GroupStart | Wire::GroupEnd => return Err(Fault { at: 0 }),
     };
     Ok((Head { number, wire, length }, reader.at()))
@@ -76,7 +76,7 @@ fn read(bytes: &[u8]) -> Result<(Head, usize), Fault> {
 mod tests {
     use super::*;
 
-    /// What is read of `bytes` that come in pieces of `size`, and how much was taken.
+    /// Reads a head of `bytes` in pieces of `size` bytes; returns it with the number of processed bytes.
     fn heads(bytes: &[u8], size: usize, room: u64) -> Result<(Option<Head>, usize), Fault> {
         let (mut heads, mut at) = (Heads::default(), 0);
         for piece in bytes.chunks(size) {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_the_same_however_it_is_cut() {
+    fn head_is_independent_of_chunks() {
         for (bytes, wanted) in [
             (&[0x12, 0x03, 1, 2, 3][..], Some((2, 3, 2))),
             (&[0x92, 0x03, 0x80, 0x01, 1, 2], Some((50, 128, 4))),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_its_message_is_a_fault_however_it_is_cut() {
+    fn overlong_field_is_a_fault() {
         for (bytes, room) in [
             (&[0x12, 0x03, 1, 2, 3][..], 4),
             (&[0x12, 0x80, 0x80], 3),

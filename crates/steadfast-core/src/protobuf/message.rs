@@ -1,66 +1,65 @@
-//! What is known of a message.
+//! Definitions of messages.
 
 use super::id::MessageId;
 
-/// A message: its fields by their numbers.
+/// Message: its fields by number.
 pub(crate) struct Message {
-    /// Its fields, in the order of their numbers.
+    /// Fields, in the order of their numbers.
     pub(crate) fields: Vec<Field>,
-    /// Where in them a number is, plus one; zero where there is none.
+    /// Index plus one in the fields for each number; zero for an unknown number.
     places: Vec<u8>,
-    /// The numbers, as bits, of those that JSON has although they are not there.
+    /// Bit set of the numbers of the fields that JSON contains although they are missing.
     pub(crate) told_of_absent: u64,
-    /// What it has to do with JSON.
+    /// Form of the message in JSON.
     pub(crate) shape: Shape,
 }
 
-/// What a message is in JSON.
+/// Form of a message in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// An object.
+    /// Object.
     Object,
-    /// An array: all there is to it are its elements.
+    /// Array: the message contains only the elements.
     Array,
 }
 
-/// A field of a message.
+/// Field of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// Its name in JSON; [`UNNAMED`] of one whose fields are written among those of the message it is in, and of an array's
-    /// elements.
+    /// Name in JSON; [`UNNAMED`] for inline fields and for the elements of an array.
     pub(crate) name: &'static str,
-    /// Its number, below [`HIGHEST`].
+    /// Number of the field, below [`HIGHEST`].
     pub(crate) number: u32,
-    /// How many values it has.
+    /// Cardinality of the field.
     pub(crate) count: Count,
-    /// What each of them is.
+    /// Type of each value.
     pub(crate) value: Value,
-    /// Whether JSON leaves it out where it is empty.
+    /// Set if JSON omits the field when it is empty.
     pub(crate) omit: bool,
 }
 
-/// What is in the place of a name that JSON does not have.
+/// Placeholder for a name that JSON does not have.
 pub(crate) const UNNAMED: &str = "-";
 
-/// One more than the highest number that a field has: they are bits of a word.
+/// Exclusive upper bound of field numbers, which are bits of a word.
 pub(crate) const HIGHEST: u32 = 64;
 
-/// How many values a field has.
+/// Cardinality of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// One, if only an empty one.
+    /// One value, perhaps an empty one.
     One,
     /// One or none: a pointer in Go.
     Maybe,
-    /// Any.
+    /// Any number.
     List,
-    /// Any, by text.
+    /// Any number, by key.
     Map,
-    /// One, whose fields are written as if they were the message's own.
+    /// One value, whose fields are written inline in the message.
     Inline,
 }
 
-/// What a value is.
+/// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Text,
@@ -70,26 +69,26 @@ pub(crate) enum Value {
     Double,
     /// Base64 in JSON.
     Bytes,
-    /// RFC 3339 in JSON, by seconds; null where it is zero.
+    /// RFC 3339 in JSON, with seconds; null for the zero time.
     Time,
-    /// The same, by microseconds.
+    /// RFC 3339 in JSON, with microseconds; null for the zero time.
     MicroTime,
     Duration,
     Quantity,
     IntOrString,
-    /// JSON, as bytes.
+    /// JSON as bytes.
     Raw,
-    /// A schema, or whether anything goes.
+    /// Schema or boolean.
     SchemaOrBool,
-    /// A schema, or several.
+    /// Schema or a list of schemas.
     SchemaOrArray,
-    /// A schema, or texts.
+    /// Schema or a list of texts.
     SchemaOrTexts,
     Message(MessageId),
 }
 
 impl Message {
-    /// A message of these fields, of which only those with numbers below [`HIGHEST`] are taken.
+    /// Creates a message of these fields. Fields with numbers from [`HIGHEST`] on are ignored.
     pub(crate) fn new(mut fields: Vec<Field>) -> Self {
         fields.retain(|field| (1..HIGHEST).contains(&field.number));
         fields.sort_by_key(|field| field.number);
@@ -106,7 +105,7 @@ impl Message {
         Self { fields, places, told_of_absent, shape }
     }
 
-    /// The field with that number.
+    /// Returns the field with this number.
     #[inline]
     pub(crate) fn field(&self, number: u32) -> Option<&Field> {
         let place = *self.places.get(number as usize)?;
@@ -115,8 +114,8 @@ impl Message {
 }
 
 impl Field {
-    /// What Go writes of a field that is not there. What is a struct in Go is never empty to its JSON, but for a time
-    /// that says so.
+    /// Returns whether JSON contains the field although it is missing. A Go struct is never empty in JSON, except for a
+    /// time with `omitzero`.
     fn is_told_of_absent(&self) -> bool {
         use Value::{Bool, Bytes, Double, Int32, Int64, Text, Time};
         match (self.count, self.value) {
@@ -128,7 +127,7 @@ impl Field {
 }
 
 impl Value {
-    /// Whether it may be null in JSON although it is there.
+    /// Returns whether JSON may contain null although the value is on the wire.
     #[inline]
     pub(crate) fn may_be_null(self) -> bool {
         matches!(self, Self::Time | Self::MicroTime | Self::Raw | Self::SchemaOrArray | Self::SchemaOrTexts)

@@ -1,10 +1,10 @@
-//! Numbers as they are read from the JSON that Go writes.
+//! Numbers, presented as in the JSON of Go.
 
 use serde::de::{Error as _, Visitor};
 
 use super::error::Error;
 
-/// An integer: in JSON only one below zero has a sign.
+/// Presents an integer. JSON distinguishes only negative integers by their sign.
 #[inline]
 pub(crate) fn integer<'de, V: Visitor<'de>>(value: i64, visitor: V) -> Result<V::Value, Error> {
     match u64::try_from(value) {
@@ -13,7 +13,7 @@ pub(crate) fn integer<'de, V: Visitor<'de>>(value: i64, visitor: V) -> Result<V:
     }
 }
 
-/// A floating-point number: one without a fraction is an integer in JSON, unless it is so large that Go writes an exponent.
+/// Presents a floating-point number. Without a fraction, it is an integer in JSON, unless Go writes an exponent.
 pub(crate) fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::Value, Error> {
     if !value.is_finite() {
         return Err(Error::custom("a number that JSON does not have"));
@@ -21,7 +21,7 @@ pub(crate) fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::
     if value.fract() != 0.0 || value.abs() >= 1e21 || value == 0.0 && value.is_sign_negative() {
         return visitor.visit_f64(value);
     }
-    // Of a large one only so many digits are written as tell it from others.
+    // Only the digits that distinguish a large number from its neighbours are written.
     let written = value.to_string();
     match (written.parse(), written.parse()) {
         (Ok(value), _) => visitor.visit_u64(value),

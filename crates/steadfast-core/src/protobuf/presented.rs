@@ -1,4 +1,4 @@
-//! What a value has to tell of itself, so that serde can ask whatever it wants to.
+//! Presentation of values to serde.
 
 use serde::de::value::{BorrowedStrDeserializer, MapAccessDeserializer, StrDeserializer, StringDeserializer};
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Unexpected, Visitor};
@@ -8,46 +8,46 @@ use super::embedded::embedded;
 use super::error::Error;
 use super::wire::Reader;
 
-/// A value as it is in JSON.
+/// Value as it appears in JSON.
 pub(crate) trait Presented<'de>: Sized {
-    /// Shows what it is.
+    /// Presents the value to any visitor.
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error>;
 
-    /// Shows what it is to someone who wants a text: there the way is shorter if it is one.
+    /// Presents the value to a visitor that expects a text, which is faster for texts.
     #[inline]
     fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         self.any(visitor)
     }
 
-    /// Shows what it is to someone who wants an object.
+    /// Presents the value to a visitor that expects an object.
     #[inline]
     fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         self.any(visitor)
     }
 
-    /// What there is of it.
+    /// Returns the presence of the value.
     #[inline]
     fn presence(&self) -> Result<Presence<'de>, Error> {
         Ok(Presence::There)
     }
 
-    /// Passes over it, undecoded.
+    /// Skips the value.
     fn pass(self) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// What there is of a value.
+/// Presence of a value.
 pub(crate) enum Presence<'de> {
-    /// It is there.
+    /// The value is present.
     There,
-    /// It is null.
+    /// The value is null.
     Null,
-    /// It is there, and is JSON as it stands.
+    /// The value is present and contains verbatim JSON.
     Json(Reader<'de>),
 }
 
-/// A value that is deserialized as `serde_json` deserializes it from JSON.
+/// Deserializer that behaves like `serde_json` for the value.
 pub(crate) struct AsJson<P>(pub(crate) P);
 
 impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
@@ -116,7 +116,7 @@ impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
     }
 }
 
-/// The name of a member.
+/// Name of a member.
 pub(crate) struct Name(pub(crate) &'static str);
 
 impl<'de> Presented<'de> for Name {
@@ -126,7 +126,7 @@ impl<'de> Presented<'de> for Name {
     }
 }
 
-/// An enum as it is in JSON: the name of its variant, or an object with that alone.
+/// Enum in JSON: the name of the variant, or an object with this single name.
 struct Variant<V>(V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Variant<V> {

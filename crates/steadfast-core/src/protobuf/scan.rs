@@ -1,4 +1,4 @@
-//! Who an object is, found in its protobuf without decoding it.
+//! Identity of an object in its protobuf, found without decoding.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,10 +8,10 @@ use super::text::plain;
 use super::wire::{Fault, Reader, Tag};
 use crate::scan::{Metadata, ObjectScan, RecordScan};
 
-/// The number of `metadata` in every object and list.
+/// Number of `metadata` in every object and list.
 pub(crate) const METADATA: u32 = 1;
 
-/// The numbers of the fields of `meta.v1.ObjectMeta` that say who an object is, and of two more.
+/// Numbers of the identity fields of `meta.v1.ObjectMeta`, and of two more fields.
 pub(crate) mod numbers {
     pub(crate) const NAME: u32 = 1;
     pub(crate) const NAMESPACE: u32 = 3;
@@ -21,7 +21,7 @@ pub(crate) mod numbers {
     pub(crate) const MANAGED_FIELDS: u32 = 17;
 }
 
-/// What is found of the object that `bytes` are, with or without its envelope. What was found before a fault stays.
+/// Scans the object `bytes`, with or without its envelope. Results before a fault are kept.
 pub(crate) fn object(bytes: &[u8]) -> (ObjectScan<'_>, Result<(), Fault>) {
     let mut found = ObjectScan::default();
     let scanned = scan_object(Reader::new(bytes), &mut found);
@@ -41,7 +41,7 @@ fn scan_object<'a>(lies: Reader<'a>, found: &mut ObjectScan<'a>) -> Result<(), F
             continue;
         }
         if std::mem::replace(&mut seen, true) {
-            // As for who decodes it.
+            // The decoder rejects such a field, too.
             return Err(Fault { at: message.at() });
         }
         found.metadata = metadata(message.delimited(tag.wire)?)?;
@@ -74,7 +74,7 @@ fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), Fau
     }
 }
 
-/// Passes over all fields of that number; they have to lie together.
+/// Skips all fields of a number, which must be adjacent.
 fn pass_all(
     span: &mut Option<Range<usize>>,
     before: usize,
@@ -89,7 +89,7 @@ fn pass_all(
     }
 }
 
-/// What is found of the watch record in `frame`, a `meta.v1.WatchEvent`. What was found before a fault stays.
+/// Scans the watch record `frame`, a `meta.v1.WatchEvent`. Results before a fault are kept.
 pub(crate) fn record(frame: &[u8]) -> (RecordScan<'_>, Result<(), Fault>) {
     let mut found = RecordScan::default();
     let scanned = scan_record(frame, &mut found);
@@ -120,8 +120,8 @@ fn scan_record<'a>(frame: &'a [u8], found: &mut RecordScan<'a>) -> Result<(), Fa
     }
 }
 
-/// Whether the annotations, which are entries of a map, have one of that `name` and `value`. Of several of one name the last
-/// counts.
+/// Returns whether the annotations, entries of a map, contain `name` with the value `value`. If a name occurs several
+/// times, the last counts.
 pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, Fault> {
     let (mut reader, mut has) = (Reader::new(annotations), false);
     while let Some(tag) = reader.tag()? {
@@ -141,16 +141,16 @@ pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Res
     Ok(has)
 }
 
-/// What a `meta.v1.ListMeta` says.
+/// Content of a `meta.v1.ListMeta`.
 #[derive(Default)]
 pub(crate) struct ListMarks<'a> {
-    /// Its `resourceVersion`.
+    /// `resourceVersion` of the list.
     pub(crate) version: Option<Cow<'a, str>>,
-    /// Its `continue`.
+    /// `continue` token of the list.
     pub(crate) token: Option<Cow<'a, str>>,
 }
 
-/// What the `meta.v1.ListMeta` in `message` says.
+/// Reads the `meta.v1.ListMeta` in `message`.
 pub(crate) fn list_marks(message: &[u8]) -> Result<ListMarks<'_>, Fault> {
     let (mut reader, mut found) = (Reader::new(message), ListMarks::default());
     while let Some(tag) = reader.tag()? {

@@ -1,4 +1,4 @@
-//! One field of a message, found by the numbers on the way to it.
+//! Decoding of a single field of a message, by the field numbers of its path.
 
 use serde::Deserialize;
 
@@ -10,12 +10,13 @@ use super::message::{Count, Field, Message, Shape, Value};
 use super::presented::AsJson;
 use super::wire::Reader;
 
-/// What is at the end of a way; nothing where that is missing or null.
+/// Value at the end of a path; `None` if it is missing or null.
 pub(crate) struct Found<T>(pub(crate) Option<T>);
 
-/// Decodes the field that `names` lead to in the object in `bytes`, an `id`, without a look at what is beside the way.
+/// Decodes the field at `names` in the object `bytes` of type `id`, without decoding any other field.
 ///
-/// None where it is not found and decoded like that: whatever the reason, [`decode_seed`](super::decode_seed) tells.
+/// Returns `None` if the field cannot be found or decoded in this way; [`decode_seed`](super::decode_seed) then
+/// determines the reason.
 pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
     id: MessageId,
     bytes: &'de [u8],
@@ -38,7 +39,7 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
     depth = deeper(depth, &reader).ok()?;
     let (field, before) = seek(message, reader, last)?;
     let Some(before) = before else {
-        // JSON may have it all the same.
+        // JSON may contain the field nevertheless.
         return (message.told_of_absent & (1 << field.number) == 0).then_some(Found(None));
     };
     reader.stand(before);
@@ -57,8 +58,8 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
     Option::deserialize(AsJson(given)).ok().map(Found)
 }
 
-/// The field `name` of a `message`, and where in it that begins, if it is there. None where the message does not have it as
-/// a field of its own, or it is there twice, or something is malformed.
+/// Finds the field `name` of a `message` and its offset, if it is present. Returns `None` if the message has no such
+/// direct field, if the field occurs twice, or if the bytes are malformed.
 fn seek(message: &'static Message, mut reader: Reader<'_>, name: &str) -> Option<(&'static Field, Option<usize>)> {
     let field = message.fields.iter().find(|field| field.name == name)?;
     let mut found = None;

@@ -1,4 +1,4 @@
-//! Messages that are no objects in JSON.
+//! Messages that are not objects in JSON.
 
 use serde::de::Visitor;
 
@@ -9,16 +9,16 @@ use super::table::table;
 use super::text::text;
 use super::wire::{Fault, Reader};
 
-/// A value that may be one of several things.
+/// Value of one of several types.
 pub(crate) enum Choice<'de> {
     Null,
     Bool(bool),
     Schema(Reader<'de>),
-    /// All that have the number 2.
+    /// All elements with the number 2.
     Several(Value),
 }
 
-/// What a schema, or something else, is.
+/// Reads a schema or its alternative.
 pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<Choice<'_>, Error> {
     let (mut choice, mut several) = (Choice::Null, None);
     while let Some(tag) = reader.tag()? {
@@ -48,7 +48,7 @@ pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<Choice<'_>,
     })
 }
 
-/// The only field of a message, its first.
+/// Returns the first field of a message, which must be its only one.
 pub(crate) fn only(mut message: Reader<'_>) -> Result<Option<Reader<'_>>, Fault> {
     let mut found = None;
     while let Some(tag) = message.tag()? {
@@ -60,7 +60,7 @@ pub(crate) fn only(mut message: Reader<'_>) -> Result<Option<Reader<'_>>, Fault>
     Ok(found)
 }
 
-/// The duration that a message is, in nanoseconds.
+/// Reads a duration in nanoseconds.
 pub(crate) fn nanos(mut message: Reader<'_>) -> Result<i64, Fault> {
     let mut nanos = 0;
     while let Some(tag) = message.tag()? {
@@ -72,7 +72,7 @@ pub(crate) fn nanos(mut message: Reader<'_>) -> Result<i64, Fault> {
     Ok(nanos)
 }
 
-/// Shows a number or a text, whichever it says that it is.
+/// Presents a number or a text, by the type field of the message.
 pub(crate) fn int_or_string<'de, V: Visitor<'de>>(mut message: Reader<'de>, visitor: V) -> Result<V::Value, Error> {
     let (mut kind, mut number, mut written) = (0, 0, message.nothing());
     let at = message.at();

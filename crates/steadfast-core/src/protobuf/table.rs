@@ -1,8 +1,8 @@
-//! The table of all messages of the built-in kinds.
+//! Table of all messages of the built-in kinds.
 //!
-//! A line with a message's name and the kinds that it is, then one for each field: number, name in JSON, type. `?` is before
-//! the type of what may be missing, `[]` and `{}` before that of several, `-` in place of the name of what is written inline,
-//! `o` or `z` after what JSON leaves out where it is empty.
+//! A line with the name of a message and its kinds is followed by one line per field: number, name in JSON, type. `?`
+//! precedes an optional type, `[]` and `{}` a repeated one. `-` replaces the name of an inline field. `o` or `z` follow
+//! a field that JSON omits when it is empty.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,42 +10,42 @@ use std::sync::LazyLock;
 use super::id::MessageId;
 use super::message::{Count, Field, Message, Value};
 
-/// What is known of all messages.
+/// Definitions of all messages.
 pub(crate) struct Table {
     messages: Vec<Message>,
-    /// By `apiVersion` and `kind`.
+    /// Messages by `apiVersion` and `kind`.
     kinds: HashMap<(&'static str, &'static str), MessageId>,
     /// `ObjectMeta`.
     pub(crate) metadata: MessageId,
-    /// The same, as if it had no `managedFields`.
+    /// `ObjectMeta` without `managedFields`.
     pub(crate) trimmed: MessageId,
-    /// A schema of a custom resource.
+    /// Schema of a custom resource.
     pub(crate) schema: MessageId,
-    /// Metadata in place of an object.
+    /// Metadata that replace an object.
     pub(crate) partial: MessageId,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("table.txt")));
 
-/// The table, read when it is first asked for.
+/// Returns the table, which is parsed on the first call.
 #[inline]
 pub(crate) fn table() -> &'static Table {
     &TABLE
 }
 
 impl MessageId {
-    /// The message that an object of a built-in kind is, or a list of such; none where the table does not have it.
+    /// Returns the message type of a built-in kind, or of a list of one; `None` if the table does not contain it.
     pub fn of_kind(api_version: &str, kind: &str) -> Option<Self> {
         table().kinds.get(&(api_version, kind)).copied()
     }
 
-    /// What is known of it.
+    /// Returns the definition of the message.
     #[inline]
     pub(crate) fn message(self) -> &'static Message {
         &table().messages[usize::from(self.0)]
     }
 
-    /// What the elements of the list are that this message is: its field `items`.
+    /// Returns the message type of the elements of a list, which is that of its field `items`.
     pub fn items(self) -> Option<Self> {
         let items = self.message().fields.iter().find(|field| field.name == "items" && field.count == Count::List)?;
         match items.value {
@@ -115,7 +115,7 @@ fn read_field(line: &'static str, ids: &HashMap<&str, MessageId>) -> Option<Fiel
         name => Value::Message(*ids.get(name)?),
     };
     let options = words.next().unwrap_or_default();
-    // `omitempty` says nothing of a struct in Go, as a time is one; `omitzero` does.
+    // `omitempty` has no effect on a Go struct, such as a time; `omitzero` has.
     let (omit, inline) = if count == Count::One && value == Value::Time {
         (line.ends_with(" z"), false)
     } else {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_a_field() {
+    fn every_table_line_is_a_field() {
         let lines = include_str!("table.txt").lines().filter(|line| line.starts_with(' ')).count();
         let fields = |message: &Message| message.fields.len();
         let known: usize = table().messages.iter().map(fields).sum();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_listed_has_its_metadata_first() {
+    fn listed_messages_start_with_metadata() {
         let lists: Vec<_> = table().kinds.values().filter(|id| id.items().is_some()).collect();
         assert!(lists.len() > 100);
         for list in &lists {

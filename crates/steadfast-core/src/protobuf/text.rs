@@ -1,4 +1,4 @@
-//! What is text in JSON, as Go writes it.
+//! Texts of JSON, as Go writes them.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use serde::de::Visitor;
 use super::error::Error;
 use super::wire::{Fault, Reader};
 
-/// A text: of bytes that are no UTF-8 each is a `�`, as in Go's JSON.
+/// Presents a text. As in Go's JSON, each byte of invalid UTF-8 becomes a `�`.
 #[inline]
 pub(crate) fn text<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result<V::Value, Error> {
     match std::str::from_utf8(bytes) {
@@ -19,7 +19,7 @@ pub(crate) fn text<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result
     }
 }
 
-/// The text that `bytes` are.
+/// Returns the text of `bytes`.
 pub(crate) fn plain(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(replaced(bytes)), Cow::Borrowed)
 }
@@ -33,27 +33,27 @@ fn replaced(bytes: &[u8]) -> String {
     text
 }
 
-/// Bytes, in base64.
+/// Presents bytes in base64.
 pub(crate) fn base64<'de, V: Visitor<'de>>(bytes: &[u8], visitor: V) -> Result<V::Value, Error> {
     visitor.visit_string(STANDARD.encode(bytes))
 }
 
-/// A moment, of `meta.v1.Time` or `meta.v1.MicroTime`.
+/// Instant of `meta.v1.Time` or `meta.v1.MicroTime`.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment {
     seconds: i64,
-    /// None where they are not told.
+    /// Microseconds; `None` for a type without them.
     micros: Option<u32>,
 }
 
-/// The zero of Go's time, in seconds before 1970: the year 1.
+/// Zero of Go's time, the year 1, in seconds relative to 1970.
 const ZERO: i64 = -62_135_596_800;
 
-/// The bytes that its seconds take up at least: a tag, and a varint with its 64th bit.
+/// Minimum length of its seconds in bytes: a tag, and a varint of 64 bits.
 const ZERO_LENGTH: usize = 11;
 
 impl Moment {
-    /// The moment that a message is; none where it is Go's zero, which is null in JSON.
+    /// Reads an instant; `None` for Go's zero, which is null in JSON.
     pub(crate) fn read(mut message: Reader<'_>, by_micros: bool) -> Result<Option<Self>, Fault> {
         if message.rest().is_empty() {
             return Ok(None);
@@ -69,23 +69,23 @@ impl Moment {
         if !by_micros {
             return Ok((seconds != ZERO).then_some(Self { seconds, micros: None }));
         }
-        // Cut towards zero first, then carried.
+        // Go rounds towards zero first, then carries.
         let micros = nanos / 1000;
         seconds = seconds.wrapping_add(micros.div_euclid(1_000_000));
         let micros = micros.rem_euclid(1_000_000) as u32;
         Ok((seconds != ZERO || micros != 0).then_some(Self { seconds, micros: Some(micros) }))
     }
 
-    /// Whether a message is Go's zero, which is null in JSON.
+    /// Returns whether a message is Go's zero, which is null in JSON.
     pub(crate) fn is_null(message: Reader<'_>, by_micros: bool) -> Result<bool, Fault> {
-        // So far before 1970 are seconds below zero, which are never written in fewer bytes.
+        // Seconds this far before 1970 are negative and never take fewer bytes.
         if (1..ZERO_LENGTH).contains(&message.rest().len()) {
             return Ok(false);
         }
         Ok(Self::read(message, by_micros)?.is_none())
     }
 
-    /// In RFC 3339.
+    /// Presents the instant in RFC 3339.
     pub(crate) fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
         let (year, month, day) = date(days);
@@ -122,8 +122,8 @@ impl Moment {
     }
 }
 
-/// The date that is so many days after 1970-01-01, in the calendar that is used today, also before it was
-/// ([days to civil](https://howardhinnant.github.io/date_algorithms.html#civil_from_days)).
+/// Returns the date `days` days after 1970-01-01 in the proleptic Gregorian calendar ([days to
+/// civil](https://howardhinnant.github.io/date_algorithms.html#civil_from_days)).
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -135,14 +135,14 @@ fn date(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
-/// A duration in nanoseconds, as Go's `Duration.String` writes it.
+/// Returns a duration in nanoseconds in the format of Go's `Duration.String`.
 pub(crate) fn duration(nanos: i64) -> String {
     let mut text = String::new();
     if nanos < 0 {
         text.push('-');
     }
     let nanos = nanos.unsigned_abs();
-    // A string takes all that is written into it.
+    // Writing to a string cannot fail.
     let _ = match nanos {
         0 => write!(text, "0s"),
         1..1_000 => write!(text, "{nanos}ns"),
@@ -162,7 +162,7 @@ pub(crate) fn duration(nanos: i64) -> String {
     text
 }
 
-/// `number` of which `one` is one, without zeros at its end.
+/// Returns `number` as a decimal fraction of `one`, without trailing zeros.
 fn fraction(number: u64, one: u64) -> String {
     let (whole, part) = (number / one, number % one);
     if part == 0 {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_written_as_go_writes_them() {
+    fn durations_match_go_output() {
         for (nanos, wanted) in [
             (0, "0s"),
             (1, "1ns"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_written_as_go_writes_them() {
+    fn instants_match_go_output() {
         let written = |seconds, micros| Moment { seconds, micros }.visit(Written).expect("a text");
         for (seconds, wanted) in [
             (0, "1970-01-01T00:00:00Z"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_null_if_it_is_the_zero_of_go() {
+    fn zero_time_of_go_is_null() {
         let varint = |mut value: u64| {
             let mut bytes = Vec::new();
             while value >= 0x80 {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         for (days, wanted) in [
             (0, (1970, 1, 1)),
             (-1, (1969, 12, 31)),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_that_is_no_text_is_replaced() {
+    fn invalid_utf8_bytes_are_replaced() {
         assert_eq!(plain(b"cut \xe2\x82 off \xff"), "cut \u{fffd}\u{fffd} off \u{fffd}");
         assert_eq!(plain("zwölf".as_bytes()), "zwölf");
     }

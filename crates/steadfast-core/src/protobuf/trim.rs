@@ -1,4 +1,4 @@
-//! An object without a part of its metadata.
+//! Removal of a part of an object's metadata.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use super::envelope::{MARK, open};
 use super::scan::METADATA;
 use super::wire::{Fault, Reader};
 
-/// The wire type of what has its length before it.
+/// Wire type of a value with a length.
 const DELIMITED: u8 = 2;
 
-/// Appends to `into` what is left of the object in `bytes`, with or without an envelope, when `cut` is taken out of its
-/// metadata; all of it where that is not in them.
+/// Appends the object in `bytes`, with or without an envelope, to `into`, without the part `cut` of its metadata.
+/// Appends the whole object if `cut` is not within them.
 pub(crate) fn without(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) {
     let begin = into.len();
     if trim(bytes, cut, into).is_err() {
@@ -54,7 +54,7 @@ fn trim(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) -> Result<(), Fault
     Ok(())
 }
 
-/// The head of a field, whose number is below 16, with `length` bytes after it.
+/// Appends the head of a field with a number below 16 and a value of `length` bytes.
 fn head(number: u8, mut length: usize, into: &mut Vec<u8>) {
     into.push(number << 3 | DELIMITED);
     while length >= 0x80 {
@@ -64,7 +64,7 @@ fn head(number: u8, mut length: usize, into: &mut Vec<u8>) {
     into.push(length as u8);
 }
 
-/// How long such a head is.
+/// Returns the length of such a head in bytes.
 fn head_length(length: usize) -> usize {
     1 + (usize::BITS - (length | 1).leading_zeros()).div_ceil(7) as usize
 }

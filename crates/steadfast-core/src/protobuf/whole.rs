@@ -1,4 +1,4 @@
-//! An object that stands for itself: what its envelope says of it, and its message.
+//! Standalone objects: the type of the envelope, and the message.
 
 use std::marker::PhantomData;
 
@@ -15,12 +15,12 @@ use super::presented::{AsJson, Name, Presented};
 use super::table::table;
 use super::wire::Reader;
 
-/// Decodes the object in `bytes`, which is an `id`, with or without its envelope: to what the JSON would be decoded that the
-/// API server has for it, without `metadata.managedFields` unless they are to be kept.
+/// Decodes the object `bytes` of type `id`, with or without its envelope. The result equals that of the API server's
+/// JSON for the object, without `metadata.managedFields` unless they are kept.
 ///
 /// # Errors
 ///
-/// Where the bytes are no such message, or `T` does not take what they say.
+/// Returns an error if the bytes are not a valid message, or if `T` rejects a value.
 pub fn decode<'de, T: Deserialize<'de>>(
     id: MessageId,
     bytes: &'de [u8],
@@ -29,11 +29,11 @@ pub fn decode<'de, T: Deserialize<'de>>(
     decode_seed(PhantomData::<T>, id, bytes, keep_managed_fields)
 }
 
-/// Has `seed` decode the object in `bytes`, as [`decode`] does.
+/// Decodes the object `bytes` by `seed`, as [`decode`] does.
 ///
 /// # Errors
 ///
-/// Where the bytes are no such message, or the seed does not take what they say.
+/// Returns an error if the bytes are not a valid message, or if the seed rejects a value.
 pub(crate) fn decode_seed<'de, S: DeserializeSeed<'de>>(
     seed: S,
     id: MessageId,
@@ -44,7 +44,7 @@ pub(crate) fn decode_seed<'de, S: DeserializeSeed<'de>>(
     seed.deserialize(AsJson(Whole { types, id, reader, keep_managed_fields }))
 }
 
-/// An object that stands for itself.
+/// Standalone object.
 struct Whole<'de> {
     types: Option<TypeMeta<'de>>,
     id: MessageId,
@@ -56,7 +56,7 @@ impl<'de> Presented<'de> for Whole<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut members = Members::new(self.id, self.reader, DEPTH)?;
         members.trims = !self.keep_managed_fields;
-        // The only items of a list that say in JSON what they are: whatever they are of, that is the same.
+        // These are the only list items with a type in JSON, and the type is always this one.
         let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
         let unsaid = if self.id == table().partial { partial } else { TypeMeta::default() };
         let TypeMeta { api_version, kind } = self.types.unwrap_or(unsaid);
@@ -64,7 +64,7 @@ impl<'de> Presented<'de> for Whole<'de> {
     }
 }
 
-/// The members of an object that stands for itself: what its envelope says, and those of the message.
+/// Members of a standalone object: those of the envelope, and those of the message.
 struct Object<'de> {
     types: [(&'static str, &'de [u8]); 2],
     told: usize,

@@ -1,8 +1,8 @@
-//! The wire format: tags, varints, and slices whose length comes before them.
+//! Wire format: tags, varints, and slices with a length.
 //!
-//! Nothing here allocates, and nothing is believed of a length but that it ends within the message that it is in.
+//! No function allocates. A length is only trusted if its value ends within the containing message.
 
-/// What lies on the wire after a tag ([encoding](https://protobuf.dev/programming-guides/encoding/#structure)).
+/// Wire type of a value ([encoding](https://protobuf.dev/programming-guides/encoding/#structure)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     Varint,
@@ -13,53 +13,53 @@ pub(crate) enum Wire {
     Fixed32,
 }
 
-/// The number of a field, and how its value lies on the wire.
+/// Number of a field, and the wire type of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) number: u32,
     pub(crate) wire: Wire,
 }
 
-/// Bytes that are no message. It says where, never what.
+/// Fault of an invalid message. It states the offset, not the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Where in the outermost message.
+    /// Offset in the outermost message.
     pub(crate) at: usize,
 }
 
-/// Reads one message; positions are those in the outermost.
+/// Reader of one message. Offsets are relative to the outermost message.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
-    /// The outermost message, up to the end of this one.
+    /// Outermost message, up to the end of this one.
     bytes: &'a [u8],
     at: usize,
 }
 
-/// The longest varint, in bytes: 64 bits, seven in each.
+/// Maximum length of a varint in bytes: 64 bits, seven in each.
 const LONGEST_VARINT: usize = 10;
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes` from their beginning.
+    /// Creates a reader at the start of `bytes`.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// A message without any fields, where this one stands.
+    /// Creates a reader of an empty message at the current offset.
     pub(crate) fn nothing(&self) -> Self {
         Self { bytes: &self.bytes[..self.at], at: self.at }
     }
 
-    /// Where it stands.
+    /// Returns the current offset.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Goes back, or forth, to where it stood.
+    /// Moves to an earlier or later offset.
     pub(crate) fn stand(&mut self, at: usize) {
         self.at = at;
     }
 
-    /// What has not been read yet.
+    /// Returns the unread bytes.
     pub(crate) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         Err(Fault { at: self.at })
     }
 
-    /// The next tag; none at the message's end.
+    /// Reads the next tag; `None` at the end of the message.
     #[inline]
     pub(crate) fn tag(&mut self) -> Result<Option<Tag>, Fault> {
         let begin = self.at;
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         if tag < 8 { fault } else { Ok(Some(Tag { number: tag >> 3, wire })) }
     }
 
-    /// A varint. Bits beyond the 64th are dropped, as Go does.
+    /// Reads a varint. Bits beyond the 64th are dropped, as in Go.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, Fault> {
         match self.bytes.get(self.at) {
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
     }
 
     fn long_varint(&mut self) -> Result<u64, Fault> {
-        // Of two bytes are the numbers and the lengths that are not of one, nearly all.
+        // Nearly all numbers and lengths that exceed one byte have two.
         if let [low, high @ ..0x80, ..] = *self.rest() {
             self.at += 2;
             return Ok(u64::from(low & 0x7f) | u64::from(high) << 7);
@@ -118,20 +118,21 @@ impl<'a> Reader<'a> {
         self.fault()
     }
 
-    /// A number that has to lie as a varint.
+    /// Reads a number that must be a varint.
     #[inline]
     pub(crate) fn number(&mut self, wire: Wire) -> Result<u64, Fault> {
         if wire == Wire::Varint { self.varint() } else { self.fault() }
     }
 
-    /// Eight bytes, the lowest first.
+    /// Reads eight bytes in little-endian order.
     pub(crate) fn fixed64(&mut self) -> Result<u64, Fault> {
         let Some((bytes, _)) = self.rest().split_first_chunk::<8>() else { return self.fault() };
         self.at += bytes.len();
         Ok(u64::from_le_bytes(*bytes))
     }
 
-    /// What is `wire`, and has its length before it; a fault where that is longer than what is left.
+    /// Reads a value with a length. Returns a fault for another wire type, or if the length exceeds the rest of the
+    /// message.
     #[inline]
     pub(crate) fn delimited(&mut self, wire: Wire) -> Result<Self, Fault> {
         if wire != Wire::Delimited {
@@ -145,7 +146,7 @@ impl<'a> Reader<'a> {
         Ok(inner)
     }
 
-    /// Passes over a value that nobody wants. Groups, which Kubernetes has none of, are passed over to their end.
+    /// Skips a value. Groups, which Kubernetes does not use, are skipped to their end.
     #[inline]
     pub(crate) fn skip(&mut self, wire: Wire) -> Result<(), Fault> {
         match wire {
@@ -177,7 +178,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over the fields that come next and have the `number`.
+    /// Skips the following fields with the number `number`.
     pub(crate) fn skip_all(&mut self, number: u32) -> Result<(), Fault> {
         loop {
             let before = self.at;
@@ -191,7 +192,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many fields have the `number`, of those that come next, or of all where they lie `among` others.
+    /// Counts the following fields with the number `number`, or all of them if they may be interleaved (`among`).
     pub(crate) fn count(mut self, number: u32, among: bool) -> Result<usize, Fault> {
         let mut count = 0;
         while let Some(tag) = self.tag()? {

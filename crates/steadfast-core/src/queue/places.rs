@@ -1,8 +1,8 @@
-//! What there is for each of some keys, in places that have numbers.
+//! Values by key, in numbered places.
 //!
-//! A queue is as long as the first list for a moment, and nearly empty ever after. So places lie in one piece, which goes back
-//! to the system as a whole: nodes of a tree, 100,000 objects' worth, would stay with the allocator below whatever was asked
-//! for after them.
+//! A queue is as long as the first list for a short time, and nearly empty afterwards. The places therefore form one
+//! allocation, which is returned to the system as a whole. The nodes of a tree, for 100,000 objects, would stay in the
+//! allocator below later allocations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,21 +12,21 @@ use crate::slots::{Hashes, Slot};
 
 /// Values by key.
 pub(super) struct Places<T> {
-    /// The lowest are taken first, so that the end falls vacant.
+    /// Places. The lowest vacant place is taken first, so that the end becomes vacant.
     held: Vec<Option<(ObjectKey, T)>>,
-    /// What they are found by, once they were more than a few.
+    /// Index by hash, after the number of places has exceeded a few.
     hashes: Option<Hashes>,
-    /// Places that have fallen vacant; some are behind the end by now, or taken again.
+    /// Vacant places. Some may be beyond the end now, or taken again.
     vacant: BinaryHeap<Reverse<Slot>>,
     len: usize,
 }
 
-/// So many places are looked through one by one. Few queues ever have more after the first list, and what an empty one has room
-/// for is kept for the next.
+/// Number of places that are searched linearly. Few queues exceed it after the first list. An empty queue keeps this
+/// capacity.
 const FEW: usize = 8;
 
 impl<T> Places<T> {
-    /// The place of a key.
+    /// Returns the place of a key.
     pub(super) fn find(&self, key: &ObjectKey) -> Option<Slot> {
         match &self.hashes {
             Some(hashes) => hashes.find(key.hash(), |place| self.key(place).cmp(&Some(key))),
@@ -34,7 +34,7 @@ impl<T> Places<T> {
         }
     }
 
-    /// The place of a key, which is made where it has none.
+    /// Returns the place of a key, which is created if it is missing.
     pub(super) fn find_or_make(&mut self, key: &ObjectKey, make: impl FnOnce() -> T) -> Slot {
         if let Some(place) = self.find(key) {
             return place;
@@ -54,7 +54,7 @@ impl<T> Places<T> {
         place
     }
 
-    /// A place that nobody has.
+    /// Returns a vacant place.
     fn take(&mut self) -> Slot {
         while let Some(Reverse(place)) = self.vacant.pop() {
             if self.held.get(place as usize).is_some_and(Option::is_none) {
@@ -65,7 +65,7 @@ impl<T> Places<T> {
         Slot::try_from(self.held.len() - 1).expect("nobody keeps four thousand million objects")
     }
 
-    /// Forgets what is in a place.
+    /// Removes the value in a place.
     pub(super) fn remove(&mut self, place: Slot) {
         let Self { held, hashes, .. } = self;
         let Some(key) = key_in(held, place) else { return };
@@ -86,43 +86,44 @@ impl<T> Places<T> {
         while let Some(None) = self.held.last() {
             self.held.pop();
         }
-        // By far, so that neither this nor growing is done again and again.
+        // The large difference to the growth threshold prevents repeated reallocations.
         if self.held.len().max(FEW) < self.held.capacity() / 4 {
             self.held.shrink_to(self.held.capacity() / 2);
         }
     }
 
-    /// The key that has a place.
+    /// Returns the key of a place.
     pub(super) fn key(&self, place: Slot) -> Option<&ObjectKey> {
         key_in(&self.held, place)
     }
 
-    /// What is in a place.
+    /// Returns the value in a place.
     pub(super) fn get(&self, place: Slot) -> Option<&T> {
         self.held.get(place as usize)?.as_ref().map(|(_, value)| value)
     }
 
-    /// The same, to be changed.
+    /// Returns the value in a place for modification.
     pub(super) fn get_mut(&mut self, place: Slot) -> Option<&mut T> {
         self.held.get_mut(place as usize)?.as_mut().map(|(_, value)| value)
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether no key has a place.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What there is for all of them, in no order.
+    /// Returns all values, in no order.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.held.iter().flatten().map(|(_, value)| value)
     }
 
-    /// What it takes, in bytes, without what values hold beyond themselves: nothing while it is empty, but for room for a few.
+    /// Returns the memory in bytes, without the heap memory of the values. An empty queue has only the capacity for a
+    /// few.
     pub(super) fn footprint(&self) -> usize {
         if self.is_empty() {
             return 0;
@@ -132,7 +133,7 @@ impl<T> Places<T> {
     }
 }
 
-/// The places that are taken, and by which keys.
+/// Returns the occupied places with their keys.
 fn taken<T>(held: &[Option<(ObjectKey, T)>]) -> impl Iterator<Item = (Slot, &ObjectKey)> {
     held.iter().zip(0..).filter_map(|(held, place)| held.as_ref().map(|(key, _)| (place, key)))
 }
@@ -141,7 +142,7 @@ fn key_in<T>(held: &[Option<(ObjectKey, T)>], place: Slot) -> Option<&ObjectKey>
     held.get(place as usize)?.as_ref().map(|(key, _)| key)
 }
 
-// By hand: a derive would ask for values with a default.
+// Not derived: a derive would require values with a default.
 impl<T> Default for Places<T> {
     fn default() -> Self {
         Self { held: Vec::new(), hashes: None, vacant: BinaryHeap::new(), len: 0 }
@@ -160,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_and_goes_is_found_by_its_key_and_stays_in_its_place() {
+    fn keys_keep_their_places() {
         for seed in 0..20 {
             let mut random = Random::new(seed);
             let mut places = Places::default();
             let mut model: BTreeMap<u64, (Slot, u64)> = BTreeMap::new();
             for step in 0..5_000 {
                 let number = random.draw() % 300;
-                // It grows for a while, then it shrinks.
+                // The number of values grows for a while, then shrinks.
                 if random.draw() % 1_000 < if step % 1_000 < 500 { 700 } else { 200 } {
                     let place = places.find_or_make(&key(number), || step);
                     model.entry(number).or_insert((place, step));
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_needed_for_many_is_given_back_as_they_go() {
+    fn memory_is_released_as_keys_are_removed() {
         let mut places = Places::default();
         let all: Vec<Slot> = (0..10_000).map(|number| places.find_or_make(&key(number), || number)).collect();
         let most = places.footprint();

@@ -1,12 +1,12 @@
-//! Comparisons of what is held with a list of the collection's identities: the proof of freshness where the server
-//! sends no bookmarks (R2), and the audit that finds what a server's watch has lost (R12).
+//! Comparisons of the cache with a list of the collection's identities. They provide the proof of freshness if the
+//! server sends no bookmarks (R2), and the audit that detects changes lost by a server's watch (R12).
 //!
-//! A list of identities at version V says which object was there at V, in which version. What is held at a version above
-//! V has changed since, and is not judged. The rest has to be equal once our watch has reached V. Before that, a
-//! difference may be on its way, and nothing is decided; equality says at once that V is reached.
+//! A list of identities at version V contains the objects at V with their versions. A cached version above V is a later
+//! change and is not compared. All other entries must be equal after our watch has reached V. Before that, a difference
+//! may still arrive in the watch, and no decision is made. Equality shows at once that V is reached.
 //!
-//! Nothing is repaired here but by a list, which keeps C1 to C5. The same UID in the same version with another content
-//! looks equal: no list of identities can tell it.
+//! Only a list repairs the cache, since it preserves C1 to C5. An object with equal UID and version but different
+//! content appears equal. No list of identities can detect it.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use crate::record::ListMeta;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// The identities requested at once, where the informer's own pages are not smaller.
+/// Number of identities in a page, unless the informer's own pages are smaller.
 const IDENTITIES_A_PAGE: u32 = 500;
 
-/// Why a cache is doubted between two lists of a server without bookmarks.
+/// Cause of a doubt between two lists of a server without bookmarks.
 pub(super) const WITHOUT_BOOKMARKS: &str =
     "the server sends no bookmarks, so only a list proves that nothing is missing, once in five periods at most";
 
-/// How long a watch without bookmarks is given to bring what a list has shown.
+/// Time for a watch without bookmarks to deliver the changes that a list has shown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The comparison that runs, and when the next is due.
+/// Running comparison, and the schedule of the next.
 #[derive(Debug, Default)]
 pub(super) struct Comparing {
-    /// When the last complete list was there.
+    /// Time of the last complete list.
     listed: Instant,
-    /// When the last list of identities was there.
+    /// Time of the last complete list of identities.
     compared: Option<Instant>,
-    /// When the next audit is due.
+    /// Time of the next audit.
     audit_at: Option<Instant>,
     running: Option<Running>,
 }
@@ -44,11 +44,11 @@ pub(super) struct Comparing {
 #[derive(Debug)]
 struct Running {
     id: RequestId,
-    /// Whether it is an audit, or a proof of freshness that is sought.
+    /// Set for an audit, clear for a proof of freshness.
     audit: bool,
-    /// When the first page was requested: what was written before is in it.
+    /// Time at which the first page was requested. The list contains all earlier writes.
     sent: Instant,
-    /// The version of the first page.
+    /// Version of the first page.
     version: Option<ResourceVersion>,
     stage: Stage,
 }
@@ -58,9 +58,9 @@ enum Stage {
     Listing {
         deadline: Instant,
     },
-    /// All pages are there, and are judged at once.
+    /// All pages are complete; the comparison follows at once.
     Complete,
-    /// It differs, and the watch may be about to bring what it lacks; perhaps another watch, opened for that.
+    /// Differences exist that the watch may still deliver, perhaps a second watch that was opened for this purpose.
     Waiting {
         until: Instant,
         replaced: bool,
@@ -68,7 +68,7 @@ enum Stage {
 }
 
 impl Comparing {
-    /// When the list under way, which is given up after so much silence, last made progress.
+    /// Returns when the running list last made progress; it is cancelled after `patience` without any.
     pub(super) fn heard(&self, patience: Duration) -> Option<Instant> {
         match self.running.as_ref()?.stage {
             Stage::Listing { deadline } => Some(deadline - patience),
@@ -78,14 +78,14 @@ impl Comparing {
 }
 
 impl Reflector {
-    /// A complete list was committed: it says all that a comparison could.
+    /// Records a committed full list, which makes a comparison unnecessary.
     pub(super) fn listed_all(&mut self, now: Instant, out: &mut Vec<Output>) {
         self.drop_comparison(out);
         self.comparing.listed = now;
         self.audit_later(now, None);
     }
 
-    /// The next audit ends within the audit's period, and not all at once with others.
+    /// Schedules the next audit within the audit interval, with jitter against simultaneous audits.
     pub(super) fn audit_later(&mut self, now: Instant, asked: Option<Duration>) {
         self.comparing.audit_at = self.settings.audit_every.map(|every| {
             let wait = asked.unwrap_or_else(|| self.random.between(every * 3 / 4, every * 9 / 10));
@@ -93,12 +93,12 @@ impl Reflector {
         });
     }
 
-    /// Whether a comparison is running.
+    /// Returns whether `id` is the running comparison.
     pub(super) fn is_comparing(&self, id: RequestId) -> bool {
         self.comparing.running.as_ref().is_some_and(|running| running.id == id)
     }
 
-    /// Only a list proves anything here, and one is requested now and then (C12, R2).
+    /// Requests a proof by a list, at limited intervals, if only a list can provide one (C12, R2).
     pub(super) fn seek_in_list(&mut self, now: Instant, out: &mut Vec<Output>) {
         let opaque = self.version.as_ref().is_none_or(|version| !version.is_ordered());
         let why = if opaque {
@@ -123,12 +123,12 @@ impl Reflector {
         }
     }
 
-    /// When a list of identities may be requested next, as a proof.
+    /// Returns the earliest time of the next list of identities as a proof.
     fn compare_due(&self) -> Instant {
         self.comparing.compared.map_or(Instant::ZERO, |then| then + self.settings.period * PERIODS_BETWEEN_LISTS)
     }
 
-    /// Whether a list of identities may be requested now, as a proof.
+    /// Returns whether a list of identities may be requested now as a proof.
     pub(super) fn may_compare(&self, now: Instant) -> bool {
         self.comparing.running.is_none() && now >= self.compare_due()
     }
@@ -175,7 +175,7 @@ impl Reflector {
             None if self.version.as_ref().is_some_and(ResourceVersion::is_ordered) => {
                 self.begin_comparison(now, true, out);
             }
-            // Versions that cannot be ordered are listed anew in any case, now and then.
+            // Opaque versions are listed again periodically in any case.
             None => self.audit_later(now, None),
             Some(Running { id, stage: Stage::Listing { .. }, .. }) => {
                 out.push(Output::Cancel(*id));
@@ -187,7 +187,7 @@ impl Reflector {
         }
     }
 
-    /// A piece of the list came.
+    /// Records progress of the list.
     pub(super) fn comparison_progress(&mut self, now: Instant) {
         let patience = self.settings.list_patience;
         if let Some(Running { stage: Stage::Listing { deadline }, .. }) = &mut self.comparing.running {
@@ -195,14 +195,14 @@ impl Reflector {
         }
     }
 
-    /// A page of identities is complete.
+    /// Handles a complete page of identities.
     pub(super) fn compared_page(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
         if !self.is_comparing(id) {
             return;
         }
         self.comparison_progress(now);
         let Some(running) = &mut self.comparing.running else { return };
-        // All pages are of one moment, or nothing can be said of any.
+        // Only pages of one version can be compared.
         let same = match (&running.version, &meta.version) {
             (_, None) => false,
             (None, Some(version)) => version.is_ordered(),
@@ -225,7 +225,7 @@ impl Reflector {
         out.push(Output::JudgeComparison);
     }
 
-    /// The list of identities could not be had: again later. As a proof that was sought, it did not come.
+    /// Handles a failed list of identities. It is retried later, and a requested proof counts as missing.
     pub(super) fn comparison_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Some(running) = self.comparing.running.take() else { return };
         out.push(Output::EndComparison);
@@ -240,7 +240,7 @@ impl Reflector {
         }
     }
 
-    /// What is held was compared with the list.
+    /// Handles the result of the comparison.
     pub(super) fn comparison_judged(&mut self, now: Instant, found: &Differences, out: &mut Vec<Output>) {
         let Some(running) = &self.comparing.running else { return };
         let (sent, version) = (running.sent, running.version.clone());
@@ -268,7 +268,8 @@ impl Reflector {
         }
     }
 
-    /// The differences may be on their way: our watch is asked whether it has come as far.
+    /// Requests a proof that our watch has reached the list's version, since the watch may still deliver the
+    /// differences.
     fn await_differences(&mut self, now: Instant, out: &mut Vec<Output>) {
         if self.rhythm.is_without_bookmarks() {
             self.wait_to_judge(now + GRACE, false);
@@ -285,7 +286,7 @@ impl Reflector {
         }
     }
 
-    /// Another watch took the place of the one in doubt: it has a moment to bring what the list has shown.
+    /// Gives a watch that replaced a suspect one a short time to deliver the changes that the list has shown.
     pub(super) fn watch_replaced(&mut self, now: Instant) {
         if let Some(Running { stage: Stage::Waiting { replaced: true, .. }, .. }) = &self.comparing.running {
             self.wait_to_judge(now + GRACE, true);
@@ -307,7 +308,7 @@ impl Reflector {
         }
     }
 
-    /// Objects are wrong that our watch should have reported: a list puts them right.
+    /// Lists again to repair objects whose changes our watch should have reported.
     fn repair(&mut self, now: Instant, found: &Differences, out: &mut Vec<Output>) {
         out.push(Output::NameLost);
         self.drop_comparison(out);
@@ -320,7 +321,7 @@ impl Reflector {
         }
     }
 
-    /// Ends the comparison that runs.
+    /// Cancels the running comparison.
     pub(super) fn drop_comparison(&mut self, out: &mut Vec<Output>) {
         if let Some(running) = self.comparing.running.take() {
             if let Stage::Listing { .. } = running.stage {

@@ -1,11 +1,12 @@
-//! A list by difference: when it is worth the while, and how far it is.
+//! Relists by difference: the decision for or against them, and their progress.
 //!
-//! What it saves was measured with a real server and 20,000 pods of 9 KB: an object's metadata cost it 43 to 68 µs in JSON
-//! and 15 to 25 in protobuf, the whole object 90 to 155 µs in a list in JSON, 130 to 200 in a stream, and 35 to 60 in
-//! protobuf. Config maps of 6 KB, which are next to nothing but one text, cost 34 to 47 µs in JSON and their metadata 8 to 16.
-//! What each object that differs costs is a request of its own: 2.7 ms where those were measured. So one in 200 takes back half of
-//! what is saved of such config maps, and a tenth of what is saved of pods. How large objects are is not considered otherwise:
-//! of small ones metadata are most of it, and there is little to be saved, nor much to be lost.
+//! The savings were measured with a real server and 20,000 pods of 9 KB. The metadata of an object cost the server 43
+//! to 68 µs in JSON and 15 to 25 µs in protobuf. The whole object cost 90 to 155 µs in a JSON list, 130 to 200 µs in a
+//! JSON stream, and 35 to 60 µs in protobuf. Config maps of 6 KB, which consist almost only of one text, cost 34 to 47
+//! µs in JSON; their metadata cost 8 to 16 µs. Each object that differs requires its own request, which cost 2.7 ms in
+//! the same setup. One differing object in 200 therefore uses up half of the savings for such config maps, and a tenth
+//! for pods. The size of objects has no other influence on the decision: most of a small object is metadata, so little
+//! can be saved or lost.
 
 use std::time::Duration;
 
@@ -18,28 +19,29 @@ use crate::record::Identity;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// More may not differ however many there are: a few at once, and one after the other, they would take their time.
+/// Maximum number of objects that may differ, for any size of the cache. A few are requested at once; more would take
+/// too long.
 const MANY: usize = 200;
 
-/// So many changes may be expected of each object that may differ: several may be of one.
+/// Expected number of changes per differing object: several changes may concern one object.
 const CHANGES_EACH: f64 = 2.0;
 
-/// The time after which half of what was seen is forgotten.
+/// Time after which half of the counted changes are forgotten.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// Whether lists are made by difference, and what speaks against it.
+/// Decision whether lists are made by difference, and its inputs.
 #[derive(Debug)]
 pub(super) struct Sparing {
-    /// Whether it is wanted, whatever it saves.
+    /// The setting, if it forces or disables relists by difference.
     wanted: Option<bool>,
-    /// The fewest objects for which it is worth the while.
+    /// Minimum number of cached objects.
     least: usize,
-    /// One in so many may differ.
+    /// Maximum share of objects that may differ, as one in this number.
     one_in: usize,
     outlook: Outlook,
-    /// Until when all is listed, as differences were not to be had or too many.
+    /// End of the time during which lists are full, because differences were unavailable or too many.
     pub(super) full_until: Option<Instant>,
-    /// How many changes our watch and our lists have brought, and since when that is counted.
+    /// Number of changes from our watch and our lists, and the start of the count.
     changes: usize,
     since: Instant,
 }
@@ -57,22 +59,22 @@ impl Sparing {
         }
     }
 
-    /// Takes in what the next list is chosen by.
+    /// Sets the hints for the next list.
     pub(super) fn expect(&mut self, outlook: Outlook) {
         self.outlook = outlook;
     }
 
-    /// The first list is complete: changes are counted from here on.
+    /// Starts the count of changes after the first complete list.
     pub(super) fn begin(&mut self, now: Instant) {
         (self.changes, self.since) = (0, now);
     }
 
-    /// Our watch has brought a change, or a list so many.
+    /// Counts changes from our watch or from a list.
     pub(super) fn changed(&mut self, changes: usize) {
         self.changes = self.changes.saturating_add(changes);
     }
 
-    /// Time goes by: what was long ago counts for less.
+    /// Decays the count, so that old changes weigh less.
     pub(super) fn age(&mut self, now: Instant) {
         let counted = now.since(self.since);
         if counted > MEMORY {
@@ -81,13 +83,14 @@ impl Sparing {
         }
     }
 
-    /// How many changes there may have been since `proven`, when all was held for the last time.
+    /// Returns the expected number of changes since `proven`, the last instant at which the cache was complete.
     fn expected(&self, now: Instant, proven: Instant) -> f64 {
         let seen = proven.since(self.since).max(Duration::from_secs(1));
         self.changes as f64 / seen.as_secs_f64() * now.since(proven).as_secs_f64()
     }
 
-    /// Whether a list at `now` is to be made by difference, where all was held for the last time at `proven`.
+    /// Returns whether a list at `now` should be made by difference. `proven` is the last instant at which the cache
+    /// was complete.
     pub(super) fn is_worth_it(&self, now: Instant, proven: Option<Instant>) -> bool {
         let Outlook { protobuf, doubted, held, metadata_only } = self.outlook;
         let wanted = self.wanted.unwrap_or(!protobuf) && !doubted && !metadata_only && held >= self.least;
@@ -97,59 +100,60 @@ impl Sparing {
             && proven.is_some_and(|proven| self.expected(now, proven) <= bearable)
     }
 
-    /// How many objects may differ.
+    /// Returns the maximum number of objects that may differ.
     pub(super) fn most(&self) -> usize {
         (self.outlook.held / self.one_in).min(MANY)
     }
 
-    /// How many objects are held as the list begins.
+    /// Returns the number of cached objects at the start of the list.
     pub(super) fn held(&self) -> usize {
         self.outlook.held
     }
 }
 
-/// One object that differs, and has been requested.
+/// Request for one object that differs.
 #[derive(Clone, Debug)]
 pub(super) struct Fetch {
     pub(super) id: RequestId,
-    /// Who it is, and in which version it has to come.
+    /// Identity of the object, with the version that the response must have.
     pub(super) wanted: Identity,
     pub(super) came: bool,
 }
 
-/// A list by difference on its way.
+/// Relist by difference in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Delta {
-    /// What is to be had, in another way if not in this one.
+    /// The full transfer that this list replaces.
     pub(super) full: Full,
-    /// The page of metadata under way.
+    /// Current page of metadata.
     pub(super) page: Option<RequestId>,
-    /// The version that all of it is of, as the first page gave it.
+    /// Version of all pages, from the first page.
     pub(super) version: Option<ResourceVersion>,
-    /// What differs, and is not requested yet.
+    /// Objects that differ and are not requested yet.
     pub(super) different: Vec<Identity>,
-    /// What is requested.
+    /// Objects that are requested.
     pub(super) requested: Vec<Fetch>,
-    /// How many objects differ, and how many may; no more may be missing from the metadata either.
+    /// Number of objects that differ, and its limit. The same limit applies to objects that are missing from the
+    /// metadata.
     pub(super) count: usize,
     pub(super) most: usize,
-    /// How many objects were held as it began, and how many are listed.
+    /// Number of cached objects at the start, and number of listed objects.
     pub(super) held: usize,
     pub(super) listed: usize,
-    /// Whether the server has answered since something was requested.
+    /// Set if the server has responded since the last request.
     pub(super) opened: bool,
-    /// When something of it was last seen to come, or was requested again.
+    /// Time of the last progress, or of the last repeated request.
     pub(super) progress: Instant,
-    /// When no more of it is waited for.
+    /// Deadline of the whole list.
     pub(super) deadline: Instant,
-    /// Until when no object is requested, as the server asks for patience.
+    /// Time before which no object is requested, because the server requested a delay.
     pub(super) not_before: Option<Instant>,
-    /// Since when it has done so, and nothing has come.
+    /// Start of this delay, if no progress followed.
     pub(super) put_off_since: Option<Instant>,
 }
 
 impl Delta {
-    /// One that begins at `now` in place of `full`, and may take so long.
+    /// Starts a list at `now` instead of `full`, with a duration of at most `within`.
     pub(super) fn begun(now: Instant, full: Full, sparing: &Sparing, within: Duration) -> Self {
         Self {
             full,
@@ -169,37 +173,37 @@ impl Delta {
         }
     }
 
-    /// Whether `id` is one of its requests.
+    /// Returns whether `id` is one of its requests.
     pub(super) fn has(&self, id: RequestId) -> bool {
         self.requests().any(|own| own == id)
     }
 
-    /// The requests under way.
+    /// Returns the requests in flight.
     pub(super) fn requests(&self) -> impl Iterator<Item = RequestId> {
         self.page.into_iter().chain(self.requested.iter().map(|fetch| fetch.id))
     }
 
-    /// It is given up: what is under way, and what came of it.
+    /// Cancels the requests in flight and drops the result.
     pub(super) fn abandon(&self, out: &mut Vec<Output>) {
         out.extend(self.requests().map(Output::Cancel));
         out.push(Output::DropStaging);
     }
 
-    /// Whether more of what is held is missing from the metadata, which are complete, than may have ended.
+    /// Returns whether the complete metadata lack more cached objects than may have ended.
     pub(super) fn lacks_too_many(&self) -> bool {
         self.held.saturating_sub(self.listed) > self.most
     }
 
-    /// Something of it has come.
+    /// Records progress.
     pub(super) fn comes(&mut self, now: Instant) {
         (self.progress, self.put_off_since) = (now, None);
     }
 
-    /// When something is to be done though nothing comes: to ask again, or to give it up after `patience`.
+    /// Returns when to act without any progress: to send a request again, or to cancel the list after `patience`.
     pub(super) fn due(&self, patience: Duration) -> Instant {
         let stalled = self.progress + patience;
         let again = match self.not_before {
-            // What is under way may hang beside what is put off.
+            // A request in flight may stall while another object is delayed.
             Some(until) if self.requests().next().is_some() => until.min(stalled),
             Some(until) => until,
             None => stalled,
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_for_much_that_is_held_and_for_json_unless_something_else_is_said() {
+    fn delta_relists_need_large_json_caches() {
         let worth = |held, protobuf, wanted| sparing(held, protobuf, wanted).is_worth_it(at(60), Some(at(50)));
         assert_eq!((worth(1599, false, None), worth(1600, false, None)), (false, true));
         assert_eq!((worth(1600, true, None), worth(1600, true, Some(true))), (false, true));
@@ -238,17 +242,17 @@ mod tests {
     }
 
     #[test]
-    fn where_much_may_have_changed_all_is_listed() {
+    fn many_expected_changes_need_full_list() {
         let mut sparing = sparing(2000, false, None);
         sparing.changed(100);
-        // One change a second: 10 objects may differ, so 20 changes may be expected.
+        // One change per second: 10 objects may differ, so 20 changes may be expected.
         assert!(sparing.is_worth_it(at(120), Some(at(100))));
         assert!(!sparing.is_worth_it(at(121), Some(at(100))));
         assert!(!sparing.is_worth_it(at(121), None), "nothing is known of how long it has been");
     }
 
     #[test]
-    fn no_more_is_expected_than_may_be_had_however_many_are_held() {
+    fn expected_changes_are_bounded_for_large_caches() {
         let mut sparing = sparing(1_000_000, false, None);
         sparing.changed(1000);
         assert!(sparing.is_worth_it(at(140), Some(at(100))));
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lists_have_found_counts_as_what_a_watch_brings() {
+    fn list_changes_count_like_watch_changes() {
         let mut sparing = sparing(2000, false, None);
         assert!(sparing.is_worth_it(at(160), Some(at(100))));
         sparing.changed(100);
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn old_changes_are_forgotten() {
         let mut sparing = sparing(2000, false, None);
         sparing.changed(600);
         sparing.age(at(600));
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_may_differ_grows_with_what_is_held_up_to_a_bound() {
+    fn difference_limit_grows_with_cache_size() {
         let most = |held| sparing(held, false, None).most();
         assert_eq!([most(10), most(1600), most(10_000), most(1_000_000)], [0, 8, 50, 200]);
     }

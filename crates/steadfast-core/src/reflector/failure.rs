@@ -1,4 +1,4 @@
-//! What an answer that is no answer means, and what follows from it.
+//! Failures of requests and streams, and their consequences.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,79 +6,81 @@ use std::time::Duration;
 use crate::record::Status;
 use crate::text;
 
-/// Why a request or a stream did not go on.
+/// Cause of a failed request or a broken stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What follows from it.
+    /// Kind of the failure, which determines the reaction.
     pub kind: FailureKind,
-    /// What happened, to what, for people.
+    /// Message for logs: the event and its object.
     pub why: Arc<str>,
-    /// How long the server asks us to wait.
+    /// Delay that the server requested.
     pub retry_after: Option<Duration>,
-    /// The code of the server's answer, or of a status in a stream; 0 for none.
+    /// Status code of the response, or of a status within a stream; 0 for none.
     pub code: u16,
 }
 
-/// What follows from a failure.
+/// Kinds of failures, by the reaction to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// No answer, or one that broke off: the network or the server is in trouble.
+    /// No response, or an incomplete one: a failure of the network or the server.
     Unreachable,
-    /// The version requested is no longer held: only a new list helps (`410`, `Gone`, `Expired`).
+    /// The server no longer has the requested version. Only a new list helps (`410`, `Gone`, `Expired`).
     Expired,
-    /// The version requested is not reached yet: a lagging replica, or another history.
+    /// The server has not reached the requested version: a lagging replica, or another history.
     TooLarge,
-    /// The server asks for patience (`429`, `5xx`).
+    /// The server requests a delay (`429`, `5xx`).
     Busy,
-    /// The server refuses (`401`, `403`, `404`, `405`, `406`, `415`, `501`).
+    /// The server rejects the request (`401`, `403`, `404`, `405`, `406`, `415`, `501`).
     Denied,
-    /// The server does not take the request as it is (`400`, `422`).
+    /// The server does not accept the request in this form (`400`, `422`).
     Invalid,
-    /// The answer cannot be read: malformed, too large, of another type.
+    /// The response cannot be decoded: malformed, too large, or of another type.
     Unreadable,
-    /// There is more than the cache may hold.
+    /// The collection exceeds the limit of the cache.
     Full,
 }
 
-/// How much is repeated of what a server says, in bytes: enough for a sentence with a name in it.
+/// Maximum length of a server's message in reports, in bytes: enough for a sentence with a name in it.
 const LONGEST_TOLD: usize = 1024;
 
-/// The longest `Retry-After` that is honoured (R11).
+/// Longest `Retry-After` that the reflector respects (R11). Longer values are shortened to it.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 impl Failure {
-    /// A failure of the network or of a connection.
+    /// Creates a failure of the network or of a connection.
     pub fn unreachable(why: impl Into<Arc<str>>) -> Self {
         Self::of(FailureKind::Unreachable, why)
     }
 
-    /// An answer that cannot be read.
+    /// Creates a failure for a response that cannot be decoded.
     pub fn unreadable(why: impl Into<Arc<str>>) -> Self {
         Self::of(FailureKind::Unreadable, why)
     }
 
-    /// There is more than the cache may hold. To ask for all of it once more costs the server much and seldom helps.
+    /// Creates a failure for a collection that exceeds the limit of the cache. A repeated full list is expensive for
+    /// the server and rarely helps.
     pub fn full(why: impl Into<Arc<str>>) -> Self {
         Self { retry_after: Some(LONGEST_RETRY_AFTER), ..Self::of(FailureKind::Full, why) }
     }
 
-    /// A failure of this kind that is no answer of the server's.
+    /// Creates a failure of this kind that no response of the server caused.
     pub(super) fn of(kind: FailureKind, why: impl Into<Arc<str>>) -> Self {
         Self { kind, why: why.into(), retry_after: None, code: 0 }
     }
 
-    /// Whether the server refuses what was requested, so that asking for something else may help: neither a question of
-    /// credentials (`401`) nor of patience.
+    /// Returns whether the server rejects the request, so that another form of request may help. Neither missing
+    /// credentials (`401`) nor a requested delay counts.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self.kind, FailureKind::Denied | FailureKind::Invalid) && self.code != 401
     }
 
-    /// Whether the server asks for patience, or is behind something that does.
+    /// Returns whether the server requested a delay, or is behind a component that did.
     pub(super) fn asks_for_patience(&self) -> bool {
         self.kind == FailureKind::Busy && (self.retry_after.is_some() || matches!(self.code, 408 | 429 | 502..=504))
     }
 
-    /// What a `Status` says, or an HTTP answer without one; `retry_after` as its header had it.
+    /// Creates the failure for a `Status`, or for an HTTP response without one. `retry_after` is the value of its
+    /// header.
     pub fn from_status(status: &Status, retry_after: Option<Duration>) -> Self {
         let too_large = status.causes.iter().any(|cause| cause == "ResourceVersionTooLarge")
             || status.reason == "ResourceVersionTooLarge"
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_is_known_in_all_its_spellings() {
+    fn too_large_is_detected_in_all_spellings() {
         let message = "Too large resource version: 9, current: 5";
         assert_eq!(kind(504, "Timeout", message, "ResourceVersionTooLarge"), FailureKind::TooLarge);
         assert_eq!(
@@ -136,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_known_as_status_code_and_as_reason() {
+    fn expired_is_detected_by_code_and_reason() {
         assert_eq!(kind(410, "Expired", "too old", ""), FailureKind::Expired);
         assert_eq!(kind(410, "Gone", "", ""), FailureKind::Expired);
         assert_eq!(kind(0, "Expired", "", ""), FailureKind::Expired);
     }
 
     #[test]
-    fn refusals_errors_and_bad_requests_are_told_apart() {
+    fn rejections_errors_and_bad_requests_are_distinguished() {
         assert_eq!(kind(403, "Forbidden", "", ""), FailureKind::Denied);
         assert_eq!(kind(404, "NotFound", "", ""), FailureKind::Denied);
         assert_eq!(kind(429, "TooManyRequests", "", ""), FailureKind::Busy);
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_no_question_of_credentials_nor_of_patience() {
+    fn rejection_excludes_credentials_and_delays() {
         let of = |code: u16| Failure::from_status(&Status { code, ..Status::default() }, None);
         assert!([400, 403, 404, 405, 406, 415, 422, 501].into_iter().all(|code| of(code).is_refusal()));
         assert!(![401, 410, 429, 500, 503].into_iter().any(|code| of(code).is_refusal()));
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_told_on_one_line_and_not_at_any_length() {
+    fn server_message_is_shortened_to_one_line() {
         let status =
             Status { code: 500, message: format!("a\nb\u{1b}[31m{}", "x".repeat(1 << 20)), ..Status::default() };
         let why = Failure::from_status(&status, None).why;
@@ -171,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_is_named_and_says_what_to_do() {
+    fn redirect_error_names_the_remedy() {
         let status = Status { code: 302, ..Status::default() };
         assert!(Failure::from_status(&status, None).why.contains("302, a redirect, and none is followed"));
     }
 
     #[test]
-    fn a_retry_after_of_an_hour_is_cut_to_a_minute() {
+    fn retry_after_is_capped_at_a_minute() {
         let status = Status { code: 503, retry_after_seconds: Some(3600), ..Status::default() };
         assert_eq!(Failure::from_status(&status, None).retry_after, Some(LONGEST_RETRY_AFTER));
     }

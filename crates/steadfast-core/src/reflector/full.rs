@@ -1,4 +1,4 @@
-//! A full transfer: how new it has to be, and in which form it comes.
+//! Full transfers: their minimum version and their form.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use super::ListFrom;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// A full transfer to be made.
+/// Full transfer to be requested.
 #[derive(Clone, Debug)]
 pub(super) struct Full {
-    /// How new it has to be.
+    /// Minimum version.
     pub(super) from: ListFrom,
-    /// Whether all objects are requested at once: no continue token that could expire on the way (F14).
+    /// Set to request all objects at once, without continue tokens that could expire (F14).
     pub(super) whole: bool,
-    /// Whether it is streamed.
+    /// Form of the transfer.
     pub(super) form: Form,
-    /// Until when it may begin to be made by difference from what is held; none where it may not.
+    /// Latest start of a list by difference; `None` if a full list is required.
     pub(super) by_difference: Option<Instant>,
-    /// Whether it takes the place of a watch.
+    /// Set if the list replaces a watch.
     pub(super) in_place: bool,
-    /// Whether the versions begin anew.
+    /// Set if the versions restart.
     pub(super) new_epoch: bool,
-    /// Since when the answering server has been known to lag; the first `TooLarge`.
+    /// Time since which the responding server has lagged: the first `TooLarge` response.
     pub(super) lagging: Option<Instant>,
 }
 
 impl Full {
-    /// The first list.
+    /// Creates the first list.
     pub(super) fn first() -> Self {
         Self {
             from: ListFrom::Consistent,
@@ -40,12 +40,13 @@ impl Full {
         }
     }
 
-    /// The server's newest, in place of a watch: only that is a proof though nothing has changed.
+    /// Creates a consistent list that replaces a watch. Only such a list is a proof if nothing has changed.
     pub(super) fn poll() -> Self {
         Self { in_place: true, ..Self::first() }
     }
 
-    /// A list that can only go forward from `version`; opaque versions cannot be ordered, so the server's newest it is.
+    /// Creates a list that is not older than `version`. Opaque versions cannot be ordered, so they require a consistent
+    /// list.
     pub(super) fn again(version: Option<&ResourceVersion>) -> Self {
         let from = match version {
             Some(version) if version.is_ordered() => ListFrom::NotOlderThan(version.clone()),
@@ -54,26 +55,26 @@ impl Full {
         Self { from, ..Self::first() }
     }
 
-    /// The same after a watch whose version the server holds no more: what is held was the collection until then, and what
-    /// differs from it may be all that is needed, if that is requested before `until`.
+    /// Creates a list after a watch whose version expired. The cache was complete up to this version, so the
+    /// differences may suffice, if they are requested before `until`.
     pub(super) fn after_expiry(version: Option<&ResourceVersion>, until: Instant) -> Self {
         Self { by_difference: Some(until), ..Self::again(version) }
     }
 
-    /// A list of another history.
+    /// Creates a list of another history.
     pub(super) fn new_epoch() -> Self {
         Self { new_epoch: true, ..Self::first() }
     }
 
-    /// A list to repair what another one has shown to be wrong: requested in the same way.
+    /// Creates a list that repairs the errors that another list has shown. It has the form of that list.
     pub(super) fn repair(new_epoch: bool) -> Self {
         Self { form: Form::Pages, new_epoch, ..Self::first() }
     }
 
-    /// Requests a consistent list from now on; returns whether the last one was not.
+    /// Requests a consistent list from now on; returns whether the previous list was not consistent.
     ///
-    /// The response to a consistent list comes from the quorum, so it is never older than the cached objects. It comes in
-    /// pages: kube-apiserver reads those from etcd, while a streamed list waits for the watch cache that lags.
+    /// The response to a consistent list comes from the quorum, so it is never older than the cached objects. It comes
+    /// in pages: kube-apiserver reads those from etcd, while a streamed list waits for the watch cache that lags.
     pub(super) fn make_consistent(&mut self) -> bool {
         self.form = Form::Pages;
         std::mem::replace(&mut self.from, ListFrom::Consistent) != ListFrom::Consistent
@@ -89,21 +90,21 @@ impl Full {
     }
 }
 
-/// How a list comes.
+/// Form of a list.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
-    /// Streamed, unless that is known not to work.
+    /// Streamed, unless streams are known not to work.
     AsItWorks,
-    /// In pages, as the list was that it repairs.
+    /// Paged, like the list that it repairs.
     Pages,
-    /// In pages, as it did not come in a stream.
+    /// Paged, after a streamed list failed.
     Instead(Instead),
 }
 
-/// Why a list comes in pages that was to be streamed.
+/// Reason for pages instead of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Instead {
     pub(super) why: Arc<str>,
-    /// Whether it is so for everyone who lists this resource, as a permission is not.
+    /// Set if the reason applies to all clients that list this resource. A missing permission does not.
     pub(super) general: bool,
 }

@@ -1,4 +1,4 @@
-//! What a reflector is given.
+//! Inputs of a reflector.
 
 use std::sync::Arc;
 
@@ -7,57 +7,60 @@ use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// What happened.
+/// Event that a reflector processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The informer begins.
+    /// The informer starts.
     Start,
-    /// The informer begins with what was [kept](super::Reflector::restore) in an earlier life of its program.
+    /// The informer starts from a [checkpoint](super::Reflector::restore) of an earlier run.
     Restart(Begun),
-    /// The moment of [`Reflector::wake_at`](super::Reflector::wake_at) has come.
+    /// The time of [`Reflector::wake_at`](super::Reflector::wake_at) was reached.
     Tick,
-    /// There is a place for the full transfer that was requested.
+    /// The requested permit for a full transfer is available.
     TransferGranted,
-    /// The server was seen to answer after it did not.
+    /// The server is reachable again after a failure.
     Reachable,
-    /// The head of an answer came, and it is a good one.
+    /// The head of a successful response arrived.
     Opened(RequestId),
     /// A list, or a page of it, is complete.
     ListEnded(RequestId, ListMeta),
-    /// A probe is answered with the collection's version; it was sent at that moment, perhaps for another informer.
+    /// A probe returned the version of the collection. The last field is the time at which the probe was sent, perhaps
+    /// by another informer.
     Probed(RequestId, Option<ResourceVersion>, Instant),
-    /// What is held was compared with the identities listed ([`Output::JudgeComparison`](super::Output::JudgeComparison)).
+    /// The cache was compared with the listed identities ([`Output::JudgeComparison`](super::Output::JudgeComparison)).
     Judged(Differences),
-    /// Metadata list an object that is not held so ([`Verdict::Offer`](super::Verdict::Offer)).
+    /// The metadata list an object that the cache does not have in this version
+    /// ([`Verdict::Offer`](super::Verdict::Offer)).
     Differs(RequestId, Identity),
-    /// A list entry or record arrived that belongs to no object that can be named.
+    /// A list entry or record arrived that belongs to no identifiable object.
     Unidentified(RequestId, Arc<str>),
-    /// A record of a stream says what is not known, though it is below the version that is held.
+    /// A record of a stream contains an unknown state, although its version is below the cached one.
     Contradicted(RequestId, Arc<str>),
-    /// It is known that one counter does not give the versions: they are opaque from here on.
+    /// The versions do not come from one counter. They are opaque from here on.
     Disordered,
-    /// A stream came to its regular end.
+    /// A stream reached its regular end.
     Ended(RequestId),
-    /// The connection of a stream is to end, or may be dead: the stream is to move to another one.
+    /// The connection of a stream will end, or may be dead. The stream should move to another connection.
     Unsettled(RequestId),
-    /// The connection of a stream is well after all.
+    /// The connection of a stream is healthy after all.
     Settled(RequestId),
-    /// Whether the server answers other requests on the connection of a stream that is silent, or of a watch that waits for
-    /// the head of its answer (R2a).
+    /// Reports whether the server responds to other requests on the connection of a silent stream, or of a watch
+    /// without a response head (R2a).
     Answering(RequestId, bool),
-    /// A request failed or its answer broke off.
+    /// A request failed, or its response was cut off.
     Failed(RequestId, Failure),
-    /// Someone needs to know whether the cache has reached the present.
+    /// A caller needs to know whether the cache is current.
     SeekProof,
-    /// The informer ends.
+    /// The informer stops.
     Stop,
 }
 
-/// What a comparison found, as far as objects held at versions above that of the list are no matter.
+/// Result of a comparison. Objects cached at versions above the list's version are not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// How many objects differ: absent on one side, or there in another version.
+    /// Number of objects that differ: missing on one side, or present in another version.
     pub count: usize,
-    /// The versions held and listed of an object that is held in the higher one: impossible in one history.
+    /// Cached and listed version of an object whose cached version is the higher one. This is impossible within one
+    /// history.
     pub backwards: Option<(ResourceVersion, ResourceVersion)>,
 }

@@ -1,4 +1,4 @@
-//! Full transfers: the first list, relists, and what is done when they fail (R3, R5, R9).
+//! Full transfers: the first list, relists, and the reactions to their failures (R3, R5, R9).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,25 +15,26 @@ use crate::record::{ListMeta, RecordKind};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// When a list was requested, and what its pages have shown of whether it will ever end.
+/// Start of a list, and evidence from its pages that it will end.
 #[derive(Debug, Default)]
 pub(super) struct Paging {
-    /// When its first page was requested: all that was written before is in it, of what came later nothing is sure.
+    /// Time at which the first page was requested. The list contains all earlier writes; later writes may be missing.
     pub(super) asked: Instant,
-    /// What the page under way was requested with.
+    /// Continue token of the current page.
     token: String,
-    /// Whether the page under way has brought an object.
+    /// Set if the current page has delivered an object.
     brought: bool,
-    /// How many pages in a row have brought none.
+    /// Number of consecutive pages without an object.
     barren: u32,
-    /// Whether an object has come that has no version.
+    /// Set after an object without a version.
     unversioned: bool,
 }
 
-/// How many pages in a row may be empty: with selectors, a server may well look at many objects to find none.
+/// Maximum number of consecutive empty pages. With selectors, a server may check many objects for each match.
 const MOST_BARREN_PAGES: u32 = 1000;
 
-/// The longest continue token that is sent back, in bytes: a real one has a few hundred, and servers take 1 MiB of headers.
+/// Maximum length of a continue token that is sent back, in bytes. Real tokens have a few hundred bytes, and servers
+/// accept 1 MiB of headers.
 const LONGEST_TOKEN: usize = 64 * 1024;
 
 impl Paging {
@@ -41,24 +42,24 @@ impl Paging {
         Self { asked: now, ..Self::default() }
     }
 
-    /// Whether the page under way goes on from another.
+    /// Returns whether the current page continues another one.
     fn goes_on(&self) -> bool {
         !self.token.is_empty()
     }
 
-    /// An object has come.
+    /// Records an object of the current page.
     pub(super) fn brings(&mut self, version: &ResourceVersion) {
         self.brought = true;
         self.unversioned |= !version.is_given();
     }
 
-    /// The version of the list that has come. Where its objects have none, a watch's would have none either: there is
-    /// nothing to watch from (C12).
+    /// Returns the version of the complete list. If its objects have no versions, a watch would deliver none either.
+    /// Then no version exists to watch from (C12).
     fn version(&self, told: Option<ResourceVersion>) -> Option<ResourceVersion> {
         told.filter(|_| !self.unversioned)
     }
 
-    /// Turns to the page that `token` represents; or says why there is no end to be hoped for.
+    /// Continues with the page of `token`. Returns the reason as an error if the list shows no sign of an end.
     pub(super) fn turn(&mut self, token: &str) -> Result<(), String> {
         if token.len() > LONGEST_TOKEN {
             let bytes = token.len();
@@ -76,19 +77,19 @@ impl Paging {
     }
 }
 
-/// The patience between lists that watches made necessary: the first after some jitter (R5).
+/// Backoff between lists that watches required; the first list follows after jitter (R5).
 pub(super) fn relist_backoff(settings: &ReflectorSettings) -> BackoffSettings {
     BackoffSettings { first: settings.relist_jitter, ceiling: settings.period / 2, ..settings.backoff }
 }
 
 impl Reflector {
-    /// Asks for a place among the few full transfers that may run at once.
+    /// Waits for a permit for a full transfer; few may run at once.
     pub(super) fn queue(&mut self, full: Full, out: &mut Vec<Output>) {
         self.phase = Phase::Queued(full);
         out.push(Output::AwaitTransfer);
     }
 
-    /// Lists again after a short random time, because of `why`.
+    /// Lists again after a short random delay, for the reason `why`.
     pub(super) fn relist(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
         out.push(Output::Note(Note::Relisting { why: why.clone() }));
         self.drop_comparison(out);
@@ -103,7 +104,7 @@ impl Reflector {
         self.phase = Phase::Waiting { until, then: Next::List(full), unreachable: false };
     }
 
-    /// The transfer may begin.
+    /// Starts the transfer after its permit was granted.
     pub(super) fn begin_list(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Queued(full) = &self.phase else {
             out.push(Output::ReleaseTransfer);
@@ -117,7 +118,7 @@ impl Reflector {
             self.paging = Paging::begun(now);
             return self.begin_delta(now, full, out);
         }
-        // What it is not now it does not become when it has failed.
+        // A list that is full now does not become a list by difference after a failure.
         full.by_difference = None;
         let id = self.next_id();
         let streamed = matches!(full.form, Form::AsItWorks) && self.streaming.begin(now);
@@ -134,13 +135,13 @@ impl Reflector {
         out.extend([Output::BeginStaging { anew }, Output::Send(id, request)]);
     }
 
-    /// A record of a streamed list.
+    /// Processes a record of a streamed list.
     pub(super) fn listed(&mut self, now: Instant, record: Record<'_>) -> Verdict {
         let Phase::Listing { id, progress, full, .. } = &mut self.phase else { return Verdict::Skip };
         match record {
             Record::Object(kind, identity) => {
-                // Initial events are all `ADDED`. Others are changes since, which go on for ever on a server that does
-                // not know how to end a list: they are no progress (R3).
+                // Initial events are all `ADDED`. Other events are later changes, which never end on a server that does
+                // not mark the end of a list. They therefore do not count as progress (R3).
                 if kind == RecordKind::Added && self.streaming.is_progress(&identity.version) {
                     *progress = now;
                 }
@@ -169,7 +170,7 @@ impl Reflector {
         }
     }
 
-    /// A page is complete.
+    /// Handles a complete page.
     pub(super) fn list_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, full, .. } if *listing == id => {
@@ -202,7 +203,7 @@ impl Reflector {
         }
     }
 
-    /// A probe that was sent at `sent` is answered.
+    /// Handles the response to a probe that was sent at `sent`.
     pub(super) fn probed(
         &mut self,
         now: Instant,
@@ -220,8 +221,8 @@ impl Reflector {
         }
     }
 
-    /// Puts the staged list in the store's place, unless it is older than what the store has (C4). `fetched` objects of it
-    /// came in full, where it was made by difference.
+    /// Replaces the content of the store by the staged list, unless the list is older than the store (C4). `fetched` is
+    /// the number of objects that were transferred in full by a list by difference.
     pub(super) fn commit(
         &mut self,
         now: Instant,
@@ -270,8 +271,8 @@ impl Reflector {
         };
         self.search.told = None;
         (self.version, self.held_since) = (version, now);
-        // What the server read for this request is a proof; what it had lying there is one only if it is news. Either
-        // says what was so when it was asked for, however long its pages or initial events took to come.
+        // A state that the server read for this request is a proof. A state from its cache is a proof only if it is
+        // newer. Either proves the state at the time of the request, however long the pages or initial events took.
         if newer || full.from == ListFrom::Consistent {
             let late = self.settings.rules.breaches.commit(Breach::LateList);
             self.proven(now, if late { now } else { self.paging.asked });
@@ -279,7 +280,7 @@ impl Reflector {
         true
     }
 
-    /// A full transfer failed, and so did all that was staged.
+    /// Handles a failed full transfer and drops the staged objects.
     pub(super) fn list_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Listing { full, streamed, opened, .. } = &self.phase else { return };
         let (mut full, streamed, opened) = (full.clone(), *streamed, *opened);
@@ -293,7 +294,7 @@ impl Reflector {
             FailureKind::TooLarge => self.lagging(now, full, failure, out),
             FailureKind::Expired => {
                 if !self.paging.goes_on() {
-                    // It is the version asked for, not a token: what the server has now it cannot have forgotten.
+                    // The version expired, not a continue token. The server's current version cannot have expired.
                     full.from = ListFrom::Consistent;
                 }
                 full.whole = true;
@@ -310,19 +311,19 @@ impl Reflector {
         }
     }
 
-    /// The answer came to its regular end, the list in it did not.
+    /// Handles a response that ended regularly before the end of the list.
     pub(super) fn list_cut(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Listing { streamed, sent, .. } = &self.phase else { return };
         let why: Arc<str> = Arc::from("the server ended the answer before the list was complete");
         if *streamed && now.since(*sent) >= self.settings.list_patience {
-            // It lasted long enough to be taken for a watch that never was a list.
+            // The stream lasted long enough to indicate a plain watch instead of a list.
             self.fall_back(now, why, out);
         } else {
             self.list_failed(now, &Failure::unreadable(why), out);
         }
     }
 
-    /// The list stalls, or goes on for too long (R3).
+    /// Handles a list that stalls or exceeds its maximum duration (R3).
     pub(super) fn list_stalled(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         let Phase::Listing { streamed, opened, progress, full, .. } = &self.phase else { return };
         out.push(Output::Cancel(id));
@@ -336,7 +337,7 @@ impl Reflector {
         } else {
             let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
             if streamed {
-                // Silence before the head of an answer says little against streaming, unless it is there each time.
+                // Silence before the response head is weak evidence against streaming, unless it repeats.
                 self.doubt_streams(failure.why.clone(), &mut full);
                 self.with_full(full);
             }
@@ -350,10 +351,11 @@ impl Reflector {
         }
     }
 
-    /// The cached version is too large for the server that responded (R5).
+    /// Handles a cached version that is too large for the responding server (R5).
     ///
     /// A retry comes first: another replica may respond. If it fails in the same way, a consistent list is requested,
-    /// which is never older. If the response is older even so, a probe tells a lagging replica from another history.
+    /// which is never older. If the response is older even so, a probe distinguishes a lagging replica from another
+    /// history.
     pub(super) fn lagging(&mut self, now: Instant, mut full: Full, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
         if full.lagging.is_none() {
@@ -367,7 +369,7 @@ impl Reflector {
         }
     }
 
-    /// Sends the probe that tells a lagging cache from another history.
+    /// Sends the probe that distinguishes a lagging replica from another history.
     pub(super) fn decide(&mut self, now: Instant, full: Full, out: &mut Vec<Output>) {
         let id = self.next_id();
         self.phase = Phase::Deciding { id, full, deadline: now + self.settings.probe_deadline };
@@ -384,23 +386,23 @@ impl Reflector {
         }
     }
 
-    /// The probe decided nothing (R5): it is sent again.
+    /// Repeats the probe after it decided nothing (R5).
     pub(super) fn decision_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Deciding { full, .. } = &self.phase else { return };
         let mut full = full.clone();
-        // A list decides as well as a probe: once a period, and if the server rejects probes.
+        // A list decides as well as a probe. It is requested once a period, and if the server rejects probes.
         let list = failure.is_refusal() || full.has_lagged_for(self.settings.period, now);
         let then = if list { Next::List(full) } else { Next::Decide(full) };
         self.wait(now, failure, then, out);
     }
 
-    /// `proof` is lower than what is held, in a consistent read: the history is another one.
+    /// Starts a new epoch: `proof` is lower than the cached version, although the read was consistent.
     pub(super) fn begin_epoch(&mut self, now: Instant, proof: ResourceVersion, out: &mut Vec<Output>) {
         let Some(held) = self.reached().cloned() else { return };
         self.epoch_proven(now, held, proof, Full::new_epoch(), out);
     }
 
-    /// Lists another history, which is proven by `proof` where `held` is held.
+    /// Lists another history. `proof` proves it, since the cache has the higher version `held`.
     pub(super) fn epoch_proven(
         &mut self,
         now: Instant,

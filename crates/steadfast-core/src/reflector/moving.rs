@@ -1,7 +1,7 @@
-//! A watch that moves to another connection while its own still carries it: made first, then broken (R4).
+//! Move of a watch to another connection while its own connection still works (R4).
 //!
-//! Its connection drains, or does not answer a ping: neither says anything about the cache, so freshness stays as it is.
-//! A watch that breaks before its successor is open is succeeded all the same.
+//! The connection drains or does not respond to a ping. Neither concerns the content of the cache, so freshness stays
+//! unchanged. If the watch breaks before its successor is open, the successor still replaces it.
 
 use std::time::Duration;
 
@@ -10,34 +10,36 @@ use crate::backoff::{Backoff, BackoffSettings};
 use crate::breach::Breach;
 use crate::time::Instant;
 
-/// Whether the watch is to move, and how patiently that is tried again.
+/// State of a move, and its backoff.
 #[derive(Debug)]
 pub(super) struct Moving {
     state: Move,
-    /// Whether the successor's own connection is to end as well, so that it moves on once it is the watch.
+    /// Set if the successor's connection will also end, so that another move follows.
     onward: bool,
-    /// When a watch last moved.
+    /// Time of the last move.
     moved: Option<Instant>,
     backoff: Backoff,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Move {
-    /// It stays.
+    /// No move is planned.
     Settled,
-    /// The stream `from` is to be left at this moment.
+    /// The stream `from` will be replaced at `at`.
     Planned { from: RequestId, at: Instant },
-    /// Its successor is being opened.
+    /// The successor is being opened.
     Opening { id: RequestId, deadline: Instant },
-    /// Its successor is open, and takes its place then; until then both are read, and who is first is heard.
+    /// The successor is open and replaces the watch at `at`. Until then both streams are read, and the first delivery
+    /// of a change counts.
     Open { id: RequestId, at: Instant },
 }
 
-/// A server that does not take a version says so in the stream, right after the head of its answer.
+/// Delay before a move is complete. A server that does not accept a version reports it within the stream, directly
+/// after the response head.
 const GRACE: Duration = Duration::from_millis(250);
 
 impl Moving {
-    /// Settled.
+    /// Creates the state without a planned move.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         let patience = BackoffSettings { ceiling: settings.period / 2, ..settings.backoff };
         Self { state: Move::Settled, onward: false, moved: None, backoff: Backoff::new(patience) }
@@ -45,7 +47,8 @@ impl Moving {
 }
 
 impl Reflector {
-    /// Takes in [`super::Input::Unsettled`]: the watch leaves after a short random time, so that not all leave at once.
+    /// Processes [`super::Input::Unsettled`]. The watch moves after a short random delay, so that not all watches move
+    /// at once.
     pub(super) fn unsettled(&mut self, now: Instant, id: RequestId) {
         if self.is_successor(id) {
             self.moving.onward = true;
@@ -54,7 +57,7 @@ impl Reflector {
         }
     }
 
-    /// Takes in [`super::Input::Settled`]: the connection is well after all.
+    /// Processes [`super::Input::Settled`]: the connection is healthy after all.
     pub(super) fn settled(&mut self, id: RequestId, out: &mut Vec<Output>) {
         if self.is_successor(id) {
             self.moving.onward = false;
@@ -63,7 +66,7 @@ impl Reflector {
         }
     }
 
-    /// Whether `id` is the watch, or the list that becomes it.
+    /// Returns whether `id` is the watch, or the list that becomes it.
     fn is_carried(&self, id: RequestId) -> bool {
         match self.phase {
             Phase::Watching { id: stream, .. } | Phase::Listing { id: stream, streamed: true, .. } => stream == id,
@@ -74,7 +77,7 @@ impl Reflector {
     fn plan_move(&mut self, now: Instant, from: RequestId) {
         let soon = self.moving.moved.is_some_and(|moved| now.since(moved) < self.settings.healthy_after);
         let delay = if soon {
-            // A server that ends each connection as soon as it is made is met with growing patience (R6).
+            // The backoff limits connections to a server that ends each connection immediately (R6).
             self.moving.backoff.fail(&mut self.random)
         } else {
             self.moving.backoff.reset();
@@ -83,7 +86,7 @@ impl Reflector {
         self.moving.state = Move::Planned { from, at: now + delay };
     }
 
-    /// Ends what was done to move.
+    /// Cancels the move.
     pub(super) fn stay(&mut self, out: &mut Vec<Output>) {
         let state = std::mem::replace(&mut self.moving.state, Move::Settled);
         if let Move::Opening { id, .. } | Move::Open { id, .. } = state {
@@ -111,7 +114,7 @@ impl Reflector {
                 self.move_later(now, None);
             }
             Move::Open { id, .. } => self.take_over(now, id, out),
-            // Another watch is being opened already, and takes the place of this one.
+            // Another watch is already being opened and will replace this one.
             Move::Planned { .. } if matches!(self.side, Side::Replacing { .. }) => self.move_later(now, None),
             Move::Planned { .. } => self.begin_move(now, out),
         }
@@ -120,7 +123,8 @@ impl Reflector {
     fn begin_move(&mut self, now: Instant, out: &mut Vec<Output>) {
         let broken_first = self.settings.rules.breaches.commit(Breach::BrokenBeforeMade);
         let Some(from) = self.version.clone().filter(|version| version.is_ordered() && !broken_first) else {
-            // What two streams tell of opaque versions could not be told apart (C12), so there is only ever one.
+            // Changes with opaque versions from two streams could not be ordered (C12), so only one stream may exist at
+            // a time.
             self.leave_watch(out);
             self.moving.moved = Some(now);
             self.watch(now, out);
@@ -140,7 +144,7 @@ impl Reflector {
         self.moving.state = Move::Planned { from: id, at };
     }
 
-    /// Whether `id` is the successor that is to take the place of the watch.
+    /// Returns whether `id` is the successor of the watch.
     pub(super) fn is_successor(&self, id: RequestId) -> bool {
         matches!(self.moving.state, Move::Opening { id: own, .. } | Move::Open { id: own, .. } if own == id)
     }
@@ -149,9 +153,10 @@ impl Reflector {
         self.moving.state = Move::Open { id, at: now + GRACE };
     }
 
-    /// The successor goes on from the version that was held when it was requested; the watch before it ends.
+    /// Replaces the watch by the successor, which continues from the version at the time of its request. The previous
+    /// watch ends.
     fn take_over(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        // How long it has been open and what it has proven goes on: it is one watch, on another connection.
+        // Its age and its proofs carry over: both streams count as one watch on changing connections.
         let Phase::Watching { id: watching, .. } = &mut self.phase else { return };
         out.push(Output::Cancel(std::mem::replace(watching, id)));
         self.has_moved(now, id);
@@ -166,8 +171,9 @@ impl Reflector {
         }
     }
 
-    /// The server answers nothing where the successor is: it is tried again elsewhere. That is a doubt too where nothing was
-    /// proven since it was requested: the connection of the watch itself is to end, and nothing more can be asked there.
+    /// Handles a server that does not respond on the connection of the successor. The successor is opened again on
+    /// another connection. If no proof arrived since its request, the cache is also in doubt: the connection of the
+    /// watch will end and accepts no further requests.
     pub(super) fn successor_unanswered(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Move::Opening { deadline, .. } = self.moving.state else { return };
         let requested = deadline - self.settings.list_patience;
@@ -178,12 +184,12 @@ impl Reflector {
         }
     }
 
-    /// The successor could not be opened. The watch goes on as long as it can, so nothing is lost by trying later.
+    /// Handles a successor that could not be opened. The watch continues for now, so a later retry loses nothing.
     pub(super) fn successor_failed(&mut self, now: Instant, failure: &Failure) {
         self.move_later(now, failure.retry_after);
     }
 
-    /// The watch ended while its successor is being opened, and that is the watch now; tells whether there is one.
+    /// Replaces a watch that ended while its successor was being opened. Returns whether a successor exists.
     pub(super) fn succeed(&mut self, now: Instant, failure: Option<&Failure>, out: &mut Vec<Output>) -> bool {
         let (id, opened) = match self.moving.state {
             Move::Opening { id, .. } => (id, None),

@@ -1,4 +1,4 @@
-//! What a reflector has to say of itself, for logs, metrics and error callbacks.
+//! Notes of a reflector for logs, metrics and error callbacks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,178 +8,179 @@ use crate::key::ObjectKey;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
-/// Something worth a line.
+/// Event of a reflector that is worth a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// The first complete list is in the store.
     Synced {
-        /// Its version.
+        /// Version of the list.
         version: Option<ResourceVersion>,
     },
-    /// What an earlier life of this program has kept is in the store.
+    /// The checkpoint of an earlier run is in the store.
     Restored {
-        /// Its version.
+        /// Version of the checkpoint.
         version: ResourceVersion,
-        /// How many objects there are.
+        /// Number of restored objects.
         objects: usize,
     },
-    /// What an earlier life of this program has kept is of no use, or of less: the collection is listed.
+    /// The checkpoint of an earlier run cannot be used, or only in part. The collection is listed.
     NotRestored {
-        /// The cause.
+        /// Cause.
         why: Arc<str>,
     },
-    /// What is held could not be written down for another life of this program; it is tried again.
+    /// The checkpoint could not be written. The write is retried.
     NotKept {
-        /// The cause.
+        /// Cause.
         why: Arc<str>,
     },
-    /// Durable handlers are told what is due to them though it cannot be written down that it is: should the program die, its
-    /// next life goes on from what was written last.
+    /// Durable handlers receive events whose deliveries could not be recorded first. If the program exits now, the next
+    /// run continues from the last recorded state.
     ToldUnwritten {
-        /// The cause.
+        /// Cause.
         why: Arc<str>,
     },
-    /// A watch goes on where the one before ended.
+    /// A watch resumed at the end of the previous one.
     Resumed {
-        /// From which version.
+        /// Version from which the watch resumed.
         version: ResourceVersion,
     },
-    /// A watch goes on, on another connection: that of before is to end.
+    /// A watch resumed on another connection, because the previous connection will end.
     Moved {
-        /// The version that is held.
+        /// Version of the cache.
         version: ResourceVersion,
     },
-    /// A watch ended as watches do.
+    /// A watch reached its regular end.
     Ended,
     /// A request failed, or a stream broke.
     Failed {
-        /// The cause.
+        /// Cause.
         why: Arc<str>,
-        /// How many failed since the last sign of health.
+        /// Number of failures since the last sign of health.
         attempts: u32,
-        /// When it is tried again.
+        /// Delay until the next attempt.
         retry_in: Duration,
     },
-    /// The whole collection is requested once more.
+    /// The whole collection is requested again.
     Relisting {
-        /// The cause.
+        /// Cause.
         why: Arc<str>,
     },
     /// A relist is complete.
     Relisted {
-        /// What was held before it.
+        /// Version of the cache before the relist.
         held: Option<ResourceVersion>,
-        /// Its version.
+        /// Version of the list.
         version: Option<ResourceVersion>,
-        /// How many objects came in full, where only metadata were listed of the others; none where all of them did.
+        /// Number of objects that were transferred in full, if only the metadata of the others were listed; `None` for
+        /// a full list.
         fetched: Option<usize>,
     },
-    /// What has changed is not to be had by itself, or is too much: all is listed.
+    /// The changes are too many, or cannot be requested on their own. A full list replaces the relist by difference.
     ListingAll {
-        /// The cause.
+        /// Cause.
         why: Arc<str>,
     },
-    /// Streamed lists do not work here, and pages do: they are used for a while.
+    /// Streamed lists do not work for this resource, while pages do. Pages are used for a limited time.
     FellBackToPages {
-        /// The cause.
+        /// Cause.
         why: Arc<str>,
     },
-    /// What comes as protobuf cannot be read here: JSON is asked for instead for a while.
+    /// Protobuf responses of this resource cannot be decoded. JSON is requested for a limited time.
     FellBackToJson {
-        /// The cause.
+        /// Cause.
         why: Arc<str>,
     },
-    /// The server does not let us watch, or its watches always fail: it is listed again and again instead.
+    /// The server rejects watches, or its watches always fail. Repeated lists replace them.
     Polling {
-        /// What watches come to.
+        /// Result of the watches.
         why: Arc<str>,
-        /// How often it is listed.
+        /// List interval.
         every: Duration,
     },
-    /// The server's history is another one: it was restored from a backup.
+    /// The server has another history: it was restored from a backup.
     NewEpoch {
-        /// The version that was held.
+        /// Version of the cache.
         held: ResourceVersion,
-        /// The lower one that proves it.
+        /// Lower version that proves the new history.
         proof: ResourceVersion,
     },
-    /// The server that answers lags behind what is held.
+    /// The responding server lags behind the cache.
     Lagging {
-        /// What it said.
+        /// Message of the server.
         why: Arc<str>,
     },
-    /// A proof of freshness is overdue and is being sought.
+    /// A proof of freshness is overdue and was requested.
     SeekingProof,
-    /// The proof did not come.
+    /// The requested proof did not arrive.
     Suspect {
-        /// What happened instead.
+        /// Result of the request.
         why: Arc<str>,
     },
-    /// The doubt is over.
+    /// The doubt has ended.
     Proven,
-    /// What is held was compared with a list of versions, and nothing was lost.
+    /// A comparison of the cache with a list of versions found no lost change.
     Audited {
-        /// The list's version.
+        /// Version of the list.
         version: Option<ResourceVersion>,
     },
-    /// A change of an object was lost: the server's watch never reported it. A list repairs it.
+    /// A change of an object was lost: the server's watch never reported it. A list repairs the cache.
     Lost {
-        /// Which object.
+        /// Key of the object.
         key: ObjectKey,
-        /// Its UID, the listed one where the two differ.
+        /// UID of the object; the listed UID if the two differ.
         uid: Uid,
-        /// The version that is held; none where the object is not.
+        /// Cached version; `None` if the object is not cached.
         held: Option<ResourceVersion>,
-        /// The version that the server lists; none where the object is gone.
+        /// Listed version; `None` if the object no longer exists.
         listed: Option<ResourceVersion>,
     },
-    /// The newest state of an object cannot be decoded: it answers as unknown until one can.
+    /// The newest state of an object cannot be decoded. Lookups return `Unknown` until a state can be decoded.
     Undecodable {
-        /// Which object.
+        /// Key of the object.
         key: ObjectKey,
-        /// The version of that state.
+        /// Version of the state.
         version: ResourceVersion,
-        /// Which object it is and what is wrong with it, without its content.
+        /// Object and error, without the object's content.
         why: Arc<str>,
     },
-    /// A record of a watch says what is not known, though its version is below the one held: a list decides.
+    /// A record of a watch contains an unknown state, although its version is below the cached one. A list decides.
     Contradicted {
-        /// Which object it is about, and how it contradicts.
+        /// Object of the record, and the contradiction.
         why: Arc<str>,
     },
-    /// The server's versions do not come from one counter: they are taken for opaque from here on.
+    /// The server's versions do not come from one counter. They are opaque from here on.
     Disordered,
-    /// A record is very much longer than the limit, and has not ended yet: what comes behind it waits for that.
+    /// A record far exceeds the limit and has not ended yet. The following records are delayed until its end.
     Endless {
-        /// How long it is so far, in bytes.
+        /// Length so far, in bytes.
         bytes: u64,
-        /// The limit, in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// Objects come without a UID: they are known by their names, so that one that is recreated between two lists looks
-    /// changed. It is reported once.
+    /// Objects have no UID and are identified by their names. An object that is recreated between two lists appears as
+    /// changed. Reported once.
     KnownByName {
-        /// The first of them.
+        /// Key of the first such object.
         key: ObjectKey,
     },
     /// A record or a list entry could not be attributed to any object.
     Unidentified {
-        /// What is wrong with it, without its content.
+        /// Error, without the content of the record.
         why: Arc<str>,
     },
 }
 
-/// How much a note matters.
+/// Severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gravity {
-    /// Healthy life.
+    /// Normal operation.
     Routine,
-    /// A fault that is being dealt with.
+    /// A fault that the reflector handles.
     Fault,
 }
 
 impl Note {
-    /// How much it matters: a healthy resume is routine, a fault is one line.
+    /// Returns the severity: a healthy resume is routine, and a fault is logged on one line.
     pub fn gravity(&self) -> Gravity {
         match self {
             Self::Synced { .. }

@@ -1,15 +1,16 @@
-//! What a reflector cannot know by itself, and chooses by as it begins a list.
+//! Facts outside the reflector that determine the method of the next list.
 
-/// What is known as a list begins ([`Reflector::expect`](super::Reflector::expect)).
+/// Facts at the start of a list ([`Reflector::expect`](super::Reflector::expect)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// Whether answers are requested in protobuf. A real server streams a list for a third of what its pages cost it
-    /// then; in JSON a stream costs it twice as much as pages do.
+    /// Set if responses are requested in protobuf. A streamed list then costs a real server a third of the paged list.
+    /// In JSON, a streamed list costs twice as much as a paged one.
     pub protobuf: bool,
-    /// Whether JSON is requested because protobuf could not be read: what was spoilt by that is read anew by a full list.
+    /// Set if JSON is requested because protobuf could not be decoded. A full list then reads the affected objects
+    /// again.
     pub doubted: bool,
-    /// How many objects are held.
+    /// Number of cached objects.
     pub held: usize,
-    /// Whether metadata are all that is requested in any case.
+    /// Set if the informer requests only metadata in any case.
     pub metadata_only: bool,
 }

@@ -1,56 +1,56 @@
-//! What a reflector answers.
+//! Outputs of a reflector.
 
 use super::{Note, Request, RequestId};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// What to do, in this order.
+/// Actions, to be performed in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send a request and feed its answer back.
+    /// Send a request and pass its response back.
     Send(RequestId, Request),
-    /// Drop a request and its answer.
+    /// Cancel a request and drop its response.
     Cancel(RequestId),
-    /// Wait for a place for a full transfer, then say [`Input::TransferGranted`](super::Input::TransferGranted).
+    /// Wait for a permit for a full transfer, then pass [`Input::TransferGranted`](super::Input::TransferGranted).
     AwaitTransfer,
-    /// Give the place back, or stop waiting for it.
+    /// Return the permit, or stop waiting for it.
     ReleaseTransfer,
-    /// Begin to stage a list.
+    /// Start to stage a list.
     BeginStaging {
-        /// Whether it is of another history, in which a version held may represent another state.
+        /// Set for a list of another history, in which a cached version may denote another state.
         anew: bool,
     },
-    /// Forget what is staged.
+    /// Drop the staged list.
     DropStaging,
-    /// Put what is staged in the store's place.
+    /// Replace the content of the store by the staged list.
     Commit {
-        /// The collection's version.
+        /// Version of the collection.
         version: Option<ResourceVersion>,
-        /// Whether it is the first list.
+        /// Set for the first list.
         initial: bool,
-        /// Whether versions begin anew, so that lower ones are no step back.
+        /// Set if the versions restart, so that lower ones are no step back.
         new_epoch: bool,
     },
-    /// The store holds everything up to this version.
+    /// Advance the store: it contains all changes up to this version.
     Advance(ResourceVersion),
-    /// Collect the identities that are listed from here on, to compare what is held with them.
+    /// Collect the listed identities from here on, to compare the cache with them.
     BeginComparison,
-    /// Compare, and say [`Input::Judged`](super::Input::Judged) before anything else.
+    /// Compare, and pass [`Input::Judged`](super::Input::Judged) before any other input.
     JudgeComparison,
-    /// Name what was found to differ.
+    /// Report the objects that differ.
     NameLost,
-    /// Forget what was collected.
+    /// Drop the collected identities.
     EndComparison,
-    /// Streamed lists are no good for this resource on this server: remember it for a while.
+    /// Remember until a deadline that the server does not stream lists of this resource.
     RememberPages {
-        /// Until when.
+        /// Deadline.
         until: Instant,
     },
-    /// Metadata alone are not to be had of this resource on this server, to relist by: remember it for a while.
+    /// Remember until a deadline that the server does not serve metadata of this resource for relists.
     RememberFull {
-        /// Until when.
+        /// Deadline.
         until: Instant,
     },
-    /// Something to tell.
+    /// Report a note.
     Note(Note),
 }

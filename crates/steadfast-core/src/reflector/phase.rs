@@ -1,11 +1,11 @@
-//! The phases of a reflector.
+//! Phases of a reflector.
 
 use super::RequestId;
 use super::delta::Delta;
 use super::full::Full;
 use crate::time::Instant;
 
-/// Where a reflector is; the table of [`reflector`](super) says what ends each phase, and what follows.
+/// Phase of a reflector. The table of [`reflector`](super) lists the end of each phase and the next phase.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     Idle,
@@ -18,7 +18,7 @@ pub(super) enum Phase {
     Stopped,
 }
 
-/// What follows a wait.
+/// Action after a delay.
 #[derive(Clone, Debug)]
 pub(super) enum Next {
     Watch,

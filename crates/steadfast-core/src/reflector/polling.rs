@@ -1,10 +1,10 @@
-//! Lists in place of a watch: where the server does not let us watch, or where its watches always fail (R3, R6).
+//! Lists that replace a watch, if the server rejects watches or its watches always fail (R3, R6).
 //!
-//! A watch that fails is tried again, as it is cheap and brings all that a list would. Where it fails time after time
-//! though the server answers, a list tells what it cannot: one at most in the time of a poll. If that comes, there is
-//! something to live on, and it is requested again and again; the watch is tried still, a refused one ever so often, one
-//! that fails with its own patience. What ends it is a watch that brings something or stays open. If the list is refused
-//! too, nothing is to be had, and the watch is what is tried: once it is allowed, nothing need be listed.
+//! A failed watch is retried, since a watch is cheap and delivers the same changes as a list. If watches fail
+//! repeatedly although the server responds, a list replaces them, at most once per poll interval. If the list succeeds,
+//! polling starts and the list is repeated. Watches are still tried: a rejected one at fixed intervals, a failing one
+//! with its own backoff. A watch that delivers records or stays open ends polling. If the list is rejected too, only
+//! the watch is retried. Once the watch is permitted, no list is needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,38 +16,38 @@ use crate::freshness::Polled;
 use crate::random::Random;
 use crate::time::Instant;
 
-/// So many watches in a row may fail before a list is made in their place.
+/// Number of consecutive failed watches after which a list replaces them.
 const FAILURES: u32 = 5;
 
-/// How many polls apart a watch that is refused is tried again, about.
+/// Approximate number of polls between two attempts of a rejected watch.
 const POLLS_BETWEEN_WATCHES: u32 = 5;
 
-/// The part of the time between polls after which one may be made sooner, where someone waits for a write.
+/// Part of the poll interval after which a poll may run early, if a caller waits for a write.
 const SOONEST: u32 = 12;
 
-/// Why what has no versions is listed.
+/// Cause of polling for a resource without versions.
 const NO_VERSION: &str = "the server gives no version to watch from";
 
-/// What is known of watches that fail.
+/// State of failing watches.
 #[derive(Debug)]
 pub(super) struct Polling {
-    /// How many watches in a row were answered and brought nothing.
+    /// Number of consecutive watches that received a response and delivered nothing.
     failures: u32,
-    /// When the first of them failed; none where more than that is known.
+    /// Time of the first of these failures; `None` if other evidence decides.
     since: Option<Instant>,
-    /// Whether lists take the place of watches.
+    /// Set while lists replace watches.
     on: bool,
-    /// When the last complete one was requested, as long as none was refused since.
+    /// Request time of the last complete list, unless a list was rejected since.
     listed: Option<Instant>,
-    /// When a list was last tried because watches fail.
+    /// Time of the last list that failing watches caused.
     tried: Option<Instant>,
-    /// When the next poll is due.
+    /// Time of the next poll.
     poll_at: Instant,
-    /// When a watch is tried next; never, where there is no version to watch from.
+    /// Time of the next watch; never, if no version exists to watch from.
     watch_at: Option<Instant>,
-    /// How patiently a watch is tried that fails and is not refused. Lists do not reset it.
+    /// Backoff of a watch that fails and is not rejected. Lists do not reset it.
     backoff: Backoff,
-    /// The wait after the last failure.
+    /// Delay after the last failure.
     patience: Duration,
 }
 
@@ -70,18 +70,18 @@ impl Polling {
         self.on
     }
 
-    /// The list that was requested at that moment is complete.
+    /// Records a complete list that was requested at `asked`, and schedules the next poll.
     pub(super) fn lists(&mut self, asked: Instant, every: Duration, random: &mut Random) {
         self.listed = Some(asked);
         self.poll_at = asked + random.between(every * 9 / 10, every);
     }
 
-    /// A watch was refused as it was asked with a list: what is asked without one will be, too.
+    /// Records a rejected watch that was part of a list request. A plain watch would be rejected too.
     pub(super) fn expect_refusal(&mut self) {
         (self.failures, self.since) = (self.failures.max(FAILURES - 1), None);
     }
 
-    /// Counts the failure of a watch that the server answered.
+    /// Counts a failed watch to which the server responded.
     pub(super) fn count_failure(&mut self, now: Instant) {
         if self.failures == 0 {
             self.since = Some(now);
@@ -89,13 +89,13 @@ impl Polling {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// A watch has brought something, or was shown to lack nothing.
+    /// Resets the failures after a watch delivered a record, or a proof covered it.
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
         self.backoff.reset();
     }
 
-    /// When the next list or watch is due, and which.
+    /// Returns the time of the next list or watch, and which of the two is due.
     fn next(&self) -> (Instant, Next) {
         match self.watch_at.filter(|at| *at < self.poll_at) {
             Some(at) => (at, Next::Watch),
@@ -109,14 +109,14 @@ impl Reflector {
         self.settings.poll_every.unwrap_or(self.settings.period)
     }
 
-    /// A list is complete.
+    /// Records a complete list.
     pub(super) fn list_came(&mut self) {
         let every = self.poll_every();
         self.polling.lists(self.paging.asked, every, &mut self.random);
     }
 
-    /// Takes in that a watch failed, of which `answered` says whether it says something of watches; tells whether a list
-    /// is to take its place.
+    /// Handles a failed watch. `answered` is set if the failure is evidence about watches. Returns whether a list
+    /// should replace the watch.
     pub(super) fn list_instead(
         &mut self,
         now: Instant,
@@ -130,13 +130,13 @@ impl Reflector {
             return false;
         }
         self.polling.patience = self.polling.backoff.fail(&mut self.random);
-        // A server that has just started may fail and refuse for a moment: that costs no list (R4).
+        // A server that has just started may fail or reject requests for a short time. This must not cause a list (R4).
         let least = if failure.asks_for_patience() { self.settings.period } else { self.settings.healthy_after };
         let soon = self.polling.since.is_some_and(|since| now.since(since) < least);
         if !self.polling.on && (soon || self.polling.failures < FAILURES) {
             return false;
         }
-        // A list from before the first failure proves nothing: the resource may have been removed with its watches.
+        // A list from before the first failure proves nothing: the resource may have been removed since.
         if self.polling.on || self.has_listed_since_failure(now) {
             self.poll_because(now, failure, out);
             return true;
@@ -152,8 +152,8 @@ impl Reflector {
         true
     }
 
-    /// Returns whether a list that was requested after the first of the watch failures has succeeded, within the time
-    /// of a poll.
+    /// Returns whether a list that was requested after the first of the watch failures has succeeded, within a poll
+    /// interval.
     ///
     /// Only such a list is evidence that the server serves lists but no watches, or rejects watches from every version.
     pub(super) fn has_listed_since_failure(&self, now: Instant) -> bool {
@@ -161,13 +161,13 @@ impl Reflector {
         now.since(listed) < self.poll_every() && self.polling.since.is_none_or(|since| listed >= since)
     }
 
-    /// Returns whether the server rejected the version of a list that was made because of such a rejection: another
-    /// list does not help then.
+    /// Returns whether the server rejected the version of a list that such a rejection had caused. Another list does
+    /// not help then.
     pub(super) fn has_rejected_new_version(&self, now: Instant) -> bool {
         self.polling.failures > 0 && self.has_listed_since_failure(now)
     }
 
-    /// Lists are known to work, and take the place of watches.
+    /// Starts polling: lists are known to work and replace watches.
     pub(super) fn poll_because(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let pause = if failure.is_refusal() {
             let polls = self.poll_every() * POLLS_BETWEEN_WATCHES;
@@ -197,7 +197,7 @@ impl Reflector {
         self.phase = Phase::Waiting { until, then, unreachable: false };
     }
 
-    /// Goes on from a list that came in pages: with a watch, unless lists take its place.
+    /// Continues after a paged list: with a watch, unless lists replace it.
     pub(super) fn watch_or_poll(&mut self, now: Instant, out: &mut Vec<Output>) {
         if self.version.is_none() {
             self.polling.watch_at = None;
@@ -209,7 +209,7 @@ impl Reflector {
         }
     }
 
-    /// A list in place of a watch failed; tells whether a watch is to be tried before another one.
+    /// Handles a failed poll. Returns whether a watch should be tried before the next poll.
     pub(super) fn poll_failed(&mut self, now: Instant, failure: &Failure) -> bool {
         if self.version.is_none() {
             return false;
@@ -222,7 +222,7 @@ impl Reflector {
         !self.polling.on
     }
 
-    /// Someone waits for a write: that is answered by the next poll, which need not wait its whole time.
+    /// Moves the next poll forward for a caller that waits for a write.
     pub(super) fn hasten_poll(&mut self, now: Instant) {
         if !self.polling.on {
             return;
@@ -237,7 +237,7 @@ impl Reflector {
         }
     }
 
-    /// There is a watch, or nothing at all.
+    /// Ends polling: a watch works, or lists do not work either.
     pub(super) fn end_polling(&mut self) {
         self.polling.on = false;
         self.polling.backoff.reset();

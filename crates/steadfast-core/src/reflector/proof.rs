@@ -1,20 +1,23 @@
-//! Proofs of freshness, sought beside the watch when it has been silent for a period (R2).
+//! Proofs of freshness, requested alongside a watch that has been silent for a period (R2).
 //!
-//! A probe tells a version P that the server has reached. Either our watch reaches P, or a short watch from our
-//! version shows that nothing lies between. If neither comes, the watch is suspect, and a second one is opened before
-//! the first is dropped. Where the server sends no bookmarks, a short watch shows nothing: a list does (`comparing`).
+//! A probe returns a version P that the server has reached. A proof follows in one of two ways: our watch reaches P, or
+//! a short watch from our version shows no change up to P. Without either, the watch becomes suspect, and a second
+//! watch is opened before the first is dropped. If the server sends no bookmarks, a short watch shows nothing, and a
+//! list provides the proof (`comparing`).
 //!
-//! A real server often sends no bookmark in a short watch: it drops one that is not above the last event that it had when
-//! the watch began, those among them that were not this watch's. So the server that answers is first seen to have
-//! reached P ([`Reach`]), and a short watch that then comes to its end in good order has shown all up to P. Our own
-//! stream has not said so: what it tells later is heard, though it be below P, and it is resumed from where it is.
+//! A real server often sends no bookmark in a short watch. It drops a bookmark that is not above the last event before
+//! the start of the watch, even if that event is outside the scope of the watch. The reflector therefore first checks
+//! that the responding server has reached P ([`Reach`]). A short watch that then ends regularly has shown all changes
+//! up to P. Our own stream has not confirmed P. Its later events are processed even if they are below P, and it resumes
+//! from its own version.
 //!
-//! While a caller waits, the short watch lasts one second and not four. An end without an event is the same proof, if the
-//! watch was open for half of that time: the server sends what it has as soon as a watch is open. Everything else decides
-//! nothing, and is followed by a watch of four seconds.
+//! While a caller waits, the short watch lasts one second instead of four. Its end without an event is the same proof if
+//! the watch was open for half of that time: the server sends pending events as soon as a watch is open. Any other end
+//! decides nothing, and a watch of four seconds follows.
 //!
-//! A probe may be another informer's, sent before this one sought a proof. So it proves what was true when it was sent,
-//! and is no sign of another history to who came to hold a higher version since.
+//! The response may belong to another informer's probe, sent before this informer requested a proof. It therefore
+//! proves the state at the time of its sending. It is no sign of another history for an informer that has reached a
+//! higher version since.
 
 use std::time::Duration;
 
@@ -30,33 +33,33 @@ use crate::random::Random;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// What runs beside the watch.
+/// Activity alongside the watch.
 #[derive(Clone, Debug)]
 pub(super) enum Side {
-    /// Nothing.
+    /// No activity.
     Quiet,
-    /// A probe.
+    /// A probe is in flight.
     Probing {
         id: RequestId,
-        /// What was held when it was requested: our watch may run ahead of its answer.
+        /// Version of the cache when the probe was requested. Our watch may have advanced before the response.
         held: ResourceVersion,
-        /// Since when that was held.
+        /// Time at which this version was reached.
         since: Instant,
         /// Whether a caller waits for the proof.
         is_awaited: bool,
         deadline: Instant,
     },
-    /// A short watch, which has to show all up to the probe's version.
+    /// A short watch, which must show all changes up to the probe's version.
     Reaching {
         id: RequestId,
         target: ResourceVersion,
-        /// When the probe was sent that gave the target.
+        /// Time at which the probe for the target was sent.
         sent: Instant,
-        /// The newest event it showed, and when.
+        /// Newest event of the short watch, and its time.
         ahead: Option<(ResourceVersion, Instant)>,
-        /// Whether any bookmark came.
+        /// Set after any bookmark.
         heard: bool,
-        /// Whether one came that reached the target.
+        /// Set after a bookmark that reached the target.
         complete: bool,
         /// Whether it lasts one second only, for a caller that waits.
         brief: bool,
@@ -64,62 +67,62 @@ pub(super) enum Side {
         opened: Option<Instant>,
         deadline: Instant,
     },
-    /// A short watch is over, and our own watch is about to bring what that has shown.
+    /// The short watch has ended, and our own watch must still deliver the changes that it showed.
     Following { target: ResourceVersion, sent: Instant, ahead: ResourceVersion, complete: bool, deadline: Instant },
-    /// A second watch, to take the place of the suspect one.
+    /// A second watch is being opened, to replace the suspect one.
     Replacing { id: RequestId, deadline: Instant },
 }
 
-/// When a proof is to be sought.
+/// Schedule of the requests for proofs.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// When the silence is too long.
+    /// Time at which the silence exceeds the period.
     pub(super) at: Instant,
-    /// Whether someone cannot wait for that.
+    /// Set if a caller needs a proof earlier.
     wanted: bool,
-    /// Whether that is a caller, and not a comparison.
+    /// Set if `wanted` comes from a caller and not from a comparison.
     is_awaited: bool,
-    /// Not before this, whoever wants it.
+    /// Earliest time of the next request, even if a caller needs a proof.
     earliest: Instant,
-    /// When the last one began.
+    /// Start of the last request.
     begun: Instant,
-    /// Whether a period had passed in silence when it began.
+    /// Set if a period of silence had passed at that start.
     overdue: bool,
-    /// Since when a proof is needed before anything is fresh again: a stream broke then (C10).
+    /// Time at which a stream broke. A proof after it is required before the cache is fresh again (C10).
     broken: Option<Instant>,
-    /// How it is found out that a server has reached a version.
+    /// Method to determine whether a server has reached a version.
     reach: Reach,
-    /// What a probe found and the responding server has not reached: the version, and when the probe was sent.
+    /// Version of a probe that the responding server has not reached, and the time at which the probe was sent.
     ///
-    /// A server that lags is asked for the same version again, without another probe (R5).
+    /// A server that lags is asked about this version again, without another probe (R5).
     behind: Option<(ResourceVersion, Instant)>,
-    /// The version up to which a short watch has shown all, where our own watch has not come as far.
+    /// Version up to which a short watch has shown all changes, if our own watch has not reached it.
     pub(super) told: Option<ResourceVersion>,
-    /// How patiently it is done again after no proof came.
+    /// Backoff after requests without a proof.
     backoff: Backoff,
 }
 
-/// Why a watch is suspect that is silent, while its connection is not.
+/// Cause of a suspect watch that is silent although its connection is alive.
 const UNANSWERED: &str =
     "the server answers nothing on this connection, though something on the way may answer its pings";
 
-/// The same of a watch that waits for the head of its answer.
+/// Cause of a suspect watch without a response head on a connection that is alive.
 const UNOPENED: &str = "the server answers nothing on this connection, not even the watch that was requested there, though \
                         something on the way may answer its pings";
 
-/// The time from one search to the next, at the least.
+/// Minimum time between the starts of two requests.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Within this time after a watch is open again that broke, a proof is sought: not by all informers at once, so that the
-/// probe of the first serves the others of its resource.
+/// Maximum time until a proof is requested after a broken watch is open again. The time is random, so that the first
+/// informer's probe serves the other informers of the resource.
 const SOON: Duration = Duration::from_secs(2);
 
-/// How long our own watch may take to bring what a short watch has shown; and how long a short watch has to have been
-/// silent at its end, for it may end in the middle of what there is.
+/// Time for our own watch to deliver the changes that a short watch has shown. Also the minimum silence of a short
+/// watch at its end, since the server may end it between two changes.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// The part of a period that an answer to another informer's probe may be old, to be taken for one of our own: more
-/// than the jitter with which informers seek that fell silent together.
+/// Part of a period: the maximum age of another informer's probe to be used here. It exceeds the jitter between
+/// informers that became silent at the same time.
 const SHARED_WITHIN: u32 = 12;
 
 impl Search {
@@ -141,7 +144,7 @@ impl Search {
         }
     }
 
-    /// Someone needs to know, as soon as there is a stream to prove.
+    /// Requests a proof for a caller, as soon as a stream exists.
     pub(super) fn want(&mut self, now: Instant) {
         self.wanted = true;
         self.earliest = self.earliest.max(now);
@@ -157,12 +160,13 @@ impl Search {
         if self.wanted { self.earliest.min(self.at) } else { self.at }
     }
 
-    /// What a server took in no form may have been refused by another one, or for a while: it is found out anew.
+    /// Resets the method. Another server may support a form that one server rejected, or the rejection may have been
+    /// temporary.
     pub(super) fn forget_refusals(&mut self) {
         self.reach = Reach::Streamed;
     }
 
-    /// A stream broke: what was proven before says nothing of what is at its other end now.
+    /// Records a broken stream: earlier proofs do not cover the server's current state.
     pub(super) fn broken(&mut self, now: Instant) {
         self.broken = Some(now);
         self.behind = None;
@@ -175,8 +179,9 @@ impl Search {
         self.begun = now;
     }
 
-    /// A proof came, of what was true at `then`. Bookmarks are not sent to the second: a twentieth of the period is left
-    /// for them to come late, and another is jitter, so that informers that fell silent together do not ask together.
+    /// Schedules the next request after a proof of the state at `then`. Bookmarks may be late, so a twentieth of the
+    /// period is added. Another twentieth is jitter, so that informers that became silent at the same time do not send
+    /// requests at the same time.
     fn proven(&mut self, then: Instant, period: Duration, random: &mut Random) {
         self.backoff.reset();
         self.behind = None;
@@ -184,12 +189,12 @@ impl Search {
         self.at = then + random.between(period + period / 20, period + period / 10);
     }
 
-    /// None came: again, with growing patience.
+    /// Schedules the next request after a missing proof, with a growing delay.
     pub(super) fn again(&mut self, now: Instant, random: &mut Random) {
         self.at = now + self.backoff.fail(random).max(PAUSE / 5);
     }
 
-    /// The server asks for patience.
+    /// Schedules the next request after the delay that the server requested.
     pub(super) fn not_for(&mut self, now: Instant, asked: Duration, random: &mut Random) {
         self.again(now, random);
         self.at = self.at.max(now + asked.min(LONGEST_RETRY_AFTER));
@@ -198,7 +203,7 @@ impl Search {
 }
 
 impl Reflector {
-    /// There is proof that the cache has everything up to `then`, and that the server is in health (R6).
+    /// Records a proof that the cache has all changes up to `then`, which is also a sign of health (R6).
     pub(super) fn proven(&mut self, now: Instant, then: Instant) {
         let then = self.evidence.proven.map_or(then, |before| before.max(then));
         self.evidence.proven = Some(then);
@@ -215,12 +220,12 @@ impl Reflector {
         }
     }
 
-    /// Whether a stream broke, and nothing has been proven since.
+    /// Returns whether a stream broke and no proof has arrived since.
     pub(super) fn is_unproven_since_a_break(&self) -> bool {
         self.search.broken.is_some() && !self.settings.rules.breaches.commit(Breach::UnprovenResume)
     }
 
-    /// There is a stream again, and nothing is proven since the one before broke: a proof is sought at once.
+    /// Schedules an early request for a proof after a new stream replaced a broken one.
     pub(super) fn hasten_proof(&mut self, now: Instant) {
         let soon = now + self.random.between(Duration::ZERO, SOON);
         if self.search.at <= now || self.search.at > soon {
@@ -228,7 +233,7 @@ impl Reflector {
         }
     }
 
-    /// Whether `id` is the watch, its successor, or the short watch beside it.
+    /// Returns whether `id` is the watch, its successor, or the short watch alongside it.
     pub(super) fn is_read_from(&self, id: RequestId) -> bool {
         matches!(self.phase, Phase::Watching { id: watching, .. } if watching == id)
             || matches!(self.side, Side::Reaching { id: reaching, .. } if reaching == id)
@@ -283,7 +288,7 @@ impl Reflector {
         if self.evidence.proven.is_none_or(|proven| now.since(proven) >= self.rhythm.period()) {
             out.push(Output::Note(Note::SeekingProof));
         }
-        // A write may be newer than the probe, and an old probe proves little.
+        // A write may be newer than the old probe, and an old probe proves little.
         let behind = self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.rhythm.period());
         if let Some(((target, sent), from)) = behind.zip(self.version.clone()) {
             if self.has_shown(&target) {
@@ -294,9 +299,10 @@ impl Reflector {
             return;
         }
         let since = match self.search.broken {
-            // Who waits for a write is not helped by a probe from before it.
+            // For a caller that waits for a write, a probe from before this request is no help.
             _ if wanted => now,
-            // Nor who lost a connection by one from before that, or from long before another was there.
+            // After a broken connection, neither a probe from before the break helps nor one from long before the new
+            // connection.
             Some(broken) => broken.max(now - SOON * 2),
             None => now - self.rhythm.period() / SHARED_WITHIN,
         };
@@ -306,7 +312,7 @@ impl Reflector {
         out.push(Output::Send(id, Request::Probe { since }));
     }
 
-    /// The probe that was sent at `sent` was answered.
+    /// Processes the response to the probe that was sent at `sent`.
     pub(super) fn side_probed(
         &mut self,
         now: Instant,
@@ -336,12 +342,12 @@ impl Reflector {
         }
     }
 
-    /// Whether all up to `version` is held, as our own watch or a short one has shown.
+    /// Returns whether the cache has all changes up to `version`, as our own watch or a short watch has shown.
     fn has_shown(&self, version: &ResourceVersion) -> bool {
         !self.is_news(version) || self.reached().is_some_and(|reached| !version.is_newer_than(reached))
     }
 
-    /// The version that our own watch has reached, or a short one that has shown more.
+    /// Returns the version that our own watch has reached, or the higher one that a short watch has shown.
     pub(super) fn reached(&self) -> Option<&ResourceVersion> {
         match (&self.version, &self.search.told) {
             (Some(version), Some(told)) if told.is_newer_than(version) => Some(told),
@@ -375,7 +381,7 @@ impl Reflector {
         self.search.reach == Reach::Streamed || self.search.reach == Reach::Listed && self.rhythm.has_bookmarks()
     }
 
-    /// A record of a stream beside the watch.
+    /// Processes a record of a stream alongside the watch.
     pub(super) fn side_record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
         let Side::Reaching { id: reaching, target, ahead, heard, complete, .. } = &mut self.side else {
             return Verdict::Skip;
@@ -391,7 +397,7 @@ impl Reflector {
             Record::Object(_, identity) => *ahead = Some((identity.version.clone(), now)),
             Record::Bookmark(bookmark) if !bookmark.version.is_older_than(target) => {
                 *complete = true;
-                // Our own watch may bring in the next moment what this one has shown: that is judged at its end.
+                // Our own watch may deliver this change shortly. The end of the short watch decides.
                 if ahead.clone().is_none_or(|(ahead, _)| !self.is_news(&ahead)) {
                     let mut out = vec![Output::Cancel(id)];
                     if self.is_news(&bookmark.version) {
@@ -407,7 +413,8 @@ impl Reflector {
         Verdict::Skip
     }
 
-    /// A short watch is over: a proof, if it came as far as the probe and our own watch has all that it showed.
+    /// Checks a short watch that has ended. A proof requires that it reached the probe's version, and that our own
+    /// watch has delivered all its changes.
     fn judge_short_watch(&mut self, now: Instant, out: &mut Vec<Output>) {
         let (target, sent, ahead, complete) = match &self.side {
             Side::Reaching { target, sent, ahead, complete, .. } => {
@@ -433,14 +440,16 @@ impl Reflector {
         }
     }
 
-    /// A short watch came to its end in good order. Our own watch has a moment to bring what it has shown last.
+    /// Handles the regular end of a short watch. Our own watch may take a short time to deliver the last changes that
+    /// it showed.
     fn short_watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
         let trusted = self.trusts_the_end();
         let Side::Reaching { target, sent, ahead, heard, complete, brief, opened, .. } = &mut self.side else { return };
         let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= MOMENT);
         // A server that is slow to open a brief watch may end it before it has sent anything.
         let lasted = !*brief || opened.is_some_and(|opened| now.since(opened) >= MOMENT / 2);
-        // A bookmark below the probe's version says that this watch is not there, whatever the server has said.
+        // A bookmark below the probe's version means that this watch has not reached it, even if the server reported
+        // the version as reached.
         *complete |= trusted && quiet && lasted && !*heard;
         if *brief && !*complete {
             // One second was too short, for example since events came: that decides nothing.
@@ -454,7 +463,7 @@ impl Reflector {
         }
         let (complete, heard) = (*complete, *heard);
         let shown = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
-        // Old events that come again show nothing.
+        // Old events that are repeated prove nothing.
         if let Some((target, sent, ahead)) = shown.filter(|(.., ahead)| self.is_news(ahead)) {
             self.side = Side::Following { target, sent, ahead, complete, deadline: now + MOMENT };
             return;
@@ -463,8 +472,8 @@ impl Reflector {
             && !heard
             && (!self.rhythm.has_bookmarks() || self.may_compare(now) && self.evidence.condition == Condition::Suspect)
         {
-            // It was sent no bookmark. Where none ever was, there are none; else it is a doubt, and a list may end it if
-            // another watch has not.
+            // The short watch received no bookmark. If the server never sent one, it sends none in general. Otherwise
+            // the cache is in doubt, and a list may end the doubt if another watch has not.
             self.side = Side::Quiet;
             if !self.rhythm.has_bookmarks() {
                 self.rhythm.without_bookmarks();
@@ -485,7 +494,7 @@ impl Reflector {
         }
         self.side = Side::Quiet;
         self.leave_watch(out);
-        // A new stream proves nothing by itself: what it brings does, or the search that begins soon.
+        // A new stream proves nothing at its start. Its records do, or the request that follows shortly.
         self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
         self.rhythm.begin();
         self.watch_replaced(now);
@@ -497,7 +506,7 @@ impl Reflector {
             Side::Reaching { id: side, target, sent, brief, .. }
                 if *side == id && self.search.reach != Reach::Unknown && is_refusal(failure) =>
             {
-                // Not taken in this form. In which one it is, if in any, is remembered for as long as that brings proofs.
+                // The server rejected this form. The working form, if any, is remembered as long as it leads to proofs.
                 let (found, is_awaited) = ((target.clone(), *sent), *brief);
                 if self.search.reach == Reach::Streamed {
                     self.streaming.does_not_work_of_nothing(now + self.settings.pages_for);
@@ -518,7 +527,7 @@ impl Reflector {
             }
             Side::Probing { id: side, .. } | Side::Reaching { id: side, .. } if *side == id => {
                 if let (FailureKind::Busy, Some(asked)) = (failure.kind, failure.retry_after) {
-                    // It asks for patience and so decides nothing; the bound on the age holds meanwhile.
+                    // A requested delay decides nothing. The bound on the age still applies.
                     self.side = Side::Quiet;
                     self.search.not_for(now, asked, &mut self.random);
                 } else {
@@ -537,7 +546,7 @@ impl Reflector {
         }
     }
 
-    /// Whether the server that answers is only not as far as the one that answered the probe, within a further period.
+    /// Returns whether the responding server may only lag behind the server of the probe, for up to a further period.
     fn may_lag(&self, now: Instant, failure: &Failure) -> bool {
         let bound = self.rhythm.period() * 2;
         failure.kind == FailureKind::TooLarge && self.evidence.proven.is_some_and(|proven| now.since(proven) < bound)
@@ -552,7 +561,7 @@ impl Reflector {
         }
     }
 
-    /// Ends what runs beside the watch.
+    /// Cancels the activity alongside the watch.
     pub(super) fn quiet_side(&mut self, out: &mut Vec<Output>) {
         match std::mem::replace(&mut self.side, Side::Quiet) {
             Side::Quiet | Side::Following { .. } => {}
@@ -562,7 +571,7 @@ impl Reflector {
         }
     }
 
-    /// The search brought a proof of what was true at `then`.
+    /// Handles a proof of the state at `then` from the activity alongside the watch.
     pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
         let late = self.settings.rules.breaches.commit(Breach::LateProof);
         if self.search.overdue && self.evidence.proven.is_none_or(|proven| proven < self.search.begun) {
@@ -577,8 +586,8 @@ impl Reflector {
         }
     }
 
-    /// The search brought no proof. Unless our own watch did meanwhile, it is suspect, and another one is opened beside
-    /// it, on another connection.
+    /// Handles a missing proof. Unless our own watch delivered one concurrently, it becomes suspect, and another watch
+    /// is opened on another connection.
     pub(super) fn unproven(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
         self.side = Side::Quiet;
         if self.search.reach == Reach::Unknown {
@@ -590,9 +599,9 @@ impl Reflector {
         self.doubt(now, why, out);
     }
 
-    /// Takes in [`super::Input::Answering`]: where the server does not answer beside the watch, that is suspect at once;
-    /// where it does again, a proof is sought, since the watch may have missed something meanwhile. One that waits for its
-    /// head has that to come before.
+    /// Processes [`super::Input::Answering`]. If the server does not respond on the connection of the watch, the watch
+    /// is suspect at once. If it responds again, a proof is requested, since the watch may have missed changes in the
+    /// meantime. A watch without a response head must receive the head first.
     pub(super) fn answering(&mut self, now: Instant, id: RequestId, answering: bool, out: &mut Vec<Output>) {
         if self.is_successor(id) && !answering {
             return self.successor_unanswered(now, out);
@@ -611,7 +620,8 @@ impl Reflector {
         }
     }
 
-    /// The server answers nothing where a watch is `opened`, or is to be.
+    /// Handles a server that does not respond on the connection of a watch. `opened` is set if the head of the watch's
+    /// response arrived.
     pub(super) fn unanswered(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
         if matches!(self.side, Side::Replacing { .. }) {
             return;
@@ -621,14 +631,15 @@ impl Reflector {
         if streams || matches!(self.evidence.condition, Condition::Streaming | Condition::Suspect) {
             self.doubt(now, if opened { UNANSWERED } else { UNOPENED }, out);
         } else {
-            // There is a doubt already, of which this is the cause now: as if the watch had failed, though it may come yet.
+            // A doubt already exists, and this is its current cause. The watch is treated as failed, although its
+            // response may still arrive.
             self.set_broken(now, &Failure::unreachable(UNOPENED));
             out.push(Output::Note(Note::Suspect { why: UNOPENED.into() }));
             self.replace(now, out);
         }
     }
 
-    /// The watch is suspect: another one is opened beside it.
+    /// Marks the watch as suspect and opens another watch alongside it.
     pub(super) fn doubt(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
         if self.version.is_none() {
             return;
@@ -641,18 +652,18 @@ impl Reflector {
         self.replace(now, out);
     }
 
-    /// Opens another watch beside the watch, to take its place.
+    /// Opens another watch that will replace the watch.
     fn replace(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Some(from) = self.version.clone() else { return };
         let id = self.next_id();
-        // Given up only when the next proof is due, or the silence would be met with ever more connections.
+        // The deadline is the next proof. A shorter one would open ever more connections to a silent server.
         self.side = Side::Replacing { id, deadline: now + self.settings.period / 2 };
         let timeout_seconds = self.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: true }));
     }
 }
 
-/// Whether the server does not take what it was asked in this form.
+/// Returns whether the server rejects the request in this form.
 fn is_refusal(failure: &Failure) -> bool {
     matches!(failure.kind, FailureKind::Invalid | FailureKind::Denied | FailureKind::Unreadable)
 }

@@ -1,4 +1,4 @@
-//! What a reflector asks of the server, as query parameters.
+//! Requests of a reflector, and their query parameters.
 
 use std::fmt::Write;
 
@@ -6,129 +6,133 @@ use crate::key::ObjectKey;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// One request and its answer, as long as it runs.
+/// Identifier of a request and its response, while the request runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A request for the collection of the informer's scope.
+/// Request for the collection of the informer's scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The collection as initial events, then the watch that follows from them
+    /// The collection as initial events, followed by the watch
     /// ([KEP-3157](https://github.com/kubernetes/enhancements/issues/3157)).
     StreamedList {
-        /// How new it has to be.
+        /// Minimum version of the list.
         from: ListFrom,
-        /// The server ends the watch after this time.
+        /// Time after which the server ends the watch, in seconds.
         timeout_seconds: u32,
     },
     /// A page of the collection.
     Page {
-        /// How new it has to be; only the first page says so.
+        /// Minimum version of the list; only the request of the first page contains it.
         from: ListFrom,
-        /// The objects requested; none for all at once.
+        /// Number of requested objects; `None` for all at once.
         limit: Option<u32>,
-        /// Where the page before ended.
+        /// Continue token of the previous page.
         continue_token: Option<String>,
     },
     /// The changes after a version.
     Watch {
-        /// The version that is held.
+        /// Version of the cache.
         from: ResourceVersion,
-        /// The server ends the watch after this time.
+        /// Time after which the server ends the watch, in seconds.
         timeout_seconds: u32,
-        /// Whether the connection in use is in doubt, so that another has to be taken.
+        /// Set if the current connection is unconfirmed, so that the request must use another connection.
         elsewhere: bool,
     },
-    /// One object's metadata, for the collection's version: a lower bound of now (R2, R5).
+    /// Metadata of one object, for the version of the collection: a lower bound of the current version (R2, R5).
     Probe {
-        /// The answer to another informer's probe for the same resource will do, if it was sent since then.
+        /// Earliest acceptable time of the probe. The response to another informer's probe for the same resource is
+        /// sufficient if that probe was sent after this time.
         since: Instant,
     },
-    /// A page of the collection's identities, to be compared with what is held (R2, R12).
+    /// A page of the collection's identities, for a comparison with the cache (R2, R12).
     Versions {
-        /// The identities requested.
+        /// Number of requested identities.
         limit: u32,
-        /// Where the page before ended.
+        /// Continue token of the previous page.
         continue_token: Option<String>,
     },
-    /// A page of the collection's metadata, in place of a page of the collection.
+    /// A page of the collection's metadata, instead of a page of the collection.
     Metadata {
-        /// How new it has to be; only the first page says so.
+        /// Minimum version of the list; only the request of the first page contains it.
         from: ListFrom,
-        /// The objects requested; none for all at once.
+        /// Number of requested objects; `None` for all at once.
         limit: Option<u32>,
-        /// Where the page before ended.
+        /// Continue token of the previous page.
         continue_token: Option<String>,
     },
-    /// One object as it was at a version, as a list of it alone: in its own namespace, and with its name beside the field
+    /// One object at a specific version, as a list of one object: in its namespace, with its name added to the field
     /// selector of the scope.
     State {
-        /// Which object.
+        /// Key of the object.
         key: ObjectKey,
-        /// The version.
+        /// Version of the object.
         version: ResourceVersion,
     },
-    /// The changes after a version for a few seconds: what it has shown when it ends is all there is (R2).
+    /// The changes after a version, for a few seconds. After its regular end, no other change up to the target exists
+    /// (R2).
     ShortWatch {
-        /// The version that is held.
+        /// Version of the cache.
         from: ResourceVersion,
-        /// The version that the server that answers has to have reached before it is sent.
+        /// Version that the responding server must have reached before the watch is sent.
         target: ResourceVersion,
-        /// How that is found out: by [`Request::reach_query`], answered on the connection that carries the watch then.
+        /// Method to determine that version: by [`Request::reach_query`], on the connection that later carries the
+        /// watch.
         reach: Reach,
         /// How long the watch lasts.
         seconds: u32,
     },
 }
 
-/// How it is found out that the server that answers has reached a version (R2).
+/// Method to determine whether the responding server has reached a version (R2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// By initial events of nothing, which end at that version or later: watches begin there.
+    /// A streamed list that matches nothing. It ends at this version or later; watches start there.
     Streamed,
-    /// By a list of nothing that is not older: for servers that stream no lists.
+    /// A list that matches nothing and is not older than the version, for servers without streamed lists.
     Listed,
-    /// Not at all: the server takes neither, so that only a bookmark of the watch itself tells.
+    /// No method: the server supports neither, so only a bookmark of the watch itself shows the version.
     Unknown,
 }
 
-/// How new a list has to be.
+/// Minimum version of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListFrom {
-    /// Not older than anything written before the request.
+    /// Not older than any write before the request.
     Consistent,
-    /// Not older than a version that is held already, so that the list can only go forward.
+    /// Not older than a cached version, so the list never goes back.
     NotOlderThan(ResourceVersion),
 }
 
-/// The seconds that a short watch lasts; its bookmark, if one is sent, comes about two seconds before its end.
+/// Duration of a short watch in seconds. Its bookmark, if the server sends one, arrives about two seconds before the
+/// end.
 pub(super) const SHORT_WATCH_SECONDS: u32 = 4;
 
-/// The seconds that a short watch lasts while a caller waits for it. A bookmark is rarely sent in this time: the end of the
+/// Duration of a short watch in seconds while a caller waits for it. A bookmark is rarely sent in this time: the end of the
 /// watch is the proof.
 pub(super) const BRIEF_WATCH_SECONDS: u32 = 1;
 
-/// A field selector that matches nothing: no object has two names.
+/// Field selector that matches nothing, since no object has two names.
 pub const OF_NOTHING: &str = "metadata.name=a,metadata.name=b";
 
 impl Request {
-    /// Whether the answer is the whole collection, or a page of it, if only its metadata: at most a few of these at once
-    /// (R5).
+    /// Returns whether the response is the whole collection or a page of it, including metadata only. At most a few of
+    /// these run at once (R5).
     pub fn is_full_transfer(&self) -> bool {
         matches!(self, Self::StreamedList { .. } | Self::Page { .. } | Self::Metadata { .. })
     }
 
-    /// Whether the answer is a watch stream, as opposed to a list.
+    /// Returns whether the response is a watch stream, not a list.
     pub fn is_stream(&self) -> bool {
         matches!(self, Self::StreamedList { .. } | Self::Watch { .. } | Self::ShortWatch { .. })
     }
 
-    /// Whether only metadata are wanted, whatever the informer keeps.
+    /// Returns whether the request is for metadata only, independent of the informer's type.
     pub fn is_metadata_only(&self) -> bool {
         matches!(self, Self::Probe { .. } | Self::Versions { .. } | Self::Metadata { .. })
     }
 
-    /// The query parameters, the scope's selectors aside.
+    /// Returns the query parameters without the selectors of the scope.
     pub fn query(&self) -> String {
         let mut query = String::new();
         match self {
@@ -181,7 +185,8 @@ impl Request {
 }
 
 impl Request {
-    /// The query parameters of what is asked before a short watch, to be sent with [`OF_NOTHING`] in its field selector.
+    /// Returns the query parameters of the request before a short watch. The request must have [`OF_NOTHING`] in its
+    /// field selector.
     pub fn reach_query(&self) -> Option<String> {
         let Self::ShortWatch { target, reach, .. } = self else { return None };
         let least = format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", encoded(target.as_str()));
@@ -189,14 +194,15 @@ impl Request {
             Reach::Streamed => Some(format!(
                 "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&{least}&timeoutSeconds={SHORT_WATCH_SECONDS}"
             )),
-            // Without a limit: older servers take that to their store, and it is what they have in memory that matters.
+            // No limit is set: older servers read a limited list from etcd, while only the version of their watch cache
+            // matters.
             Reach::Listed => Some(least),
             Reach::Unknown => None,
         }
     }
 }
 
-/// `text` with all but unreserved characters percent-encoded (RFC 3986, 2.3).
+/// Returns `text` with all characters percent-encoded except the unreserved ones (RFC 3986, 2.3).
 pub fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

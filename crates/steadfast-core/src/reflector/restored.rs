@@ -1,6 +1,5 @@
-//! How a reflector begins with what an earlier life of its program has kept: as after a stream that broke, from the version
-//! that was held (R4), where it is known that the server is of the same cluster; and with a list that is compared with what
-//! was kept, where it is not.
+//! Start of a reflector from a checkpoint. If the server is known to be of the same cluster, the watch resumes from the
+//! version of the checkpoint, as after a broken stream (R4). Otherwise a list is compared with the checkpoint.
 
 use std::sync::Arc;
 
@@ -10,23 +9,23 @@ use crate::freshness::Condition;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// What is known of the server that goes on where an earlier life of the program has ended.
+/// Relation of the server to the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It is of the cluster of which the cache was.
+    /// The server belongs to the cluster of the checkpoint.
     Same,
-    /// It cannot be told whether it is: a list is right in either case, and shows what has changed.
+    /// The cluster cannot be determined. A list is correct in either case and shows the changes.
     Unsure(Arc<str>),
-    /// It is of another one, in which a version held may represent another state.
+    /// The server belongs to another cluster, in which a cached version may denote another state.
     Other(Arc<str>),
 }
 
-/// Why what was kept is not fresh.
+/// Cause of the doubt about a restored cache.
 const KEPT: &str = "kept by an earlier run of this program; the server has not confirmed it yet";
 
 impl Reflector {
-    /// The store has what was kept, up to `version`. Nothing is fresh by that, and [`Input::Restart`](super::Input::Restart) is
-    /// to follow in place of a start.
+    /// Records that the store contains a checkpoint up to `version`. The cache is not fresh yet.
+    /// [`Input::Restart`](super::Input::Restart) must follow instead of a start.
     pub fn restore(&mut self, now: Instant, version: ResourceVersion) {
         self.synced = true;
         self.hold(now, version);
@@ -34,13 +33,13 @@ impl Reflector {
         self.set_condition(now, Condition::Resuming, KEPT);
     }
 
-    /// Goes on from what was kept.
+    /// Starts from the checkpoint.
     pub(super) fn restart(&mut self, now: Instant, begun: Begun, out: &mut Vec<Output>) {
         if !self.is_idle() {
             return;
         }
         self.sparing.begin(now);
-        // A list would have set the time of the first audit, and there may never be one.
+        // A list would set the time of the first audit, but a list may never be needed.
         self.audit_later(now, None);
         match begun {
             Begun::Same => self.watch(now, out),

@@ -1,8 +1,8 @@
-//! The rhythm of a stream: how often it has shown that it is alive (R2).
+//! Interval at which a stream shows that it is alive (R2).
 //!
-//! Bookmarks that rise are what a stream shows of itself when nothing changes. Three intervals between them make a
-//! rhythm, and the longest of the three is its period: a few bookmarks that follow each other closely shorten nothing.
-//! Nothing moves the period beyond the bounds set for it, so that a hole in the stream does not lengthen it either.
+//! Without changes, only rising bookmarks show that a stream is alive. Three intervals between them determine the
+//! period, which is the longest of the three. A few bookmarks in short succession therefore do not shorten the period.
+//! The period stays within its bounds, so a gap in the stream does not lengthen it either.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use super::ReflectorSettings;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// How many intervals make a rhythm.
+/// Number of intervals that determine the period.
 const INTERVALS: usize = 3;
 
-/// How many periods apart lists are made where only a list is a proof (R2).
+/// Number of periods between two lists, if only a list is a proof (R2).
 pub(super) const PERIODS_BETWEEN_LISTS: u32 = 5;
 
-/// How often the present stream shows that it is alive.
+/// Interval at which the current stream shows that it is alive.
 #[derive(Debug)]
 pub(super) struct Rhythm {
-    /// The period until there is a rhythm.
+    /// Period before enough intervals are known.
     assumed: Duration,
     shortest: Duration,
     longest: Duration,
     period: Duration,
-    /// The last intervals, the newest at the end.
+    /// Last intervals, the newest at the end.
     intervals: [Duration; INTERVALS],
     known: usize,
-    /// The last bookmark that rose.
+    /// Last bookmark that rose.
     last: Option<(Instant, ResourceVersion)>,
-    /// Whether the server has sent a bookmark, on this stream or another; the end of initial events is none of these.
+    /// Set after a bookmark on any stream of this server. The end of initial events does not count.
     heard: bool,
-    /// How often a short watch has shown that it sends none.
+    /// Number of short watches that received no bookmark.
     without: u8,
 }
 
@@ -51,17 +51,17 @@ impl Rhythm {
         }
     }
 
-    /// How long without a proof before one is sought.
+    /// Returns the maximum time without a proof before one is requested.
     pub(super) fn period(&self) -> Duration {
         self.period
     }
 
-    /// Another stream begins: nothing is known of its rhythm. That the server is a quiet one is known still.
+    /// Starts another stream, whose interval is unknown. The knowledge that the server sends no bookmarks is kept.
     pub(super) fn begin(&mut self) {
         (self.period, self.known, self.last) = (self.period.max(self.assumed), 0, None);
     }
 
-    /// Takes in a bookmark. One that does not rise says nothing of the server's store, and so is no beat.
+    /// Records a bookmark. A bookmark that does not rise is no evidence about the server's store, and does not count.
     pub(super) fn bookmark(&mut self, now: Instant, version: &ResourceVersion) {
         self.hear();
         if let Some((at, last)) = &self.last {
@@ -80,7 +80,7 @@ impl Rhythm {
         }
     }
 
-    /// The server has sent a bookmark, on whatever stream.
+    /// Records that the server has sent a bookmark, on any stream.
     pub(super) fn hear(&mut self) {
         self.heard = true;
         if std::mem::take(&mut self.without) > 0 {
@@ -88,30 +88,31 @@ impl Rhythm {
         }
     }
 
-    /// A silence longer than the period was right: the stream had nothing to show, so its period is another one.
+    /// Records that a silence longer than the period was correct, since nothing had changed. The period must be
+    /// measured again.
     pub(super) fn was_silent_rightly(&mut self) {
         self.known = 0;
         self.period = (self.period * 2).min(self.longest);
     }
 
-    /// Whether the server has ever sent a bookmark.
+    /// Returns whether the server has ever sent a bookmark.
     pub(super) fn has_bookmarks(&self) -> bool {
         self.heard
     }
 
-    /// Takes note that the server sends no bookmarks: only lists are proofs then, and they are what it is measured by,
-    /// as far as the bound allows it.
+    /// Records that the server sends no bookmarks. Only lists are proofs then, and the period follows their interval
+    /// within its bounds.
     pub(super) fn without_bookmarks(&mut self) {
         self.without = self.without.saturating_add(1);
         self.period = (self.assumed * PERIODS_BETWEEN_LISTS).min(self.longest);
     }
 
-    /// Whether the server is known to send no bookmarks.
+    /// Returns whether the server is known to send no bookmarks.
     pub(super) fn is_without_bookmarks(&self) -> bool {
         self.without > 0
     }
 
-    /// Whether that was seen often enough, that it is no use to ask again before a list is due.
+    /// Returns whether this was observed often enough that another short watch before the next list is useless.
     pub(super) fn is_surely_without(&self) -> bool {
         self.without >= 3
     }
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn three_intervals_make_a_rhythm_and_the_longest_is_the_period() {
+    fn longest_of_three_intervals_is_the_period() {
         let settings = ReflectorSettings::default();
         assert_eq!(rhythm(&settings, &[]), 60);
         assert_eq!(rhythm(&settings, &[20, 20]), 60, "two are not enough");
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_burst_nor_a_hole_moves_the_period_beyond_its_bounds() {
+    fn period_stays_within_its_bounds() {
         let settings = ReflectorSettings::default();
         assert_eq!(rhythm(&settings, &[1, 1, 1, 1]), 10);
         assert_eq!(rhythm(&settings, &[120, 120, 120]), 60, "what the user did not allow");
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmarks_that_do_not_rise_are_no_beat() {
+    fn equal_bookmarks_do_not_count() {
         let settings = ReflectorSettings { longest_period: Some(SECOND * 600), ..ReflectorSettings::default() };
         let mut rhythm = Rhythm::new(&settings);
         for beat in 0..20_u64 {
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_that_was_right_makes_the_period_longer_and_another_stream_forgets_all() {
+    fn correct_silence_lengthens_period_until_next_stream() {
         let mut rhythm = Rhythm::new(&ReflectorSettings::default());
         for beat in 1..5_u32 {
             rhythm.bookmark(Instant::ZERO + SECOND * 10 * beat, &ResourceVersion::from(beat.to_string().as_str()));
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_bookmarks_is_measured_by_its_lists_as_far_as_that_is_allowed() {
+    fn period_without_bookmarks_follows_lists() {
         let settings = ReflectorSettings::default();
         let mut rhythm = Rhythm::new(&settings);
         rhythm.without_bookmarks();

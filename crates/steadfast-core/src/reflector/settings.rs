@@ -1,72 +1,78 @@
-//! The times and sizes that a reflector goes by.
+//! Durations and sizes of a reflector.
 
 use std::time::Duration;
 
 use crate::backoff::BackoffSettings;
 use crate::event::Rules;
 
-/// The times and sizes that a reflector goes by; the defaults are those of the contract.
+/// Durations and sizes of a reflector. The defaults are those of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorSettings {
-    /// Whether streamed lists are tried first; none for what costs a server least: where protobuf is asked for they are
-    /// ([`Outlook::protobuf`](super::Outlook::protobuf)), where only JSON is, pages are requested.
+    /// Controls whether streamed lists are tried first. `None` selects the cheaper method for the server: streams for
+    /// protobuf ([`Outlook::protobuf`](super::Outlook::protobuf)), pages for JSON. Defaults to `None`.
     pub streamed_lists: Option<bool>,
-    /// Whether relists after `410 Expired` are made by difference where little can have changed: metadata of all objects,
-    /// and in full only what is not held as they list it. None for where that saves the most, which is JSON.
+    /// Controls relists by difference after `410 Expired`, if few objects can have changed. Such a relist requests the
+    /// metadata of all objects, and in full only the objects that differ from the cache. `None` enables it where it
+    /// saves the most, which is JSON. Defaults to `None`.
     pub delta_relists: Option<bool>,
-    /// The fewest objects held for which a relist by difference is worth the while: of fewer, all cost little, and
-    /// hardly any may differ.
+    /// Minimum number of cached objects for a relist by difference. A full list of fewer objects is cheap, and hardly
+    /// any of them may differ. Defaults to 1600.
     pub delta_least: usize,
-    /// One object in so many may differ, 200 at most: each costs a request, as much to a real server as 60 to 80 objects of
-    /// 6 KB in a list do.
+    /// Maximum share of objects that may differ: one in this number, and at most 200 objects. Each requires a request,
+    /// which costs a real server as much as 60 to 80 objects of 6 KB in a list. Defaults to 200.
     pub delta_one_in: usize,
-    /// How long a relist by difference may take. A real server's etcd is compacted every 5 minutes, and what was before is no
-    /// more to be had.
+    /// Maximum duration of a relist by difference. The etcd of a real server is compacted every 5 minutes, which
+    /// removes earlier versions. Defaults to 5 minutes.
     pub delta_within: Duration,
-    /// The objects requested in a page; none for all at once.
+    /// Number of objects in a page; `None` for all at once. Defaults to 500.
     pub page_size: Option<u32>,
-    /// How long a list, the initial events or the head of a watch's answer may stall before they are given up (R3).
+    /// Maximum stall of a list, of the initial events, or of a watch's response head before the request is cancelled
+    /// (R3). Defaults to 30 s.
     pub list_patience: Duration,
-    /// How long initial events may come without an end, before pages are requested in their place (R3).
+    /// Maximum duration of initial events without an end, before pages replace them (R3). Defaults to 2 minutes.
     pub initial_events_within: Duration,
-    /// How long pages are requested where streamed lists were found not to work (R3); then they are tried once more.
+    /// Time for which pages replace streamed lists that do not work (R3). Then a streamed list is tried again. Defaults
+    /// to 30 minutes.
     pub pages_for: Duration,
-    /// How often it is listed where the server does not let us watch, or its watches always fail; none for `period`.
+    /// List interval if the server rejects watches, or if its watches always fail; `None` for `period`. Defaults to
+    /// `None`.
     pub poll_every: Option<Duration>,
-    /// How long without a proof before one is sought, until a stream has shown a rhythm of its own: the period of a
-    /// real server's bookmarks (R2).
+    /// Maximum time without a proof before the reflector requests one, until a stream has shown its own interval. It
+    /// equals the bookmark interval of a real server (R2). Defaults to 60 s.
     pub period: Duration,
-    /// The shortest period that a stream's own rhythm can give it. A proof may take a probe's 5 s and a short watch's 4 s,
-    /// and that is to end before two periods have passed.
+    /// Minimum period that a stream's own interval can set. A proof may take 5 s for a probe and 4 s for a short watch,
+    /// and must end before two periods have passed. Defaults to 10 s.
     pub shortest_period: Duration,
-    /// The longest period that a stream's own rhythm can give it; none for `period`. Whoever sets more allows `Fresh` to
-    /// be older than two of `period`, for servers whose bookmarks rise more rarely or that send none.
+    /// Maximum period that a stream's own interval can set; `None` for `period`. A larger value allows `Fresh` to be
+    /// older than two times `period`, for servers whose bookmarks rise more rarely or that send none. Defaults to
+    /// `None`.
     pub longest_period: Option<Duration>,
-    /// How often versions are compared with those of a metadata list, so that what a server's watch lost is found and
-    /// repaired within that time (R12); none for never.
+    /// Interval of audits, which compare the cached versions with a metadata list. A change that a server's watch lost
+    /// is detected and repaired within this time (R12). `None` disables audits. Defaults to `None`.
     pub audit_every: Option<Duration>,
-    /// How long a cache without a stream is called resuming before it is called stale.
+    /// Time for which a cache without a stream counts as resuming before it counts as stale. Defaults to 10 s.
     pub stream_patience: Duration,
-    /// A watch open this long is a sign of health (R6).
+    /// Minimum duration of a watch that counts as a sign of health (R6). Defaults to 5 s.
     pub healthy_after: Duration,
-    /// A watch that is open for less than this and brings nothing counts as a failure (R6).
+    /// Duration below which a watch without records counts as a failure (R6). Defaults to 1 s.
     pub short_watch: Duration,
-    /// How long a probe may take (R2).
+    /// Maximum duration of a probe (R2). Defaults to 5 s.
     pub probe_deadline: Duration,
-    /// How long a short watch may take: its four seconds and some for the way.
+    /// Maximum duration of a short watch: its four seconds and a margin for the network. Defaults to 8 s.
     pub short_watch_deadline: Duration,
-    /// The server ends watches after a random time between this and twice this, as client-go asks it to.
+    /// Minimum watch timeout. The server ends watches after a random time between this and twice this, as client-go
+    /// requests. Defaults to 5 minutes.
     pub watch_timeout: Duration,
-    /// Relists begin after a random time up to this, so that they do not all begin at once (R5).
+    /// Maximum random delay of a relist, so that relists do not all start at once (R5). Defaults to 250 ms.
     pub relist_jitter: Duration,
-    /// The delays between attempts (R6).
+    /// Delays between attempts (R6).
     pub backoff: BackoffSettings,
-    /// What holds for all changes.
+    /// Rules for all changes.
     #[doc(hidden)]
     pub rules: Rules,
 }
 
-/// The longest duration of a setting; longer ones, such as `Duration::MAX` for "never", are shortened to this.
+/// Maximum duration of a setting. Longer durations, such as `Duration::MAX` for "never", are shortened to it.
 ///
 /// Periods are multiplied by up to 80 (lists that name unnamed records), which must not overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -1,14 +1,15 @@
-//! Relists by difference: metadata of the whole collection, and in full only what is not held as they list it.
+//! Relists by difference: metadata of the whole collection, and in full only the objects that differ from the cache.
 //!
-//! After `410 Expired` all has to be listed, though often next to nothing has changed. Metadata alone cost a server a half
-//! to a third of what whole objects do. They come in pages at one version V, and say of each object its UID and version. What
-//! is held with the same UID in the same version is what a full list would bring, and stays as it is; what they lack has
-//! ended; whatever else they list is requested by its name, as it was at V, and has to come with the very UID and version
-//! that they gave. So what is committed is the collection as it was at V, as by a full list. Neither may be many: what differs
-//! costs a request each, and that much has ended is not believed of a list that nothing else is ever made from.
+//! After `410 Expired` everything must be listed, although often almost nothing has changed. Metadata cost a server a
+//! half to a third of whole objects. They arrive in pages at one version V, with the UID and version of each object. A
+//! cached object with equal UID and version equals the object in a full list, and stays unchanged. A cached object that
+//! is missing from the metadata has ended. All other listed objects are requested by name at version V, and their
+//! responses must have the listed UID and version. The commit is therefore the collection at V, as for a full list.
+//! Both groups are limited. Each differing object costs a request. A large number of ended objects is not accepted from
+//! a list of metadata alone.
 //!
-//! This is for what it saves, and for nothing else: whatever is not as it should be ends in a full list. What a server in
-//! trouble puts off is requested again when it may be, for a while: a full list would cost it more.
+//! This method only saves cost. Any unexpected content leads to a full list. Requests that an overloaded server delays
+//! are repeated for a limited time, since a full list would cost that server more.
 
 use std::sync::Arc;
 
@@ -21,14 +22,14 @@ use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// So many objects are requested at once.
+/// Number of objects that are requested at once.
 const AT_ONCE: usize = 4;
 
-/// Why what was requested as metadata does not do.
+/// Cause of a rejected list of metadata.
 const NOT_OF_ONE_VERSION: &str = "a list of metadata is not of one version that can be compared";
 
 impl Reflector {
-    /// Whether the list `full` is to be made by difference.
+    /// Returns whether the list `full` should be made by difference.
     pub(super) fn spares(&self, now: Instant, full: &Full) -> bool {
         full.by_difference.is_some_and(|until| now < until)
             && self.synced
@@ -37,12 +38,13 @@ impl Reflector {
             && self.sparing.is_worth_it(now, self.evidence.proven)
     }
 
-    /// Lists in full until then, as another informer of the resource has found that metadata alone are not to be had.
+    /// Disables lists by difference until `until`, after another informer of the resource detected that metadata are
+    /// not available.
     pub fn list_in_full_until(&mut self, until: Instant) {
         self.sparing.full_until = Some(until);
     }
 
-    /// Asks for metadata in place of a full list.
+    /// Requests metadata instead of a full list.
     pub(super) fn begin_delta(&mut self, now: Instant, full: Full, out: &mut Vec<Output>) {
         out.push(Output::BeginStaging { anew: false });
         self.phase = Phase::Sparing(Delta::begun(now, full, &self.sparing, self.settings.delta_within));
@@ -56,7 +58,7 @@ impl Reflector {
         out.push(Output::Send(id, Request::Metadata { from: delta.full.from.clone(), limit, continue_token }));
     }
 
-    /// Whether `id` is a request of a list by difference.
+    /// Returns whether `id` is a request of a list by difference.
     pub(super) fn is_sparing(&self, id: RequestId) -> bool {
         matches!(&self.phase, Phase::Sparing(delta) if delta.has(id))
     }
@@ -67,7 +69,7 @@ impl Reflector {
         delta.comes(now);
     }
 
-    /// Takes in an entry of a page of metadata, or an object that was requested by its name.
+    /// Processes an entry of a page of metadata, or an object that was requested by name.
     pub(super) fn delta_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
         let Phase::Sparing(delta) = &mut self.phase else { return Verdict::Skip };
         delta.comes(now);
@@ -94,7 +96,7 @@ impl Reflector {
         Verdict::Do(out)
     }
 
-    /// Takes in [`super::Input::Differs`]: what is listed is not what is held.
+    /// Processes [`super::Input::Differs`]: the listed object differs from the cached one.
     pub(super) fn differs(&mut self, now: Instant, id: RequestId, identity: Identity, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &mut self.phase else { return };
         if delta.page != Some(id) {
@@ -111,7 +113,7 @@ impl Reflector {
         }
     }
 
-    /// A page of metadata is complete, or an object that was requested.
+    /// Handles a complete page of metadata, or a complete response for an object.
     pub(super) fn delta_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &mut self.phase else { return };
         delta.comes(now);
@@ -147,8 +149,8 @@ impl Reflector {
         }
     }
 
-    /// All metadata are there. Where many objects are missing from them, whole objects are to say so: a server that makes no
-    /// more of metadata than a version would end all that is held.
+    /// Handles complete metadata. If many cached objects are missing, a full list must confirm it. A server that
+    /// returns only a version instead of metadata would otherwise end all cached objects.
     fn metadata_complete(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &self.phase else { return };
         if delta.lacks_too_many() {
@@ -163,7 +165,7 @@ impl Reflector {
         }
     }
 
-    /// Requests what differs, a few at once, unless the server asks for patience; once all is there, it is committed.
+    /// Requests the differing objects, a few at once, unless the server requested a delay. Commits after the last one.
     fn request_different(&mut self, now: Instant, out: &mut Vec<Output>) {
         while let Phase::Sparing(delta) = &mut self.phase
             && delta.page.is_none()
@@ -189,7 +191,7 @@ impl Reflector {
         }
     }
 
-    /// Gives the differences up, and asks for all of it: at once, unless the server has asked for patience.
+    /// Abandons the differences and requests a full list: at once, unless the server has requested a delay.
     pub(super) fn list_all(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &self.phase else { return };
         delta.abandon(out);
@@ -205,13 +207,13 @@ impl Reflector {
         }
     }
 
-    /// Until when it is remembered at `now` that something does not work.
+    /// Returns the time until which a failed method is remembered at `now`.
     fn for_a_while(&mut self, now: Instant) -> Instant {
         let lasting = self.settings.pages_for;
         now + self.random.between(lasting, lasting + lasting / 10)
     }
 
-    /// A request failed: with a server that refuses it all is listed at once; with one that asks for patience it is put off.
+    /// Handles a failed request. A rejection leads to a full list at once; a requested delay is respected.
     pub(super) fn delta_failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &mut self.phase else { return };
         let place = delta.requested.iter().position(|fetch| fetch.id == id);
@@ -225,7 +227,8 @@ impl Reflector {
         match (failure.kind, fetch) {
             (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(now, failure.why.clone(), out),
             (_, fetch) if failure.is_refusal() => {
-                // A permission is another matter for each who asks; and a resource may be gone for a moment, or a page's token.
+                // A permission differs between clients, so other informers must not inherit it. A resource or a page's
+                // token may also be missing only temporarily.
                 if !matches!(failure.code, 401 | 403 | 404) && (fetch.is_some() || is_first) {
                     let until = self.for_a_while(now);
                     out.push(Output::RememberFull { until });
@@ -241,7 +244,8 @@ impl Reflector {
         }
     }
 
-    /// Requests an object again later, as the server asks for patience, or has not reached the version of the metadata.
+    /// Repeats the request of an object later, because the server requested a delay or has not reached the version of
+    /// the metadata.
     fn put_off(&mut self, now: Instant, fetch: Fetch, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &mut self.phase else { return };
         delta.different.push(fetch.wanted);
@@ -249,12 +253,12 @@ impl Reflector {
             return self.leave_delta(now, failure, out);
         }
         if let Some(until) = delta.not_before {
-            // Others that were under way have been put off already: it is the same trouble.
+            // The failures of other requests in flight have the same cause and already set the delay.
             let asked = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
             delta.not_before = Some(until.max(now + asked));
             return;
         }
-        // What is proven stays so: all that is committed is of a version that was read after the list had been requested.
+        // Earlier proofs remain valid: the commit has a version that was read after the request of the list.
         self.set_condition(now, Condition::Resuming, failure.why.clone());
         let patience = self.backoff.fail(&mut self.random);
         let retry_in = self.delay(patience, failure.retry_after);
@@ -265,7 +269,7 @@ impl Reflector {
         }
     }
 
-    /// It is time to ask again, or nothing more of it comes.
+    /// Handles the timer: sends delayed requests again, or cancels a stalled list.
     pub(super) fn delta_due(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &mut self.phase else { return };
         let again = delta.not_before.take_if(|until| now >= *until).is_some();
@@ -284,14 +288,15 @@ impl Reflector {
         }
     }
 
-    /// Gives the differences up as a list that failed. What comes next is full, unless this says nothing of differences.
+    /// Abandons the differences as a failed list. The next list is full, unless the failure is independent of the
+    /// differences.
     fn leave_delta(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &self.phase else { return };
         let unheard = failure.kind == FailureKind::Unreachable && !delta.opened;
         let again = (failure.asks_for_patience() || unheard) && delta.put_off_since.is_none();
         let patience = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER) + self.settings.list_patience;
         let until = delta.full.by_difference.filter(|_| again).map(|until| until.min(now + patience));
-        // What another object was told holds for all.
+        // A delay that the server requested for one object applies to all.
         let asked = delta.not_before.map(|until| until.since(now));
         let failure = Failure { retry_after: failure.retry_after.max(asked), ..failure.clone() };
         let full = Full { by_difference: until, ..self.drop_delta(out) };
@@ -299,7 +304,7 @@ impl Reflector {
         self.wait(now, &failure, Next::List(full), out);
     }
 
-    /// Drops what is under way of it, and returns what was to be had.
+    /// Cancels the requests in flight, and returns the full transfer that this list replaced.
     fn drop_delta(&mut self, out: &mut Vec<Output>) -> Full {
         let Phase::Sparing(delta) = &self.phase else { return Full::again(self.reached()) };
         delta.abandon(out);
@@ -308,7 +313,7 @@ impl Reflector {
     }
 }
 
-/// Whether a name means in a field selector, and in a path, what it says.
+/// Returns whether a name is literal in a field selector and in a path.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
     !name.is_empty() && name.bytes().all(plain)
@@ -319,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_a_selector_would_take_for_something_else_are_told() {
+    fn special_names_are_detected() {
         assert!(["web-0", "system:node.a", "A_b"].into_iter().all(is_plain));
         assert!(!["", "a,b", "a=b", "a!", "a\\b", "a b", "ä"].into_iter().any(is_plain));
     }

@@ -1,9 +1,9 @@
-//! Whether lists are streamed: what speaks against it on this server, and for how long that is remembered (R3).
+//! Decision whether lists are streamed, the evidence against streams, and how long it is remembered (R3).
 //!
-//! A server may refuse streamed lists, take them for plain watches, or stand behind something that cuts them: pages do
-//! then. In JSON they are not even tried unless that is said, for they cost a server more than pages. Nothing is concluded
-//! before pages have come where a stream did not: a selector that nobody takes, or a resource that is not there, says
-//! nothing of streams. And nothing is concluded for ever.
+//! A server may reject streamed lists, treat them as plain watches, or be behind a proxy that cuts them. Pages replace
+//! streams then. In JSON, streams are only tried if the settings require them, since they cost a server more than
+//! pages. A stream counts as not working only after pages have succeeded. A selector that no server accepts, or a
+//! missing resource, is no evidence against streams. The result is remembered for a limited time.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use super::{Condition, Failure, FailureKind, Note, Outlook, Output, Phase, Refle
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// So many streamed lists in a row may fail in a way that pages might not, before pages are tried.
+/// Number of consecutive failed streams after which pages are tried, for failures that pages might not have.
 const FAILURES: u32 = 3;
 
-/// What is known of streamed lists.
+/// Knowledge about streamed lists.
 #[derive(Debug)]
 pub(super) struct Streaming {
-    /// Whether they are wanted, whatever they cost.
+    /// The setting, if it forces or disables streams.
     wanted: Option<bool>,
-    /// Whether they are the cheapest way here.
+    /// Set if streams are the cheaper method here.
     cheap: bool,
-    /// Until when pages are requested in their place.
+    /// End of the time during which pages replace streams.
     pages_until: Option<Instant>,
-    /// Whether pages were refused too, so that neither need be requested at once.
+    /// Set if pages were rejected too, so that neither form is requested at once.
     refused_both: bool,
-    /// How many failed in a row though the server answers, or may do so.
+    /// Number of consecutive failures while the server responds, or may respond.
     failures: u32,
-    /// The highest version of the initial events so far.
+    /// Highest version of the initial events so far.
     highest: Option<ResourceVersion>,
 }
 
@@ -37,30 +37,30 @@ impl Streaming {
         Self { wanted, cheap: false, pages_until: None, refused_both: false, failures: 0, highest: None }
     }
 
-    /// Takes in what the next list is chosen by.
+    /// Sets the hints for the next list.
     pub(super) fn expect(&mut self, outlook: Outlook) {
         self.cheap = outlook.protobuf;
     }
 
-    /// Whether a list that begins now is to be streamed; no event of it has come.
+    /// Starts a list. Returns whether the list should be streamed.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         self.highest = None;
         self.is_chosen() && self.is_to_work(now)
     }
 
-    /// Whether they are the way of lists here, if they work.
+    /// Returns whether streams are the preferred method, if they work.
     fn is_chosen(&self) -> bool {
         self.wanted.unwrap_or(self.cheap)
     }
 
-    /// Whether nothing is known to speak against streamed lists, and nobody has forbidden them: of nothing, one costs
-    /// nothing in any encoding.
+    /// Returns whether streamed lists are enabled and no evidence against them exists. A streamed list that matches
+    /// nothing costs nothing in any encoding.
     pub(super) fn is_to_work(&self, now: Instant) -> bool {
         self.wanted != Some(false) && self.pages_until.is_none_or(|until| now >= until)
     }
 
-    /// Whether an `ADDED` is progress of a list: its objects come in an order of their own, and what was created
-    /// since then in that of versions, for ever on a server that takes the list for a plain watch.
+    /// Returns whether an `ADDED` event is progress of a list. The objects of a list have their own order. Objects
+    /// created later arrive in the order of versions, without an end on a server that treats the list as a plain watch.
     pub(super) fn is_progress(&mut self, version: &ResourceVersion) -> bool {
         match &self.highest {
             Some(highest) if !version.is_newer_than(highest) => true,
@@ -72,33 +72,33 @@ impl Streaming {
         }
     }
 
-    /// A streamed list is complete.
+    /// Records a complete streamed list.
     pub(super) fn works(&mut self) {
         (self.failures, self.pages_until, self.refused_both) = (0, None, false);
     }
 
-    /// A streamed list of nothing was not taken for what it is. Where lists are not streamed, nothing else finds that out,
-    /// and it is remembered until then.
+    /// Records a rejected streamed list that matches nothing. If lists are not streamed, no other request shows the
+    /// rejection, so it is remembered until `until`.
     pub(super) fn does_not_work_of_nothing(&mut self, until: Instant) {
         if !self.is_chosen() {
             self.pages_until = Some(until);
         }
     }
 
-    /// A permission to watch is there after all.
+    /// Resets the evidence after the permission to watch was granted.
     pub(super) fn may_work(&mut self) {
         self.pages_until = None;
     }
 }
 
 impl Reflector {
-    /// Lists in pages until then, as another informer of the resource has found that streamed lists do not work.
+    /// Requests pages until `until`, after another informer of the resource detected that streamed lists do not work.
     pub fn list_in_pages_until(&mut self, until: Instant) {
         self.streaming.pages_until = Some(until);
     }
 
-    /// A streamed list failed: whether pages are to be requested at once, because it was refused. `full` says whether the
-    /// next one is in pages.
+    /// Handles a failed streamed list. Returns whether pages should be requested at once because the stream was
+    /// rejected. `full` receives the form of the next list.
     pub(super) fn stream_failed(&mut self, failure: &Failure, opened: bool, full: &mut Full) -> bool {
         let doubtful = match failure.kind {
             FailureKind::Unreachable => opened,
@@ -119,7 +119,7 @@ impl Reflector {
         false
     }
 
-    /// A streamed list failed as it may have failed because it was streamed: after some, pages are tried.
+    /// Counts a failure that streaming may have caused. After several, pages are tried.
     pub(super) fn doubt_streams(&mut self, why: Arc<str>, full: &mut Full) {
         self.streaming.failures += 1;
         if self.streaming.failures >= FAILURES {
@@ -127,7 +127,7 @@ impl Reflector {
         }
     }
 
-    /// Pages that were requested in place of a stream failed: neither is known to work, and the next is a stream.
+    /// Handles failed pages that replaced a stream. Neither form is known to work, so the next list is a stream.
     pub(super) fn pages_failed(&mut self, failure: &Failure, full: &mut Full) {
         if let Form::Instead(_) = full.form {
             full.form = Form::AsItWorks;
@@ -138,7 +138,7 @@ impl Reflector {
         }
     }
 
-    /// The streamed list under way does not work: pages at once.
+    /// Replaces the running streamed list, which does not work, by pages at once.
     pub(super) fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
         let Phase::Listing { full, .. } = &self.phase else { return };
         let mut full = full.clone();
@@ -146,7 +146,7 @@ impl Reflector {
         self.ask_for_pages(now, full, why, out);
     }
 
-    /// Asks for pages at once. What was a failure before stays one until they are there.
+    /// Requests pages at once. An earlier failure remains the cause until they arrive.
     pub(super) fn ask_for_pages(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
         if self.evidence.condition != Condition::Failed {
             let condition = if self.synced { Condition::Resuming } else { Condition::Starting };
@@ -156,7 +156,7 @@ impl Reflector {
         self.queue(full, out);
     }
 
-    /// Pages have come where a stream did not: remembered, for a while.
+    /// Remembers for a limited time that pages succeeded after a stream had failed.
     pub(super) fn pages_came(&mut self, now: Instant, instead: &Instead, out: &mut Vec<Output>) {
         let lasting = self.settings.pages_for;
         let until = now + self.random.between(lasting, lasting + lasting / 10);
@@ -168,7 +168,7 @@ impl Reflector {
         out.push(Output::Note(Note::FellBackToPages { why: instead.why.clone() }));
     }
 
-    /// When a list is given up: that stalls, or whose initial events come and come.
+    /// Returns the deadline of a list: the end of the allowed stall, or of the allowed duration of initial events.
     pub(super) fn list_patience(&self, progress: Instant, streamed: bool, sent: Instant) -> Instant {
         let still = progress + self.settings.list_patience;
         if streamed { still.min(sent + self.settings.initial_events_within) } else { still }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_wins_over_what_is_cheap_and_what_does_not_work_over_both() {
+    fn setting_overrides_cost_and_failure_overrides_both() {
         let later = Instant::ZERO + std::time::Duration::from_secs(1);
         let streams = |wanted: Option<bool>, protobuf: bool, until: Option<Instant>| {
             let mut streaming = Streaming { pages_until: until, ..Streaming::new(wanted) };

@@ -1,7 +1,8 @@
-//! Records and list entries that belong to no object that can be named (R8).
+//! Records and list entries that belong to no identifiable object (R8).
 //!
-//! Nothing can be marked as unknown for them, so the whole cache is in doubt until a list has no such entry. A list may
-//! name what a record did not; one that cannot is made again ever more rarely.
+//! No object can be marked as unknown for them. The whole cache is therefore in doubt until a list has no such entry. A
+//! list may name the object of an unidentified record. A list that also has such entries is repeated at growing
+//! intervals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,33 +13,33 @@ use crate::record::Identity;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// What came unnamed, and when a list is to tell what it was.
+/// State of unidentified records, and the time of the list that should resolve them.
 #[derive(Debug, Default)]
 pub(super) struct Unnamed {
-    /// What is wrong with the last of it, since the last list began.
+    /// Error of the last such record since the start of the last list.
     pub(super) why: Option<Arc<str>>,
-    /// When to list.
+    /// Time of the next list.
     pub(super) due: Option<Instant>,
-    /// Whether it was about a record whose version contradicts what is held.
+    /// Set if a record contradicted the cache by its version.
     contradicted: bool,
-    /// The end of the last list that was made for this.
+    /// End of the last list for this purpose.
     listed: Option<Instant>,
-    /// The lists in a row that had unnamed entries themselves.
+    /// Number of consecutive lists that had unidentified entries themselves.
     in_vain: u32,
 }
 
 impl Unnamed {
-    /// Whether there is nothing that a list is to name.
+    /// Returns whether no list is needed.
     pub(super) fn is_at_rest(&self) -> bool {
         self.why.is_none() && self.due.is_none()
     }
 
-    /// A list begins: what it says counts from here on.
+    /// Records the start of a list: its own entries count from here on.
     pub(super) fn list_begins(&mut self) {
         self.why = None;
     }
 
-    /// The list is complete.
+    /// Records a complete list.
     pub(super) fn list_complete(&mut self, now: Instant, period: Duration) {
         if self.due.take().is_some() {
             self.listed = Some(now);
@@ -51,7 +52,7 @@ impl Unnamed {
         self.in_vain += 1;
     }
 
-    /// A record of a watch was unnamed: a list may name it, once a period at most.
+    /// Schedules a list for an unidentified record of a watch, at most one per period.
     fn record(&mut self, now: Instant, period: Duration) {
         let due = self.listed.map_or(now, |listed| now.max(listed + period));
         self.due = Some(self.due.map_or(due, |planned| planned.min(due)));
@@ -59,7 +60,7 @@ impl Unnamed {
 }
 
 impl Reflector {
-    /// Takes in [`super::Input::Unidentified`].
+    /// Processes [`super::Input::Unidentified`].
     pub(super) fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
         let (watched, compared) = (self.is_read_from(id), self.is_comparing(id));
         let spared = self.is_sparing(id);
@@ -84,7 +85,7 @@ impl Reflector {
         }
     }
 
-    /// Takes in an object that has no version where one is needed: to watch on from, or to be compared with what is held.
+    /// Handles an object without a version, if a version is needed to watch from or to compare with the cache.
     pub(super) fn unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
         let why: Arc<str> = format!("{} came without a version to watch from", identity.key).into();
         if !matches!(self.phase, Phase::Listing { id: listing, streamed: true, .. } if listing == id) {
@@ -95,7 +96,7 @@ impl Reflector {
         Verdict::Do(out)
     }
 
-    /// Takes in [`super::Input::Contradicted`]: a list decides, once a period at most.
+    /// Processes [`super::Input::Contradicted`]: a list decides, at most one per period.
     pub(super) fn contradicted(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
         if !self.is_read_from(id) {
             return;
@@ -108,21 +109,22 @@ impl Reflector {
         self.set_streaming(now);
     }
 
-    /// Takes in [`super::Input::Disordered`]: from here on the version that is held is only what to watch from.
+    /// Processes [`super::Input::Disordered`]. From here on, the version of the cache serves only as the start of a
+    /// watch.
     pub(super) fn disordered(&mut self, out: &mut Vec<Output>) {
         out.push(Output::Note(Note::Disordered));
         self.version = self.version.as_ref().map(ResourceVersion::unordered);
         self.evidence.version.clone_from(&self.version);
     }
 
-    /// Lists to find out what came unnamed, if that is due.
+    /// Starts the list that resolves unidentified records, if it is due.
     pub(super) fn list_unnamed(&mut self, now: Instant, out: &mut Vec<Output>) {
         if self.unnamed.due.is_none_or(|due| now < due) {
             return;
         }
         self.leave_watch(out);
         let why = self.unnamed.why.clone().unwrap_or_else(|| "a record could not be read".into());
-        // Where versions are in doubt, none can be asked for.
+        // Uncertain versions cannot serve as a minimum version, so the list must be consistent.
         let contradicted = std::mem::take(&mut self.unnamed.contradicted);
         let full = if contradicted { Full::first() } else { Full::again(self.version.as_ref()) };
         self.relist(now, full, why, out);

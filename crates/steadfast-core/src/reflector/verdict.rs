@@ -1,38 +1,38 @@
-//! What a reflector is asked of each record, and what it answers.
+//! Input of a reflector for each record of a stream, and its decision.
 
 use super::Output;
 use crate::record::{Bookmark, Identity, RecordKind, Status};
 
-/// What a record of a stream says.
+/// Content of a stream's record.
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
-    /// An object's state.
+    /// State of an object.
     Object(RecordKind, &'a Identity),
-    /// A version reached.
+    /// Bookmark with a version.
     Bookmark(&'a Bookmark),
-    /// A refusal in the stream.
+    /// Error status within the stream.
     Error(&'a Status),
 }
 
-/// What to do with a record.
+/// Action for a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Apply the object to the store.
     Apply,
-    /// Stage the object; a `DELETED` one is taken from what is staged.
+    /// Stage the object. A `DELETED` object is removed from the staged ones.
     Stage,
-    /// Stage what is held under its name, if it is of this UID in this version; if not, say
-    /// [`Input::Differs`](super::Input::Differs) before anything else.
+    /// Stage the cached object of this name, if it has this UID and version. Otherwise pass
+    /// [`Input::Differs`](super::Input::Differs) before any other input.
     Offer,
-    /// Collect its identity, to compare what is held with it.
+    /// Collect the identity, to compare the cache with it.
     Compare,
-    /// Nothing: it says what is known.
+    /// Ignore the record: the cache already has its state.
     Skip,
-    /// The same, if one counter gives the versions: it is not above what is held.
+    /// Ignore the record, provided that one counter assigns the versions: its version is not above the cached one.
     Older {
-        /// Whether this very stream has brought something above it before.
+        /// Set if the same stream has delivered a higher version before.
         unbroken: bool,
     },
-    /// These.
+    /// Perform these actions.
     Do(Vec<Output>),
 }

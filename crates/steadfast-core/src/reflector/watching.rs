@@ -1,4 +1,4 @@
-//! The watch: resumed where it ended, never from elsewhere (R4, R6).
+//! The watch: resumed exactly at its end (R4, R6).
 
 use super::full::Full;
 use super::{Failure, FailureKind, Next, Note, Output, Phase, Record, Reflector, Request, Side, Verdict};
@@ -8,7 +8,7 @@ use crate::time::Instant;
 use crate::version::ResourceVersion;
 
 impl Reflector {
-    /// Watches from the version that is held; without one, lists.
+    /// Watches from the version of the cache; lists if no version exists.
     pub(super) fn watch(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Some(from) = self.version.clone() else {
             self.queue(Full::first(), out);
@@ -22,7 +22,8 @@ impl Reflector {
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: false }));
     }
 
-    /// When the server is to end a watch: between once and twice the setting, so that they do not all end at once.
+    /// Returns the timeout of a watch: a random value between once and twice the setting, so that watches do not all
+    /// end at once.
     pub(super) fn watch_seconds(&mut self) -> u32 {
         let least = self.settings.watch_timeout;
         let seconds = self.random.between(least, least * 2).as_secs();
@@ -36,18 +37,18 @@ impl Reflector {
             out.push(Output::Note(Note::Resumed { version }));
         }
         if matches!(self.side, Side::Replacing { .. }) {
-            // Another was being opened only for want of this one.
+            // A second watch was only opened because this one did not respond.
             self.quiet_side(out);
         }
         if self.evidence.condition == Condition::Suspect && self.unnamed.why.is_none() {
-            // A doubt that came while this was waited for, or before: what is open proves nothing (C10).
+            // A doubt started before this response, or during the wait for it. An open stream proves nothing (C10).
             self.hasten_proof(now);
         } else {
             self.set_streaming(now);
         }
     }
 
-    /// A record of the watch; what is not newer than what is held says nothing new (C3, C4).
+    /// Processes a record of the watch. A record that is not newer than the cache has no new information (C3, C4).
     pub(super) fn watched(&mut self, now: Instant, record: Record<'_>) -> Verdict {
         match record {
             Record::Object(_, identity) => {
@@ -78,7 +79,7 @@ impl Reflector {
                 if bookmark.version.is_ordered() {
                     self.reach(now, bookmark.version.clone());
                 } else {
-                    // Another version than before; nobody can say whether it is a higher one (C12).
+                    // The version differs from the previous one, but the order of opaque versions is unknown (C12).
                     self.hold(now, bookmark.version.clone());
                 }
                 Verdict::Do(vec![Output::Advance(bookmark.version.clone())])
@@ -87,7 +88,7 @@ impl Reflector {
         }
     }
 
-    /// Whether `version` is beyond the one held; opaque ones follow the order of the wire (C12).
+    /// Returns whether `version` is above the cached one. Opaque versions follow the order of delivery (C12).
     pub(super) fn is_news(&self, version: &ResourceVersion) -> bool {
         let Some(held) = &self.version else { return true };
         if self.settings.rules.breaches.commit(Breach::RepeatedRecords) {
@@ -99,7 +100,7 @@ impl Reflector {
         }
     }
 
-    /// The server ended the watch: resumed at once if it was a real one, with growing patience if not.
+    /// Handles a watch that the server ended. A healthy watch resumes at once, any other after a growing delay.
     pub(super) fn watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Watching { opened, proven, .. } = &self.phase else { return };
         let lived = opened.map(|opened| now.since(opened)).unwrap_or_default();
@@ -111,7 +112,8 @@ impl Reflector {
             out.push(Output::Note(Note::Ended));
             self.watch(now, out);
         } else if *proven {
-            // What it brought is a proof, but no licence to ask again without a pause: there may be no end of it (R6).
+            // Its records are a proof, but do not allow a retry without a delay: the sequence of such watches may be
+            // endless (R6).
             out.push(Output::Note(Note::Ended));
             let until = now + self.brief.fail(&mut self.random);
             self.phase = Phase::Waiting { until, then: Next::Watch, unreachable: false };
@@ -136,7 +138,7 @@ impl Reflector {
                 let full = Full::again(self.reached());
                 self.lagging(now, full, failure, out);
             }
-            // The version itself may be what the server cannot take; a list gives another.
+            // The server may reject this specific version. A list provides another one.
             FailureKind::Invalid if self.polling.is_on() || self.has_rejected_new_version(now) => {
                 self.poll_because(now, failure, out);
             }
@@ -144,7 +146,8 @@ impl Reflector {
                 self.polling.count_failure(now);
                 self.relist(now, Full::first(), failure.why.clone(), out);
             }
-            // What was read is held, and nothing that comes after it: when there is less of it, a list can tell.
+            // The cache contains the records before the failure and none after it. A list shows later whether the
+            // collection has become small enough.
             FailureKind::Full => {
                 self.set_broken(now, failure);
                 self.wait(now, failure, Next::List(Full::again(self.reached())), out);
@@ -158,19 +161,19 @@ impl Reflector {
         }
     }
 
-    /// Whether the failure of the watch says something of watches: not where nobody is there to answer, nor where one
-    /// breaks that was open for some time, as all do some day.
+    /// Returns whether the failure is evidence about watches. An unreachable server is none, unless the request timed
+    /// out without a response head. The break of a watch that was open for some time is none either.
     fn was_answered(&self, now: Instant, failure: &Failure) -> bool {
         let Phase::Watching { sent, opened, .. } = &self.phase else { return false };
         match (failure.kind, opened) {
             (FailureKind::Unreachable, None) => now >= *sent + self.settings.list_patience,
             (FailureKind::Unreachable, Some(opened)) => now.since(*opened) < self.settings.short_watch,
-            // Credentials are asked for again with each request.
+            // Credentials are requested again for each request, so an expired one is no evidence about watches.
             _ => failure.code != 401,
         }
     }
 
-    /// A watch that was open for some time was healthy, whatever ended it (R6).
+    /// Records the health of a watch that was open for some time, independent of the cause of its end (R6).
     pub(super) fn settle(&mut self, now: Instant) {
         if let Phase::Watching { opened: Some(opened), .. } = &self.phase
             && now.since(*opened) >= self.settings.healthy_after
@@ -205,7 +208,7 @@ impl Reflector {
         self.list_unnamed(now, out);
     }
 
-    /// Drops the watch and what runs beside it.
+    /// Drops the watch and the activities alongside it.
     pub(super) fn leave_watch(&mut self, out: &mut Vec<Output>) {
         if let Phase::Watching { id, .. } = &self.phase {
             out.push(Output::Cancel(*id));

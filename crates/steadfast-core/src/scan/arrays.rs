@@ -1,31 +1,31 @@
-//! How many elements each array of a text has.
+//! Number of elements of each array of a text.
 
 use std::ops::ControlFlow;
 
 use super::block::Marker;
 
-/// What is known of an array before it is read.
+/// Array with its length, before it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
-    /// How many elements it has.
+    /// Number of elements.
     pub(crate) elements: u32,
-    /// How many arrays begin before its end, all those before it too.
+    /// Number of arrays that start before the end of this one, from the start of the text.
     pub(crate) end: u32,
 }
 
-/// How many objects and arrays may be open at once: no more than a decoder takes.
+/// Maximum nesting depth, equal to that of a decoder.
 const DEPTH: usize = 128;
 
-/// How many arrays are looked at: half a megabyte is spent on what is known of them, at most.
+/// Maximum number of recorded arrays, which take half a megabyte.
 const MOST: usize = 1 << 16;
 
-/// The arrays of `text` in the order in which they begin, up to where it is nested too deep, and the first [`MOST`] of
-/// them.
+/// Returns the arrays of `text` in the order of their starts, up to the first part that is nested too deep, and at most
+/// [`MOST`].
 ///
-/// Of a text that is no JSON, something is told all the same: no array has more elements than the text has bytes.
+/// For an invalid text, the result is bounded: no array has more elements than the text has bytes.
 pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
     let mut arrays: Vec<Array> = Vec::new();
-    // For each bracket that is open the place of its array; of a brace nothing.
+    // Contains the index of the array for each open bracket, and `None` for each open brace.
     let mut open: Vec<Option<usize>> = Vec::new();
     Marker::new().structure(text, |at| {
         match text[at] {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_told_in_the_order_in_which_they_begin() {
+    fn arrays_are_returned_in_order_of_starts() {
         assert_eq!(
             told(r#"{"a": [1, {"b": [], "c": [[2, 3], 4]}, "x,]["], "d": [ ], "e": ["\\"]}"#),
             [(3, 4), (0, 2), (2, 4), (2, 4), (0, 5), (1, 6),]
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_no_json_something_is_told() {
+    fn invalid_json_yields_bounded_result() {
         assert_eq!(told("]]["), [(1, u32::MAX)]);
         assert_eq!(told("[,,"), [(3, u32::MAX)]);
         assert_eq!(arrays(&[b'['; 1000]).len(), DEPTH);

@@ -1,39 +1,38 @@
-//! Sixty-four bytes at a time: where strings and brackets lie among them, one bit for each byte.
+//! Scan of 64 bytes at a time: the positions of strings and brackets, one bit per byte.
 //!
-//! Which instructions find that out is chosen as the program runs, by what the processor has; the answer is the same with
-//! all of them.
+//! The instruction set is selected at run time by the processor. The result does not depend on it.
 
 use std::ops::ControlFlow;
 
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, dispatch, u8x64};
 
-/// How many bytes are looked at together.
+/// Number of bytes in a block.
 pub(super) const BLOCK: usize = 64;
 
-/// The bytes of one block.
+/// Bytes of one block.
 type Block = [u8; BLOCK];
 
-/// What is known of one block: in each mask, the first byte's bit is the lowest.
+/// Marks of one block. In each mask, the lowest bit belongs to the first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
-    /// The quotes that begin or end a string: those that no backslash escapes.
+    /// Quotes that start or end a string, without escaped ones.
     pub(super) quotes: u64,
-    /// The brackets and braces that open, outside of strings.
+    /// Opening brackets and braces outside of strings.
     opens: u64,
-    /// Those that close.
+    /// Closing brackets and braces outside of strings.
     closes: u64,
 }
 
 impl Marks {
-    /// Looks for the bracket that leaves none open where `depth` are open before the block; `depth` is as many as are
-    /// open after the block where there is no such bracket.
+    /// Finds the bracket that closes the outermost of the `depth` brackets that are open before the block. Without such
+    /// a bracket, `depth` is set to the number of brackets that are open after the block.
     #[expect(clippy::inline_always, reason = "as `Marker::block`")]
     #[inline(always)]
     pub(super) fn end(&self, depth: &mut u64) -> Option<usize> {
         let (opened, closed) = (u64::from(self.opens.count_ones()), u64::from(self.closes.count_ones()));
         if closed >= *depth {
-            // Only here it can be; the brackets that close are looked at one by one.
+            // The end can only be in this block, so the closing brackets are checked one by one.
             let (mut rest, mut count) = (self.closes, 0);
             while rest != 0 {
                 let before = (rest & rest.wrapping_neg()) - 1;
@@ -48,7 +47,7 @@ impl Marks {
         None
     }
 
-    /// The same without what lies before `bit`.
+    /// Returns the marks without the bits before `bit`.
     #[inline]
     pub(super) fn from(&self, bit: usize) -> Self {
         let kept = u64::MAX << bit;
@@ -60,19 +59,19 @@ impl Marks {
 #[derive(Clone, Copy)]
 pub(super) struct Marker {
     level: Level,
-    /// All bits set inside a string, none outside.
+    /// All bits set within a string, none outside.
     text: u64,
-    /// Whether the byte before escapes the next: the lowest bit, alone.
+    /// Lowest bit set if the previous byte escapes the next one.
     escaped: u64,
 }
 
 impl Marker {
-    /// Of a text that begins outside of a string.
+    /// Creates the state for a text that starts outside of a string.
     pub(super) fn new() -> Self {
         Self { level: Level::new(), text: 0, escaped: 0 }
     }
 
-    /// Marks the next block, with which `rest` begins.
+    /// Marks the next block, at the start of `rest`.
     pub(super) fn next(&mut self, rest: &[u8]) -> Marks {
         dispatch!(self.level, simd => match rest.first_chunk() {
             Some(block) => self.block(simd, block, BLOCK),
@@ -80,8 +79,9 @@ impl Marker {
         })
     }
 
-    /// Marks the blocks that `rest` has up to the bracket that leaves none open where `depth` are open before it. Tells
-    /// where that is and what is known of its block; where there is none, `depth` is as many as are open after all.
+    /// Marks the blocks of `rest` up to the bracket that closes the outermost of the `depth` open brackets. Returns its
+    /// position and the marks of its block. Without such a bracket, `depth` is set to the number of brackets that are
+    /// open at the end.
     pub(super) fn skip(&mut self, rest: &[u8], depth: &mut u64) -> Option<(usize, Marks)> {
         dispatch!(self.level, simd => self.skip_with(simd, rest, depth))
     }
@@ -108,7 +108,7 @@ impl Marker {
         if rest.is_empty() {
             return Marks::default();
         }
-        // Spaces mean nothing, inside a string or outside.
+        // Spaces have no meaning, within a string or outside.
         let mut padded = [b' '; BLOCK];
         padded[..rest.len()].copy_from_slice(rest);
         self.block(simd, &padded, rest.len())
@@ -119,20 +119,20 @@ impl Marker {
     fn block<S: Simd>(&mut self, simd: S, block: &Block, length: usize) -> Marks {
         let bytes = u8x64::load_array_ref(simd, block);
         let (quotes, text) = self.texts(simd, bytes, length);
-        // One bit tells `[` from `{` and `]` from `}`.
+        // A single bit distinguishes `[` from `{` and `]` from `}`.
         let brackets = bytes | 0x20;
         let opens = brackets.simd_eq(b'{').to_bitmask() & !text;
         let closes = brackets.simd_eq(b'}').to_bitmask() & !text;
         Marks { quotes, opens, closes }
     }
 
-    /// The quotes of the next block, and which of its bytes lie in strings.
+    /// Returns the quotes of the next block, and the bytes that are within strings.
     #[expect(clippy::inline_always, reason = "as `block`")]
     #[inline(always)]
     fn texts<S: Simd>(&mut self, _: S, bytes: u8x64<S>, length: usize) -> (u64, u64) {
         let backslashes = bytes.simd_eq(b'\\').to_bitmask();
         let mut quotes = bytes.simd_eq(b'"').to_bitmask();
-        // Most blocks have none.
+        // Most blocks contain no backslash.
         if backslashes | self.escaped != 0 {
             let escaping = escaping(backslashes, self.escaped);
             quotes &= !(escaping << 1 | self.escaped);
@@ -143,7 +143,7 @@ impl Marker {
         (quotes, text)
     }
 
-    /// Has `visit` look at each bracket, brace and comma outside of strings, one after the other, until it has seen enough.
+    /// Calls `visit` for each bracket, brace and comma outside of strings, in order, until it breaks.
     pub(super) fn structure(mut self, text: &[u8], mut visit: impl FnMut(usize) -> ControlFlow<()>) {
         let _ = dispatch!(self.level, simd => self.structure_with(simd, text, &mut visit));
     }
@@ -174,7 +174,7 @@ impl Marker {
     }
 }
 
-/// For each bit, whether the bits up to and including it are odd in number.
+/// Returns, for each bit, the parity of the bits up to and including it.
 #[inline]
 fn parity(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -183,10 +183,10 @@ fn parity(mut bits: u64) -> u64 {
     bits
 }
 
-/// The backslashes that escape the byte after them. `escaped` is the first bit where the byte before the block escapes it.
+/// Returns the bytes that a backslash escapes. `escaped` has the first bit set if the byte before the block escapes it.
 ///
-/// A run of backslashes escapes every second byte of it: a subtraction carries through each run and leaves, where the
-/// run has an odd start, the even bits of it (as in simdjson).
+/// A run of backslashes escapes every second byte of the run. A subtraction carries through each run. If a run starts
+/// at an odd position, its even bits remain (as in simdjson).
 #[inline]
 fn escaping(backslashes: u64, escaped: u64) -> u64 {
     const ODD: u64 = 0xAAAA_AAAA_AAAA_AAAA;
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// Every set of instructions that there is here.
+    /// Returns all available instruction sets.
     fn levels() -> Vec<Level> {
         let mut levels = vec![Level::fallback(), Level::baseline(), Level::new()];
         #[cfg(target_arch = "x86_64")]
@@ -214,7 +214,7 @@ mod tests {
         levels
     }
 
-    /// The marks of `text` as they are found byte by byte.
+    /// Computes the marks of `text` byte by byte, as a reference.
     fn plainly(text: &[u8]) -> Vec<Marks> {
         let (mut inside, mut escaped) = (false, false);
         let mut all = Vec::new();
@@ -243,7 +243,7 @@ mod tests {
         text.chunks(BLOCK).map(|block| marker.next(block)).collect()
     }
 
-    /// Texts with many of the bytes that mean something.
+    /// Generates texts with many relevant bytes.
     fn texts() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![
             3 => prop::sample::select(b"\"\"\\\\\\\\{}[], ;[|z".to_vec()),
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_set_of_instructions_marks_what_is_found_byte_by_byte(text in texts()) {
+        fn every_instruction_set_yields_equal_marks(text in texts()) {
             let wanted = plainly(&text);
             for level in levels() {
                 prop_assert_eq!(&marked(level, &text), &wanted, "{:?}", level);
@@ -262,7 +262,7 @@ mod tests {
         }
 
         #[test]
-        fn what_parts_values_is_found_as_byte_by_byte(text in texts()) {
+        fn structure_matches_bytewise_scan(text in texts()) {
             let (mut inside, mut escaped) = (false, false);
             let mut wanted = Vec::new();
             for (at, byte) in text.iter().enumerate() {
@@ -284,7 +284,7 @@ mod tests {
         }
 
         #[test]
-        fn brackets_counted_by_blocks_end_where_they_end_one_by_one(text in texts(), depth in 1_u64..20, first in 0..BLOCK) {
+        fn block_bracket_count_matches_bytewise_scan(text in texts(), depth in 1_u64..20, first in 0..BLOCK) {
             let mut open = depth;
             let mut end = None;
             let marks = plainly(&text);
@@ -312,8 +312,8 @@ mod tests {
         }
 
         #[test]
-        fn parity_and_escapes_are_those_found_bit_by_bit(bits: u64, more: u64, before: bool) {
-            // The union of two has the long runs that one alone seldom has.
+        fn parity_and_escapes_match_bitwise_loop(bits: u64, more: u64, before: bool) {
+            // The union of two texts has the long runs that a single one rarely has.
             for bits in [bits, bits | more] {
                 let (mut odd, mut escaped) = (false, before);
                 let (found, escapes) = (parity(bits), escaping(bits, u64::from(before)));

@@ -1,4 +1,4 @@
-//! A walk over the members of objects in a text, of which the bytes are looked at once.
+//! Walk over the members of objects in a text. Each byte is read once.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -6,41 +6,41 @@ use std::ops::Range;
 use super::block::{BLOCK, Marker, Marks};
 use super::skim::{Fault, Sort, scalar_end};
 
-/// A place in a JSON text.
+/// Position in a JSON text.
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
     marker: Marker,
-    /// What is known of the block marked last: the place lies in it, or behind it.
+    /// Marks of the last block. The position is within the block or after it.
     marks: Marks,
-    /// Where that ends.
+    /// End of the marked block.
     marked: usize,
 }
 
-/// A member of an object, seen up to its value.
+/// Member of an object, read up to its value.
 pub(crate) struct Member<'a> {
-    /// Its name.
+    /// Name of the member.
     pub(crate) name: Text<'a>,
-    /// Where its name begins.
+    /// Offset of the name.
     pub(crate) start: usize,
-    /// Where the comma before it is; none where it is the first.
+    /// Offset of the preceding comma; `None` for the first member.
     pub(crate) comma: Option<usize>,
 }
 
-/// A string as it is written, with its quotes.
+/// String with its quotes, verbatim.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<'a>(&'a [u8]);
 
 impl<'a> Text<'a> {
-    /// The string that `written` is, quotes and all.
+    /// Creates a text from `written`, including its quotes.
     pub(crate) fn new(written: &'a [u8]) -> Self {
         Self(written)
     }
 
-    /// What it says; none where it is no string after all.
+    /// Returns the value of the string; `None` if it is not a valid string.
     pub(crate) fn read(self) -> Option<Cow<'a, str>> {
         let written = self.inner();
-        // Without a branch for each byte, so that many are looked at at once.
+        // The loop has no branch per byte, so the compiler can vectorize it.
         let odd = written.iter().fold(0, |odd, byte| odd | u8::from(*byte == b'\\') | u8::from(*byte < b' '));
         if odd == 0 {
             return std::str::from_utf8(written).ok().map(Cow::Borrowed);
@@ -48,7 +48,7 @@ impl<'a> Text<'a> {
         serde_json::from_slice(self.0).ok().map(Cow::Owned)
     }
 
-    /// What `of` makes of what it says, however that is written.
+    /// Calls `of` with the value of the string, unescaped if necessary.
     pub(crate) fn find<T>(self, of: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         let plain = of(self.inner());
         if plain.is_some() || !self.0.contains(&b'\\') {
@@ -63,12 +63,12 @@ impl<'a> Text<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The beginning of `bytes`.
+    /// Creates a cursor at the start of `bytes`.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0, marker: Marker::new(), marks: Marks::default(), marked: 0 }
     }
 
-    /// Steps over white space and tells where the next byte is.
+    /// Skips white space and returns the offset of the next byte.
     pub(crate) fn place(&mut self) -> usize {
         while matches!(self.bytes.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
             self.at += 1;
@@ -76,7 +76,7 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// The next byte that is no white space.
+    /// Returns the next byte after white space.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         let at = self.place();
         self.bytes.get(at).copied()
@@ -94,14 +94,15 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Nothing more may come.
+    /// Checks that the text has ended.
     pub(crate) fn end(&mut self) -> Result<(), Fault> {
         if self.peek().is_some() { self.malformed() } else { Ok(()) }
     }
 
-    /// Walks the object here: `visit` sees each member and steps over its value. Any other value is stepped over.
+    /// Walks over the object at the position: `visit` receives each member and must skip its value. Any other value is
+    /// skipped.
     ///
-    /// Returns where the value lies.
+    /// Returns the range of the value.
     pub(crate) fn members(
         &mut self,
         mut visit: impl FnMut(&mut Self, Member<'a>) -> Result<(), Fault>,
@@ -138,14 +139,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Steps over the value here; returns where it lies.
+    /// Skips the value at the position and returns its range.
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, Fault> {
         let Some(first) = self.peek() else { return self.malformed() };
         let begin = self.at;
         let end = match Sort::of(first) {
             Some(Sort::Text) => self.text_end(begin),
             Some(Sort::Nested) => self.nested_end(begin)?,
-            // A text may end with it.
+            // The end of the text may terminate a scalar.
             Some(Sort::Scalar) => {
                 let end = scalar_end(&self.bytes[begin..]).map_err(|fault| fault.after(begin))?;
                 Some(end.map_or(self.bytes.len(), |length| begin + length))
@@ -156,12 +157,12 @@ impl<'a> Cursor<'a> {
         Ok(begin..self.at)
     }
 
-    /// The end of a value, which it has to have.
+    /// Returns the end of a value, or the fault of an unterminated one.
     fn ended(&self, end: Option<usize>) -> Result<usize, Fault> {
         end.ok_or(Fault::Malformed { at: self.bytes.len() })
     }
 
-    /// Where the string ends that begins at `quote`.
+    /// Returns the end of the string that starts at `quote`.
     fn text_end(&mut self, quote: usize) -> Option<usize> {
         let mut from = quote + 1;
         loop {
@@ -173,7 +174,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Where the object or array ends that begins at `bracket`.
+    /// Returns the end of the object or array that starts at `bracket`.
     fn nested_end(&mut self, bracket: usize) -> Result<Option<usize>, Fault> {
         let mut depth = 0;
         let here = self.marks(bracket).and_then(|marks| marks.from(bracket % BLOCK).end(&mut depth));
@@ -186,12 +187,12 @@ impl<'a> Cursor<'a> {
             (self.marks, self.marked) = (marks, (end / BLOCK + 1) * BLOCK);
             end
         };
-        // One bit tells an object's brackets from an array's.
+        // A single bit distinguishes the brackets of an object from those of an array.
         let matches = self.bytes[end] & 0x20 == self.bytes[bracket] & 0x20;
         if matches { Ok(Some(end + 1)) } else { Err(Fault::Malformed { at: end }) }
     }
 
-    /// What is known of the block that `at` is in; nothing where the text has ended.
+    /// Returns the marks of the block that contains `at`; `None` after the end of the text.
     #[inline]
     fn marks(&mut self, at: usize) -> Option<Marks> {
         while at >= self.marked {
@@ -202,7 +203,8 @@ impl<'a> Cursor<'a> {
         Some(self.marks)
     }
 
-    /// Reads the string here; nowhere where another value is, which is stepped over.
+    /// Reads the string at the position and returns its range, which is empty for any other value. That value is
+    /// skipped.
     pub(crate) fn string(&mut self) -> Result<Range<usize>, Fault> {
         let span = self.skip()?;
         Ok(if self.bytes[span.start] == b'"' { span } else { 0..0 })

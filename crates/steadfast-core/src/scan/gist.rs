@@ -1,36 +1,36 @@
-//! Who an object is, found in a text that is too long to be held: read once as it passes, in whatever pieces it comes.
+//! Identity of an object in a text that is too long to be held. The text is read once, in pieces of any size.
 //!
-//! What is kept of it are the few strings that say who it is, each up to a limit. It finds what [`RecordScan`] and
-//! [`ObjectScan`](super::ObjectScan) find of a text that lies whole in memory.
+//! Only the strings of the identity are kept, each up to a limit. The result equals that of [`RecordScan`] and
+//! [`ObjectScan`](super::ObjectScan) for a complete text.
 
 use std::borrow::Cow;
 
 use super::object::{Metadata, ObjectScan, RecordScan};
 use super::skim::{Fault, Skim};
 
-/// The longest string that is kept, in bytes as it is written; a longer one is as good as none. Names and UIDs have a few
-/// hundred bytes.
+/// Maximum length of a kept string, in encoded bytes. A longer one counts as missing. Names and UIDs have a few hundred
+/// bytes.
 const LONGEST_KEPT: usize = 8 * 1024;
 
-/// A text of which a part has passed.
+/// Scanner of a text that arrives in pieces.
 pub(crate) struct Gist {
-    /// The objects that are open and mean something, the outermost first: at most a record, its object, its metadata.
+    /// Open relevant objects, the outermost first: at most a record, its object and its metadata.
     open: Vec<Level>,
     state: State,
-    /// The value that is under way, or the last one.
+    /// Scanner of the current or last value.
     skim: Skim,
-    /// What is kept of it, should it be a string.
+    /// Kept bytes of the current value, if it is a string.
     text: Vec<u8>,
-    /// The member under way.
+    /// Current member.
     member: Member,
-    /// The metadata under way.
+    /// Current metadata.
     metadata: Metadata<'static>,
-    /// Whether they have a namespace that cannot be read: the object's key is another's without it.
+    /// Set if the namespace cannot be read. Without it, the key would be that of another object.
     astray: bool,
     found: RecordScan<'static>,
 }
 
-/// What an object that is open is to the text.
+/// Role of an open object in the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Record,
@@ -38,28 +38,28 @@ enum Level {
     Metadata,
 }
 
-/// What has to come next.
+/// Expected next token.
 #[derive(Clone, Copy)]
 enum State {
-    /// The text's opening brace.
+    /// Opening brace of the text.
     Begin(Level),
-    /// A member, or the object's end.
+    /// A member, or the end of the object.
     FirstMember,
     /// A member.
     Name,
-    /// The colon after a member's name.
+    /// Colon after the name of a member.
     Colon,
-    /// A member's value.
+    /// Value of a member.
     Value,
-    /// A comma, or the object's end.
+    /// A comma, or the end of the object.
     MemberEnd,
-    /// The rest of a value.
+    /// Rest of a value.
     Inside(Place),
-    /// Nothing that matters.
+    /// No further relevant token.
     Done,
 }
 
-/// What a value is to the object that is open.
+/// Role of a value in its object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Name,
@@ -67,7 +67,7 @@ enum Place {
     Skipped,
 }
 
-/// The members that mean something.
+/// Relevant members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     Type,
@@ -83,12 +83,12 @@ enum Member {
 }
 
 impl Gist {
-    /// Of a watch's record.
+    /// Creates a scanner for a record of a watch.
     pub(crate) fn of_record() -> Self {
         Self::new(Level::Record)
     }
 
-    /// Of an object.
+    /// Creates a scanner for an object.
     pub(crate) fn of_object() -> Self {
         Self::new(Level::Object)
     }
@@ -106,7 +106,7 @@ impl Gist {
         }
     }
 
-    /// Takes in the next piece. After a fault nothing more is learned; what was found before stays.
+    /// Processes the next piece. After a fault, later pieces are ignored and earlier results stay.
     pub(crate) fn feed(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() && !matches!(self.state, State::Done) {
             let taken = match self.state {
@@ -121,12 +121,12 @@ impl Gist {
         }
     }
 
-    /// What was found.
+    /// Returns the result.
     pub(crate) fn end(self) -> RecordScan<'static> {
         self.found
     }
 
-    /// Looks at the byte between two values, or at the first of one.
+    /// Processes the byte between two values, or the first byte of a value.
     fn token(&mut self, byte: u8) -> Result<(), Fault> {
         self.state = match (self.state, byte) {
             (state, b' ' | b'\t' | b'\r' | b'\n') => state,
@@ -156,7 +156,7 @@ impl Gist {
                 metadata.name = metadata.name.filter(|_| !self.astray);
                 self.found.object.metadata = metadata;
             }
-            // Where it lies is no matter; that it ended is.
+            // Only the end of the object matters, not its position.
             Some(Level::Object) => self.found.object.span = Some(0..0),
             Some(Level::Record) | None => {}
         }
@@ -170,7 +170,7 @@ impl Gist {
         Ok(State::Inside(place))
     }
 
-    /// Takes what `piece` has of the value under way; tells how much that is.
+    /// Processes the part of the current value in `piece`; returns its length.
     fn rest_of_value(&mut self, place: Place, piece: &[u8]) -> Result<usize, Fault> {
         let end = self.skim.feed(piece)?;
         let taken = end.unwrap_or(piece.len());
@@ -194,12 +194,12 @@ impl Gist {
         Ok(taken)
     }
 
-    /// The string that ended; none where it is longer than any that is kept, or none after all.
+    /// Returns the complete string; `None` if it exceeds the limit or is not a string.
     fn string(&self) -> Option<String> {
         serde_json::from_slice(&self.text).ok()
     }
 
-    /// A member begins; as in `serde_json`, the last of several of one name counts.
+    /// Starts a member. As in `serde_json`, the last of several members with one name counts.
     fn name(&mut self) {
         let (level, name) = (self.open.last().copied(), self.string());
         self.member = match (level, name.as_deref().unwrap_or_default()) {

@@ -1,32 +1,32 @@
-//! Who an object is, as its JSON says it.
+//! Identity of an object in its JSON.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What was found of a watch record. What was found before a fault stays.
+/// Result of a scan of a watch record. Results before a fault are kept.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct RecordScan<'a> {
-    /// Its `type`.
+    /// `type` of the record.
     pub(crate) kind: Option<Cow<'a, str>>,
-    /// Its `object`.
+    /// `object` of the record.
     pub(crate) object: ObjectScan<'a>,
 }
 
-/// What was found of an object. What was found before a fault stays.
+/// Result of a scan of an object. Results before a fault are kept.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectScan<'a> {
-    /// Where it lies; none where it is missing or did not end.
+    /// Range of the object; `None` if it is missing or incomplete.
     pub(crate) span: Option<Range<usize>>,
-    /// Its `apiVersion`.
+    /// `apiVersion` of the object.
     pub(crate) api_version: Option<Cow<'a, str>>,
-    /// Its `kind`.
+    /// `kind` of the object.
     pub(crate) kind: Option<Cow<'a, str>>,
-    /// Its `metadata`; what there is of them only once they ended, lest a key is taken for another's without its
-    /// namespace.
+    /// `metadata` of the object. They are set only after their end: without its namespace, a key would be that of
+    /// another object.
     pub(crate) metadata: Metadata<'a>,
 }
 
-/// What a cache has to know of an object's metadata. As in `serde_json`, the last of several members of one name counts.
+/// Metadata that a cache needs. As in `serde_json`, the last of several members with one name counts.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Metadata<'a> {
     /// `metadata.namespace`.
@@ -37,8 +37,8 @@ pub(crate) struct Metadata<'a> {
     pub(crate) uid: Option<Cow<'a, str>>,
     /// `metadata.resourceVersion`.
     pub(crate) version: Option<Cow<'a, str>>,
-    /// What to cut out of the text so that it has no `metadata.managedFields`: the member and one comma beside it.
+    /// Range without which the text has no `metadata.managedFields`: the member and one adjacent comma.
     pub(crate) managed_fields: Option<Range<usize>>,
-    /// Where `metadata.annotations` lies: they are read only where they matter.
+    /// Range of `metadata.annotations`, which are read only if needed.
     pub(crate) annotations: Option<Range<usize>>,
 }

@@ -1,26 +1,26 @@
-//! Where a JSON value ends, found without looking at what it says, however its bytes are cut into pieces.
+//! End of a JSON value, found without decoding, for pieces of any size.
 //!
-//! Strings have to end, and a value with the bracket that belongs to the one it began with. Those within it are counted, and
-//! the rest of the grammar is left to whoever decodes it: what is wrong inside an object concerns no other (R8). One bracket
-//! too many or too few is still told, for it shows in what comes behind the value. How deep a value may be nested is the
-//! decoder's to say, too: an object that nobody can decode still ends somewhere, and others come after it.
+//! Strings must end, and a value must end with the bracket that matches its first one. Brackets within the value are
+//! only counted; the decoder checks the rest of the grammar. An error within one object does not affect others (R8). A
+//! wrong number of brackets is still detected, since the bytes after the value do not fit. The decoder also limits the
+//! nesting depth: an undecodable object still has an end, and other objects follow it.
 
 use memchr::memchr2;
 
 use super::block::Marker;
 
-/// Why a text is not the JSON it should be.
+/// Fault of an invalid JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The byte there cannot be there; at the text's end where it ended too early.
+    /// Unexpected byte at the offset, or an unexpected end of the text.
     Malformed {
-        /// Where.
+        /// Offset in bytes.
         at: usize,
     },
 }
 
 impl Fault {
-    /// The same fault, in a text that has `before` bytes more at its front.
+    /// Returns the fault for a text with `before` additional bytes at its start.
     pub(crate) fn after(self, before: usize) -> Self {
         match self {
             Self::Malformed { at } => Self::Malformed { at: before + at },
@@ -28,19 +28,19 @@ impl Fault {
     }
 }
 
-/// What sort of value it is, as far as it matters to where it ends.
+/// Sort of a value, which determines its end.
 #[derive(Clone, Copy)]
 pub(super) enum Sort {
-    /// A number, `true`, `false` or `null`.
+    /// Number, `true`, `false` or `null`.
     Scalar,
-    /// A string.
+    /// String.
     Text,
-    /// An object or an array.
+    /// Object or array.
     Nested,
 }
 
 impl Sort {
-    /// Of the value that begins with `first`; none where no value can.
+    /// Returns the sort of a value that starts with `first`; `None` if no value can.
     #[inline]
     pub(super) fn of(first: u8) -> Option<Self> {
         match first {
@@ -52,21 +52,21 @@ impl Sort {
     }
 }
 
-/// A value of which the beginning has been seen.
+/// Value whose start has been read.
 pub(crate) enum Skim {
-    /// A number, `true`, `false` or `null`.
+    /// Number, `true`, `false` or `null`.
     Scalar,
-    /// A string.
+    /// String.
     Text {
-        /// Whether the byte before escapes the next.
+        /// Set if the previous byte escapes the next one.
         escaped: bool,
     },
-    /// An object or an array.
+    /// Object or array.
     Nested(Nested),
 }
 
 impl Skim {
-    /// A value that begins with `first`; none where no value can.
+    /// Creates the state for a value that starts with `first`; `None` if no value can.
     pub(crate) fn begin(first: u8) -> Option<Self> {
         Some(match Sort::of(first)? {
             Sort::Scalar => Self::Scalar,
@@ -75,9 +75,9 @@ impl Skim {
         })
     }
 
-    /// Looks at the value's next bytes and tells how many belong to it, once its end is seen.
+    /// Processes the next bytes. Returns the number of bytes up to the end of the value, after the end is known.
     ///
-    /// A scalar's end is seen at the byte after it.
+    /// The end of a scalar is known at the byte after it.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         match self {
             Self::Scalar => scalar_end(bytes),
@@ -87,7 +87,7 @@ impl Skim {
     }
 }
 
-/// Where the scalar ends whose next bytes are `bytes`; none where it may go on behind them.
+/// Returns the end of the scalar in its next bytes `bytes`; `None` if it may continue after them.
 pub(super) fn scalar_end(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     match bytes.iter().position(|byte| !scalar(*byte)) {
         Some(at) if matches!(bytes[at], b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') => Ok(Some(at)),
@@ -120,11 +120,11 @@ fn text(escaped: &mut bool, bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// An object or an array of which the beginning has been seen.
+/// Object or array whose start has been read.
 pub(crate) struct Nested {
-    /// The bracket that ends it.
+    /// Bracket that ends it.
     end: u8,
-    /// How many brackets are open.
+    /// Number of open brackets.
     depth: u64,
     marker: Marker,
 }

@@ -1,4 +1,4 @@
-//! Where in its JSON an object says who it is, found without decoding it.
+//! Positions of an object's identity in its JSON, found without decoding.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,17 +7,17 @@ use super::cursor::{Cursor, Text};
 use super::object::{Metadata, ObjectScan, RecordScan};
 use super::skim::Fault;
 
-/// Where a string lies as it is written, quotes and all; empty where it is missing or another value is in its place.
+/// Range of a string with its quotes; empty if the string is missing or another value.
 type Written = Range<usize>;
 
-/// Where what matters of a watch record lies. What was found before a fault stays.
+/// Positions in a watch record. Results before a fault are kept.
 #[derive(Clone, Default)]
 pub(crate) struct RecordSpans {
     kind: Written,
     object: ObjectSpans,
 }
 
-/// Where what matters of an object lies. What was found before a fault stays.
+/// Positions in an object. Results before a fault are kept.
 #[derive(Clone, Default)]
 pub(crate) struct ObjectSpans {
     span: Option<Range<usize>>,
@@ -36,14 +36,14 @@ struct MetadataSpans {
     annotations: Option<Range<usize>>,
 }
 
-/// The members of an object that mean something.
+/// Relevant members of an object.
 enum ObjectMember {
     ApiVersion,
     Kind,
     Metadata,
 }
 
-/// The members of metadata that mean something.
+/// Relevant members of metadata.
 enum MetadataMember {
     Namespace,
     Name,
@@ -76,7 +76,7 @@ impl RecordSpans {
         cursor.end()
     }
 
-    /// What `bytes`, which were scanned, say there.
+    /// Returns the values at these positions. `bytes` must be the scanned ones.
     pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> RecordScan<'a> {
         RecordScan { kind: read(bytes, &self.kind), object: self.object.read(bytes) }
     }
@@ -90,15 +90,14 @@ impl ObjectSpans {
         cursor.end()
     }
 
-    /// Scans the object that `bytes` begin with, and tells how long it is; none where it does not end in them, or is not
-    /// the JSON it should be.
+    /// Scans the object at the start of `bytes` and returns its length; `None` if it is incomplete or invalid.
     pub(crate) fn scan_first(bytes: &[u8]) -> Option<(usize, Self)> {
         let mut found = Self::default();
         found.walk(&mut Cursor::new(bytes)).ok()?;
         found.span.as_ref().map(|span| span.end).map(|length| (length, found))
     }
 
-    /// What `bytes`, which were scanned, say there.
+    /// Returns the values at these positions. `bytes` must be the scanned ones.
     pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> ObjectScan<'a> {
         ObjectScan {
             span: self.span.clone(),
@@ -188,12 +187,12 @@ impl MetadataMember {
     }
 }
 
-/// What the string says that is `written` in `bytes`.
+/// Returns the value of the string at `written` in `bytes`.
 fn read<'a>(bytes: &'a [u8], written: &Written) -> Option<Cow<'a, str>> {
     if written.is_empty() { None } else { Text::new(&bytes[written.clone()]).read() }
 }
 
-/// Whether `annotations`, an object's JSON, has `name` with the value `value`.
+/// Returns whether `annotations`, an object in JSON, contains `name` with the value `value`.
 pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, Fault> {
     let mut has = 0..0;
     Cursor::new(annotations).members(|cursor, member| {

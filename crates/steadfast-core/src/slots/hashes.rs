@@ -1,9 +1,9 @@
-//! Slots by hash, as a tree that is shared between the clones.
+//! Slots by hash, in a tree whose nodes are shared between clones.
 //!
-//! The names in a cluster come from its users, who may choose such as have the same hash: the function has no secret, so
-//! that it is the same wherever a key is made. Nobody gains by it. Each node takes four bits of a hash, so that no search
-//! is deeper than eight; and where so many have the very same hash that a leaf cannot hold them, they are a [`Sequence`]
-//! in the order of their keys, which is searched as any ordered tree.
+//! Users choose the names in a cluster and could choose names with equal hashes, since the hash function has no secret:
+//! a key has the same hash in every process. Such an attack has no effect. Each node uses four bits of a hash, so a
+//! search has at most eight steps. If a leaf cannot hold all slots of one hash, they form a [`Sequence`] in the order
+//! of their keys, which is searched like an ordered tree.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use super::{Sequence, Slot};
 use crate::footprint::shared;
 
-/// How many bits of a hash choose the child of a node.
+/// Number of hash bits that select a child of a node.
 const BITS: u32 = 4;
 
-/// How many children a node has.
+/// Number of children of a node.
 const WIDTH: usize = 1 << BITS;
 
-/// The most slots of a leaf, where their hashes differ.
+/// Maximum number of slots in a leaf with different hashes.
 const MOST: usize = 64;
 
 /// Slots by hash, cheap to clone.
@@ -30,10 +30,10 @@ pub struct Hashes {
 enum Node {
     #[default]
     Empty,
-    /// In order.
+    /// Slots in the order of their hashes.
     Leaf(Arc<[Hashed]>),
     Inner(Arc<Inner>),
-    /// All of this hash, in the order of their keys.
+    /// All slots of this hash, in the order of their keys.
     Same(u32, Sequence),
 }
 
@@ -43,7 +43,7 @@ struct Inner {
     children: [Node; WIDTH],
 }
 
-/// A slot and its hash in one number, so that they are ordered by hash.
+/// Slot with its hash, combined into one number that is ordered by hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Hashed(u64);
 
@@ -61,12 +61,12 @@ impl Hashed {
     }
 }
 
-/// The child that `hash` chooses in a node at which so many bits are left of it.
+/// Returns the index of the child for `hash` in a node with `bits` remaining bits.
 fn child(hash: u32, bits: u32) -> usize {
     (hash >> (bits - BITS)) as usize % WIDTH
 }
 
-/// The node of `hashed`, which are in order and in the first bits alike; so many are left.
+/// Creates the node for `hashed`, which are in order and equal in all but the remaining `bits` bits.
 fn grown(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) -> Node {
     match hashed {
         [] => Node::Empty,
@@ -106,7 +106,7 @@ impl Node {
         }
     }
 
-    /// Removes what must be there.
+    /// Removes a slot that must exist.
     fn remove(&mut self, old: Hashed, bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) {
         match self {
             Self::Empty => {}
@@ -121,7 +121,8 @@ impl Node {
                 let inner = Arc::make_mut(inner);
                 inner.len -= 1;
                 inner.children[child(old.hash(), bits)].remove(old, bits - BITS, compare);
-                // Well below what makes a leaf grow, so that neither is done again and again.
+                // This threshold is well below the one for growth, so that alternating edits do not rebuild the node
+                // repeatedly.
                 if inner.len <= MOST / 2 {
                     let mut hashed = Vec::with_capacity(inner.len);
                     self.collect(&mut hashed);
@@ -162,15 +163,16 @@ impl Node {
 }
 
 impl Hashes {
-    /// The slots with their hashes, in any order, each slot once. `compare` orders slots by their keys, which differ.
+    /// Creates the structure from slots with their hashes, in any order, each slot once. `compare` orders slots by
+    /// their keys, which must differ.
     pub fn new(hashed: impl IntoIterator<Item = (u32, Slot)>, mut compare: impl FnMut(Slot, Slot) -> Ordering) -> Self {
         let mut hashed: Vec<Hashed> = hashed.into_iter().map(|(hash, slot)| Hashed::new(hash, slot)).collect();
         hashed.sort_unstable();
         Self { root: grown(&hashed, u32::BITS, &mut compare) }
     }
 
-    /// The slot of this hash for which `position` answers `Equal`: it says of a slot whether its key comes before the one
-    /// that is sought, is it, or comes after it.
+    /// Returns the slot of this hash for which `position` returns `Equal`. `position` compares the key of a slot with
+    /// the searched key.
     pub fn find(&self, hash: u32, mut position: impl FnMut(Slot) -> Ordering) -> Option<Slot> {
         let (mut node, mut bits) = (&self.root, u32::BITS);
         loop {
@@ -190,17 +192,17 @@ impl Hashes {
         }
     }
 
-    /// Takes in a slot that is not in it. `compare` orders slots by their keys, which differ.
+    /// Inserts a slot that must be absent. `compare` orders slots by their keys, which must differ.
     pub fn insert(&mut self, hash: u32, slot: Slot, mut compare: impl FnMut(Slot, Slot) -> Ordering) {
         self.root.insert(Hashed::new(hash, slot), u32::BITS, &mut compare);
     }
 
-    /// Removes a slot that is in it. `compare` orders slots by their keys, this one's among them.
+    /// Removes a slot that must exist. `compare` orders slots by their keys, including the removed one.
     pub fn remove(&mut self, hash: u32, slot: Slot, mut compare: impl FnMut(Slot, Slot) -> Ordering) {
         self.root.remove(Hashed::new(hash, slot), u32::BITS, &mut compare);
     }
 
-    /// What it takes, in bytes.
+    /// Returns the memory in bytes.
     pub fn footprint(&self) -> usize {
         self.root.footprint()
     }

@@ -1,4 +1,4 @@
-//! Values by slot, in pages that are shared between the clones.
+//! Values by slot, in pages that are shared between clones.
 
 use std::array;
 use std::iter;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::Slot;
 use crate::footprint::shared;
 
-/// How many values lie together. All of them are cloned when one is replaced, and each of those clones may be a wait for
-/// memory of its own, so they are few.
+/// Number of values in a leaf. The replacement of one value clones all of them, and each clone may cause a cache miss.
+/// The number is therefore small.
 const LEAF: usize = 8;
 
-/// How many children a page has.
+/// Number of children of a page.
 const WIDTH: usize = 16;
 
 /// Values by slot, cheap to clone.
@@ -19,7 +19,7 @@ pub struct Pages<T> {
     root: Arc<[Option<Arc<Book<T>>>]>,
 }
 
-/// Every slot of a book is four steps away.
+/// Tree of fixed depth: every slot is four steps away.
 type Book<T> = Page<Page<Page<Leaf<T>>>>;
 
 #[derive(Clone)]
@@ -27,7 +27,7 @@ struct Leaf<T>([Option<T>; LEAF]);
 
 struct Page<N>([Option<Arc<N>>; WIDTH]);
 
-/// A part of the tree that holds the slots from 0 to its span.
+/// Part of the tree with the slots from 0 to its span.
 trait Part<T>: Sized {
     const SPAN: usize;
 
@@ -35,10 +35,10 @@ trait Part<T>: Sized {
     fn is_empty(&self) -> bool;
     fn get(&self, at: usize) -> Option<&T>;
 
-    /// Takes as many values as there are, up to its span; none if there is none.
+    /// Takes values up to the span of the part; `None` if no value remains.
     fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>>;
 
-    /// Calls `each` for all slots of the leaves that are not one and the same in both.
+    /// Calls `each` for all slots of the leaves that the two parts do not share.
     fn differences<'a>(
         before: Option<&'a Self>,
         after: Option<&'a Self>,
@@ -47,11 +47,11 @@ trait Part<T>: Sized {
     ) where
         T: 'a;
 
-    /// What it takes, in bytes, without the values.
+    /// Returns the memory in bytes, without the values.
     fn footprint(&self) -> usize;
 }
 
-/// A part that can be edited.
+/// Part that can be edited.
 trait Edited<T>: Part<T> + Clone {
     fn set(&mut self, at: usize, value: Option<T>) -> Option<T>;
 }
@@ -146,7 +146,7 @@ impl<T, N: Edited<T>> Edited<T> for Page<N> {
     }
 }
 
-// By hand: a derive would ask for clonable children, and only pointers are cloned.
+// Not derived: a derive would require clonable children, although only pointers are cloned.
 impl<N> Clone for Page<N> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
@@ -169,7 +169,7 @@ fn part_differences<'a, T: 'a, N: Part<T>>(
     }
 }
 
-/// Sets a value below `part`, which comes to be when it is needed and goes when nothing is left in it.
+/// Sets a value below `part`. The part is created when needed and removed when it becomes empty.
 fn set_part<T, N: Edited<T>>(part: &mut Option<Arc<N>>, at: usize, value: Option<T>) -> Option<T> {
     let removes = value.is_none();
     let own = Arc::make_mut(part.get_or_insert_with(|| Arc::new(N::empty())));
@@ -181,19 +181,18 @@ fn set_part<T, N: Edited<T>>(part: &mut Option<Arc<N>>, at: usize, value: Option
 }
 
 impl<T> Pages<T> {
-    /// The value in `slot`.
+    /// Returns the value in `slot`.
     pub fn get(&self, slot: Slot) -> Option<&T> {
         let at = slot as usize;
         self.root.get(at / Book::<T>::SPAN)?.as_ref()?.get(at % Book::<T>::SPAN)
     }
 
-    /// Whether `other` is this very one, so that nothing in it can differ. False says nothing.
+    /// Returns whether both share their root, so that no value differs. `false` has no meaning.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
-    /// Calls `each` for every slot that may hold something else in `after`, with what it holds in both. What both share
-    /// is not looked at.
+    /// Calls `each` for every slot whose value may differ in `after`, with both values. Shared nodes are skipped.
     pub fn differences<'a>(&'a self, after: &'a Self, mut each: impl FnMut(Slot, Option<&'a T>, Option<&'a T>)) {
         for number in 0..self.root.len().max(after.root.len()) {
             let book = |pages: &'a Self| pages.root.get(number).and_then(Option::as_ref);
@@ -201,7 +200,7 @@ impl<T> Pages<T> {
         }
     }
 
-    /// What it takes, in bytes, without the values.
+    /// Returns the memory in bytes, without the values.
     pub fn footprint(&self) -> usize {
         shared(size_of_val(&*self.root)) + self.root.iter().flatten().map(|book| book.footprint()).sum::<usize>()
     }
@@ -234,7 +233,7 @@ impl<T> Default for Pages<T> {
     }
 }
 
-// By hand: a derive would ask for clonable values.
+// Not derived: a derive would require clonable values.
 impl<T> Clone for Pages<T> {
     fn clone(&self) -> Self {
         Self { root: self.root.clone() }

@@ -1,4 +1,4 @@
-//! Slots in an order that whoever asks knows, as a tree that is shared between the clones.
+//! Slots in an order that the caller defines, in a tree whose nodes are shared between clones.
 
 use std::cmp::Ordering;
 use std::slice;
@@ -7,19 +7,18 @@ use std::sync::Arc;
 use super::Slot;
 use crate::footprint::shared;
 
-/// The most slots of a leaf. They are plain numbers, so that copying them is cheap.
+/// Maximum number of slots in a leaf. Slots are plain numbers, so copies are cheap.
 const MOST: usize = 64;
 
-/// The most children of a node.
+/// Maximum number of children of a node.
 const WIDTH: usize = 32;
 
-/// So full is a node at least that has neighbours, after a removal below it.
+/// Minimum fill of a node with neighbours, after a removal below it.
 const FULL: usize = 4;
 
-/// Slots in an order, cheap to clone.
+/// Ordered slots, cheap to clone.
 ///
-/// Where something is sought, it is by its *position*: a function that says of a slot whether it lies before, at or behind
-/// what is sought.
+/// A search uses a *position*: a function that returns whether a slot is before, at or after the searched one.
 #[derive(Clone)]
 pub struct Sequence {
     root: Node,
@@ -27,17 +26,17 @@ pub struct Sequence {
 
 #[derive(Clone)]
 enum Node {
-    /// So many sequences have one slot only that it is worth a case of its own: nothing is allocated.
+    /// Sequence with a single slot. This frequent case needs no allocation.
     One(Slot),
     Leaf(Arc<[Slot]>),
     Inner(Arc<Inner>),
 }
 
-/// A node above others, all of which are at the same depth.
+/// Node above others, which all have the same depth.
 #[derive(Clone, Default)]
 struct Inner {
     len: usize,
-    /// The first slot of each child. A removed one must not stay here: its number may soon stand for something else.
+    /// First slot of each child. A removed slot must not remain here, since its number may be reused.
     firsts: Vec<Slot>,
     children: Vec<Node>,
 }
@@ -48,12 +47,12 @@ impl Inner {
         Self { len: children.iter().map(Node::len).sum(), firsts, children }
     }
 
-    /// The child that has what is sought, if any has.
+    /// Returns the child that contains the searched slot, if any child does.
     fn child(&self, position: &mut impl FnMut(Slot) -> Ordering) -> usize {
         self.firsts[1..].partition_point(|first| position(*first).is_le())
     }
 
-    /// Takes the upper half, if there are too many.
+    /// Returns the upper half, if the node is too large.
     fn split(&mut self) -> Option<Node> {
         if self.children.len() <= WIDTH {
             return None;
@@ -65,7 +64,7 @@ impl Inner {
         Some(Node::Inner(Arc::new(right)))
     }
 
-    /// Gives the child at `at`, which has become small, what a neighbour has.
+    /// Fills the child at `at`, which has become small, from a neighbour.
     fn fill(&mut self, at: usize) {
         let Some(last) = self.children.len().checked_sub(2) else { return };
         let left = at.min(last);
@@ -86,7 +85,7 @@ impl Node {
         }
     }
 
-    /// The slots of a leaf.
+    /// Returns the slots of a leaf.
     fn slots(&self) -> &[Slot] {
         match self {
             Self::One(slot) => slice::from_ref(slot),
@@ -116,7 +115,7 @@ impl Node {
         }
     }
 
-    /// Inserts `slot` where `position` says, and hands back the upper half if it is too much.
+    /// Inserts `slot` at its `position`. Returns the upper half if the node becomes too large.
     fn insert(&mut self, slot: Slot, position: &mut impl FnMut(Slot) -> Ordering) -> Option<Self> {
         if let Self::Inner(inner) = self {
             let inner = Arc::make_mut(inner);
@@ -143,7 +142,7 @@ impl Node {
         Some(Self::leaf(right))
     }
 
-    /// Removes the slot at `position`, which must be there.
+    /// Removes the slot at `position`, which must exist.
     fn remove(&mut self, position: &mut impl FnMut(Slot) -> Ordering) {
         if let Self::Inner(inner) = self {
             let inner = Arc::make_mut(inner);
@@ -169,7 +168,8 @@ impl Node {
         };
     }
 
-    /// Takes over what `right` has, all of which lies behind, but hands back the upper half if it is too much.
+    /// Appends the content of `right`, which is ordered after this node. Returns the upper half if the node becomes too
+    /// large.
     fn merge(&mut self, right: &Self) -> Option<Self> {
         if let (Self::Inner(left), Self::Inner(right)) = (&mut *self, right) {
             let left = Arc::make_mut(left);
@@ -198,13 +198,14 @@ impl Node {
     }
 }
 
-/// Into how many groups of at most `most` the `len` items go, and how large the first ones are at most.
+/// Returns the size of each group if `len` items are divided evenly into the fewest groups of at most `most`. The last
+/// group may be smaller.
 fn group_size(len: usize, most: usize) -> usize {
     len.div_ceil(len.div_ceil(most).max(1)).max(1)
 }
 
 impl Sequence {
-    /// The sequence of `slots`, which are in order.
+    /// Creates the sequence of `slots`, which must be in order.
     pub fn from_sorted(slots: &[Slot]) -> Self {
         let mut level: Vec<Node> = slots.chunks(group_size(slots.len(), MOST)).map(Node::leaf).collect();
         while level.len() > 1 {
@@ -219,26 +220,26 @@ impl Sequence {
         level.pop().map_or_else(Self::default, |root| Self { root })
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn len(&self) -> usize {
         self.root.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the sequence is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Inserts `slot` where `position` says that it belongs.
+    /// Inserts `slot` at its `position`.
     pub fn insert(&mut self, slot: Slot, mut position: impl FnMut(Slot) -> Ordering) {
         let Some(right) = self.root.insert(slot, &mut position) else { return };
         let left = std::mem::replace(&mut self.root, Node::One(slot));
         self.root = Node::Inner(Arc::new(Inner::of(vec![left, right])));
     }
 
-    /// Removes the slot at `position`; returns whether there was one.
+    /// Removes the slot at `position`; returns whether one existed.
     pub fn remove(&mut self, mut position: impl FnMut(Slot) -> Ordering) -> bool {
-        // Asked first, so that nothing is copied for what is not there.
+        // The lookup comes first, so that nothing is copied for a missing slot.
         if self.find(&mut position).is_none() {
             return false;
         }
@@ -251,19 +252,19 @@ impl Sequence {
         true
     }
 
-    /// The slot at `position`.
+    /// Returns the slot at `position`.
     pub fn find(&self, mut position: impl FnMut(Slot) -> Ordering) -> Option<Slot> {
         self.starting_at(&mut position).next().filter(|slot| position(*slot).is_eq())
     }
 
-    /// All slots, in order.
+    /// Returns all slots, in order.
     pub fn iter(&self) -> impl Iterator<Item = Slot> {
         self.starting_at(|_| Ordering::Equal)
     }
 
-    /// All slots that `position` answers `Equal` for, in order: they must lie together.
+    /// Returns all slots for which `position` returns `Equal`, in order. They must be adjacent.
     pub fn range_by(&self, mut position: impl FnMut(Slot) -> Ordering) -> impl Iterator<Item = Slot> {
-        // Both ends are sought, so that no key is looked at on the way from one to the other.
+        // Both ends are searched first, so that the iteration between them compares no keys.
         let behind = self.starting_at(|slot| position(slot).then(Ordering::Less)).next();
         self.starting_at(position).take_while(move |slot| Some(*slot) != behind)
     }
@@ -272,7 +273,7 @@ impl Sequence {
         let mut iter = Iter { ahead: Vec::new(), slots: [].iter() };
         let mut node = &self.root;
         while let Node::Inner(inner) = node {
-            // What is sought may begin in the child before the one whose first slot is not before it.
+            // The range may start in the child before the first one whose first slot is not before the range.
             let at = inner.firsts[1..].partition_point(|first| position(*first).is_lt());
             iter.ahead.push(inner.children[at + 1..].iter());
             node = &inner.children[at];
@@ -282,7 +283,7 @@ impl Sequence {
         iter
     }
 
-    /// What it takes, in bytes.
+    /// Returns the memory in bytes.
     pub fn footprint(&self) -> usize {
         self.root.footprint()
     }
@@ -294,9 +295,9 @@ impl Default for Sequence {
     }
 }
 
-/// The slots of a sequence, in order.
+/// Iterator over the slots of a sequence, in order.
 struct Iter<'a> {
-    /// What is still ahead on each level above the leaf.
+    /// Remaining nodes on each level above the leaf.
     ahead: Vec<slice::Iter<'a, Node>>,
     slots: slice::Iter<'a, Slot>,
 }

@@ -1,4 +1,4 @@
-//! Indexes: the objects by values that a function finds in them.
+//! Indexes: objects by the values that a function returns for them.
 
 use std::any::Any;
 use std::borrow::Borrow;
@@ -12,13 +12,13 @@ use crate::object::{Entry, Object};
 use crate::ordmap::OrdMap;
 use crate::slots::{Sequence, Slot};
 
-/// Hands each value of an object to the function it is given, so that none is collected on the way.
+/// Function that passes each value of an object to a callback, so that no collection is allocated.
 type Extract<K, I> = dyn Fn(&K, &mut dyn FnMut(I)) + Send + Sync;
 
-/// The slots of the entries that have a value, in the order of their keys, by value. A value is kept once.
+/// Slots of the entries with a value, in the order of their keys, by value. Each value is stored once.
 pub(super) type Places<I> = OrdMap<Arc<I>, Sequence>;
 
-/// An index of a store, by values of the type `I`.
+/// Index of a store, by values of the type `I`.
 pub struct Index<K, I> {
     extract: Arc<Extract<K, I>>,
 }
@@ -34,7 +34,7 @@ impl<K: 'static, I: 'static> Index<K, I> {
         }
     }
 
-    /// Whether `value` is among the values of `entry`.
+    /// Returns whether `entry` has `value`.
     pub(super) fn has(&self, entry: &Entry<K>, value: &I) -> bool
     where
         I: PartialEq,
@@ -45,16 +45,18 @@ impl<K: 'static, I: 'static> Index<K, I> {
     }
 }
 
-// By hand: a derive would ask for clonable objects and values.
+// Not derived: a derive would require clonable objects and values.
 impl<K, I> Clone for Index<K, I> {
     fn clone(&self) -> Self {
         Self { extract: self.extract.clone() }
     }
 }
 
-/// The places of `found`, and of each of these, in the same order, the value as it is kept: equal ones are the same.
+/// Builds the map of `found`, and returns the stored value for each of its elements in the same order. Equal values
+/// share one allocation.
 pub(super) fn places<K, I: Ord>(mut found: Vec<(I, Slot)>, objects: &Objects<K>) -> (Places<I>, Vec<(Arc<I>, Slot)>) {
-    // As a rule they come in the order of the keys, which are dearer to compare than values: each sort is stable.
+    // The slots usually arrive in the order of the keys, which are more expensive to compare than values. Each sort is
+    // therefore stable.
     let by_key =
         |(_, a): &(I, Slot), (_, b): &(I, Slot)| if a == b { Ordering::Equal } else { objects.compare(*a, *b) };
     if !found.is_sorted_by(|a, b| by_key(a, b).is_le()) {
@@ -78,11 +80,11 @@ pub(super) fn places<K, I: Ord>(mut found: Vec<(I, Slot)>, objects: &Objects<K>)
     (OrdMap::from_sorted(places), kept)
 }
 
-/// An index as it is published: which slots have which values. What is in the slots is the snapshot's to say.
+/// Published index: the slots of each value. The snapshot contains the entries of the slots.
 pub(super) struct Published<K, I> {
     pub(super) index: Index<K, I>,
     pub(super) places: Places<I>,
-    /// What the writer keeps beside them, in bytes.
+    /// Additional memory of the writer, in bytes.
     pub(super) beside: usize,
 }
 
@@ -93,7 +95,7 @@ impl<K, I> Published<K, I> {
 }
 
 impl<K, I: Ord> Published<K, I> {
-    /// The index of `objects`, found anew.
+    /// Builds the index of `objects`.
     pub(super) fn anew(index: &Index<K, I>, objects: &Objects<K>) -> Self
     where
         K: 'static,
@@ -114,7 +116,7 @@ impl<K, I: Ord> Published<K, I> {
         found.next().map(|(_, slots)| slots)
     }
 
-    /// Those of `objects` that have `value`, in the order of their keys.
+    /// Returns those of `objects` that have `value`, in the order of their keys.
     pub(super) fn get<'a, Q: Ord + ?Sized>(
         &'a self,
         objects: &'a Objects<K>,
@@ -127,9 +129,9 @@ impl<K, I: Ord> Published<K, I> {
     }
 }
 
-/// A published index, whatever its values are.
+/// Published index, independent of the type of its values.
 pub(super) trait AnyPublished: Any + Send + Sync {
-    /// What it takes, in bytes, without what its values point at.
+    /// Returns the memory in bytes, without memory to which the values point.
     fn footprint(&self) -> usize;
 }
 
@@ -140,7 +142,7 @@ impl<K: Send + Sync + 'static, I: Send + Sync + 'static> AnyPublished for Publis
     }
 }
 
-/// An index at one moment: its values, and the objects that have them, in the same state throughout.
+/// Index of one snapshot: its values, and the objects with these values, all in the same state of the store.
 pub struct IndexSnapshot<K, I> {
     published: Arc<Published<K, I>>,
     objects: Objects<K>,
@@ -151,7 +153,7 @@ impl<K, I: Ord> IndexSnapshot<K, I> {
         Self { published, objects }
     }
 
-    /// The objects that have `value`, in the order of their keys.
+    /// Returns the objects with `value`, in the order of their keys.
     pub fn get<'a, Q: Ord + ?Sized>(&'a self, value: &'a Q) -> impl Iterator<Item = &'a Object<K>>
     where
         I: Borrow<Q>,
@@ -159,7 +161,7 @@ impl<K, I: Ord> IndexSnapshot<K, I> {
         self.published.get(&self.objects, value)
     }
 
-    /// How many objects have `value`.
+    /// Returns the number of objects with `value`.
     pub fn count<Q: Ord + ?Sized>(&self, value: &Q) -> usize
     where
         I: Borrow<Q>,
@@ -167,13 +169,13 @@ impl<K, I: Ord> IndexSnapshot<K, I> {
         self.published.slots(value).map_or(0, Sequence::len)
     }
 
-    /// The values that any object has, in order, each with how many objects have it.
+    /// Returns the values of all objects, in order, each with its number of objects.
     pub fn counts(&self) -> impl Iterator<Item = (&I, usize)> {
         self.published.places.iter().map(|(value, slots)| (&**value, slots.len()))
     }
 }
 
-// The objects and values stay out of it: they may be of Secrets.
+// Prints no objects and no values, since they may come from Secrets.
 impl<K, I> fmt::Debug for IndexSnapshot<K, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let places: usize = self.published.places.iter().map(|(_, slots)| slots.len()).sum();

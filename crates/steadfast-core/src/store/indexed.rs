@@ -1,4 +1,4 @@
-//! An index as the writer keeps it: edited with the store, and published with it.
+//! Writer's side of an index: edited with the store, and published with it.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -11,54 +11,54 @@ use super::objects::Objects;
 use crate::ordmap::OrdMap;
 use crate::slots::{Sequence, Slot};
 
-/// An index as the writer keeps it, whatever its values are.
+/// Writer's side of an index, independent of the type of its values.
 ///
-/// An edit is carried out in three steps: the user's function is [asked](Self::prepare), entries [leave](Self::leave) while
-/// the store is as it was, and [enter](Self::enter) when it is as it is to be, for it is the store that knows their order.
+/// An edit has three steps. The user's function is [called](Self::prepare) first. The entries [leave](Self::leave)
+/// before the store is modified, and [enter](Self::enter) afterwards, since their order depends on the store.
 pub(super) trait Maintained<K>: Send + Sync {
-    /// Finds the values that slots are to have, and forgets what was prepared before. The index stays as it is.
+    /// Computes the new values of slots and drops earlier prepared ones. The index stays unchanged.
     fn prepare(&mut self, replacements: &[Replacement<K>]);
 
-    /// Takes slots from under the values that they no longer have. `objects` are those before the edit.
+    /// Removes slots from the values that they no longer have. `objects` is the state before the edit.
     fn leave(&mut self, objects: &Objects<K>);
 
-    /// Puts slots under the values that they have come to have. `objects` are those after the edit.
+    /// Adds slots to their new values. `objects` is the state after the edit.
     fn enter(&mut self, objects: &Objects<K>);
 
-    /// The index for a snapshot.
+    /// Returns the index for a snapshot.
     fn publish(&mut self) -> Arc<dyn AnyPublished>;
 }
 
-/// How many prepared changes keep their room; more come with a relist only.
+/// Capacity for prepared changes that is kept between edits. Only a relist exceeds it.
 const ROOM: usize = 64;
 
-/// An index by values of the type `I`.
+/// Index by values of the type `I`.
 pub(super) struct Indexed<K, I> {
     index: Index<K, I>,
     places: Places<I>,
     held: Held<I>,
     changes: Vec<Changed>,
-    /// The values of what is changed, until they are carried out.
+    /// Values of the prepared changes, until they are applied.
     came: Vec<Option<I>>,
-    /// As it was last published, unless it was edited since.
+    /// Last published index, unless it was edited since.
     published: Option<Arc<Published<K, I>>>,
 }
 
-/// A slot whose values are to be others.
+/// Slot whose values change.
 struct Changed {
     slot: Slot,
-    /// Whether values that it has already can stay: not if it comes to be that of another key, which has another place.
+    /// Set if unchanged values can stay. A slot that changes its key has another position in the order.
     keeps_key: bool,
-    /// Which of the values that came are its own.
+    /// Range of the slot's values among the prepared ones.
     values: Range<usize>,
 }
 
-/// The values that each slot has, so that no object has to be asked for what it said before.
+/// Current values of each slot, so that the function is not called for old states.
 struct Held<I> {
-    /// Most have one value at most.
+    /// First value; most objects have at most one.
     first: Vec<Option<Arc<I>>>,
     more: BTreeMap<Slot, Vec<Arc<I>>>,
-    /// How many there are in `more`.
+    /// Number of values in `more`.
     many: usize,
 }
 
@@ -69,7 +69,7 @@ impl<I> Held<I> {
 
     fn of(&self, slot: Slot) -> impl Iterator<Item = &Arc<I>> {
         let first = self.first.get(slot as usize).and_then(Option::as_ref);
-        // What has no first one has no other.
+        // A slot without a first value has no other value.
         let more = first.and_then(|_| self.more.get(&slot));
         first.into_iter().chain(more.into_iter().flatten())
     }
@@ -95,7 +95,7 @@ impl<I> Held<I> {
         }
     }
 
-    /// What it takes, in bytes.
+    /// Returns the memory in bytes.
     fn footprint(&self) -> usize {
         self.first.capacity() * size_of::<Option<Arc<I>>>()
             + self.more.len() * size_of::<(Slot, Vec<Arc<I>>)>()
@@ -104,7 +104,7 @@ impl<I> Held<I> {
 }
 
 impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K, I> {
-    /// An index of nothing.
+    /// Creates an empty index.
     pub(super) fn new(index: Index<K, I>) -> Self {
         Self {
             index,
@@ -116,7 +116,7 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K
         }
     }
 
-    /// Takes `slot` from under `value`.
+    /// Removes `slot` from `value`.
     fn remove(&mut self, value: &Arc<I>, slot: Slot, objects: &Objects<K>) {
         let Some(slots) = self.places.get_mut(value) else { return };
         slots.remove(|held| objects.compare(held, slot));
@@ -125,7 +125,7 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K
         }
     }
 
-    /// Puts `slot` under `value`, and hands this back as it is kept.
+    /// Adds `slot` to `value`, and returns the stored value.
     fn insert(&mut self, value: I, slot: Slot, objects: &Objects<K>) -> Arc<I> {
         let known = self.places.range_by(|held| (**held).cmp(&value)).next().map(|(held, _)| held.clone());
         let value = known.unwrap_or_else(|| Arc::new(value));
@@ -153,7 +153,7 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintaine
             }
             let keeps_key = replacement.keeps_key();
             let held = self.held.of(slot).map(|value| &**value);
-            // Nothing is touched for an object that has the values it had.
+            // An object with unchanged values needs no modification.
             if (keeps_key || self.came.len() == from) && held.eq(self.came[from..].iter().flatten()) {
                 self.came.truncate(from);
             } else {

@@ -1,4 +1,4 @@
-//! An index on its way into a store: filled from a snapshot, then brought up to the store.
+//! New index before its addition to a store: filled from a snapshot, then updated to the store.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use super::indexed::{Indexed, Maintained};
 use super::objects::Objects;
 use super::snapshot::Snapshot;
 
-/// An index that is filled and not in the store yet.
+/// Filled index that is not part of the store yet.
 ///
-/// Its function runs where it is filled and where it [follows](Self::follow) the store, so that whoever edits the store
-/// need not wait for that.
+/// Its function runs where the index is filled and where it [follows](Self::follow) the store. The writer of the store
+/// does not wait for it.
 pub struct Joining<K> {
     indexed: Box<dyn Maintained<K>>,
-    /// What it is an index of.
+    /// Objects that the index covers.
     objects: Objects<K>,
     rounds: u32,
 }
 
 impl<K: Send + Sync + 'static> Snapshot<K> {
-    /// An index of what is held here, by the values that `extract` finds in an object, for
+    /// Creates an index of this snapshot by the values that `extract` returns for an object, for
     /// [`Store::admit`](super::Store::admit).
     ///
-    /// Readers can use it from here on: snapshots without it answer by looking at every object.
+    /// Readers can use the index at once: snapshots without it check every object.
     #[doc(hidden)]
     pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (Index<K, I>, Joining<K>)
     where
@@ -35,7 +35,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
 }
 
 impl<K: Send + Sync + 'static> Joining<K> {
-    /// The index of the objects of `snapshot`.
+    /// Creates the index of the objects of `snapshot`.
     pub(super) fn new<I, V>(
         snapshot: &Snapshot<K>,
         extract: impl Fn(&K) -> V + Send + Sync + 'static,
@@ -52,7 +52,7 @@ impl<K: Send + Sync + 'static> Joining<K> {
         (index, joining)
     }
 
-    /// Takes in what differs in `snapshot`: the index's function is asked of that alone.
+    /// Updates the index to `snapshot`. The index function is called only for changed objects.
     pub fn follow(&mut self, snapshot: &Snapshot<K>) {
         self.rounds += 1;
         if self.is_at(snapshot) {
@@ -68,12 +68,12 @@ impl<K: Send + Sync + 'static> Joining<K> {
         self.objects = snapshot.objects.clone();
     }
 
-    /// Whether nothing is to be taken in of `snapshot`.
+    /// Returns whether the index is up to date with `snapshot`.
     pub fn is_at(&self, snapshot: &Snapshot<K>) -> bool {
         self.objects.is(&snapshot.objects)
     }
 
-    /// How often it has followed the store.
+    /// Returns the number of updates.
     pub fn rounds(&self) -> u32 {
         self.rounds
     }

@@ -1,4 +1,4 @@
-//! The entries of a store: by slot, by hash of their keys, and in the order of their keys.
+//! Entries of a store: by slot, by hash of their keys, and in the order of their keys.
 
 use std::cmp::Ordering;
 
@@ -7,28 +7,28 @@ use crate::key::{KeyBytes, ObjectKey};
 use crate::object::Entry;
 use crate::slots::{Hashes, Pages, Sequence, Slot};
 
-/// The entries of a store, cheap to clone.
+/// Entries of a store, cheap to clone.
 ///
-/// An edit that replaces an entry leaves it in its slot, and so touches nothing but the slot's page.
+/// An edit that replaces an entry keeps its slot, and therefore modifies only the page of the slot.
 pub(super) struct Objects<K> {
     pages: Pages<Entry<K>>,
     hashes: Hashes,
     order: Sequence,
-    /// What the texts of all keys take.
+    /// Memory of the texts of all keys, in bytes.
     keys: usize,
-    /// What the objects take.
+    /// Memory of the objects, in bytes.
     bytes: usize,
-    /// The bits of a hash that count: all of them, but in tests of what happens when hashes are the same.
+    /// Mask of the hash bits in use: all of them, except in tests of hash collisions.
     mask: u32,
 }
 
 impl<K> Objects<K> {
-    /// No entries, of whose hashes only the bits in `mask` count.
+    /// Creates an empty set of entries that uses the hash bits in `mask`.
     pub(super) fn empty(mask: u32) -> Self {
         Self { pages: Pages::default(), hashes: Hashes::default(), order: Sequence::default(), keys: 0, bytes: 0, mask }
     }
 
-    /// Nothing, to be filled in the same way as these.
+    /// Creates an empty set of entries with an equal configuration.
     pub(super) fn anew(&self) -> Self {
         Self::empty(self.mask)
     }
@@ -41,17 +41,17 @@ impl<K> Objects<K> {
         self.order.is_empty()
     }
 
-    /// Whether `other` is this very one, so that nothing in it can differ. False says nothing.
+    /// Returns whether both share their memory, so that no entry differs. `false` has no meaning.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.pages.is(&other.pages)
     }
 
-    /// The entry of a key, and its slot.
+    /// Returns the entry of a key, and its slot.
     pub(super) fn get(&self, key: &ObjectKey) -> Option<(Slot, &Entry<K>)> {
         self.find(key.hash(), |held| held.cmp(key))
     }
 
-    /// The entry of a key in parts.
+    /// Returns the entry of a key in parts.
     pub(super) fn get_by_parts(&self, key: KeyBytes<'_>) -> Option<&Entry<K>> {
         self.find(key.hash(), |held| held.bytes().cmp(&key)).map(|(_, entry)| entry)
     }
@@ -69,32 +69,32 @@ impl<K> Objects<K> {
         Some((slot, found?))
     }
 
-    /// The entry in a slot that has one.
+    /// Returns the entry in an occupied slot.
     pub(super) fn at(&self, slot: Slot) -> &Entry<K> {
         self.pages.get(slot).expect("a slot that is found has an entry")
     }
 
-    /// All entries, in the order of their keys.
+    /// Returns all entries, in the order of their keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<K>> {
         self.order.iter().map(|slot| self.at(slot))
     }
 
-    /// The slots of all entries, in the order of their keys.
+    /// Returns the slots of all entries, in the order of their keys.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         self.order.iter()
     }
 
-    /// The entries whose keys `position` answers `Equal` for, in the order of their keys.
+    /// Returns the entries for whose keys `position` returns `Equal`, in the order of their keys.
     pub(super) fn range_by(&self, mut position: impl FnMut(&ObjectKey) -> Ordering) -> impl Iterator<Item = &Entry<K>> {
         self.order.range_by(move |slot| position(self.at(slot).key())).map(|slot| self.at(slot))
     }
 
-    /// How the keys of two slots that have entries are ordered.
+    /// Compares the keys of two occupied slots.
     pub(super) fn compare(&self, a: Slot, b: Slot) -> Ordering {
         self.at(a).key().cmp(self.at(b).key())
     }
 
-    /// Calls `each` for every slot in which another entry is in `after`, with both.
+    /// Calls `each` for every slot with another entry in `after`, with both entries.
     pub(super) fn differences<'a>(
         &'a self,
         after: &'a Self,
@@ -112,22 +112,22 @@ impl<K> Objects<K> {
         });
     }
 
-    /// What keeps entries found, in bytes: pages, hashes and order.
+    /// Returns the memory of the lookup structures in bytes: pages, hashes and order.
     pub(super) fn layout_footprint(&self) -> usize {
         self.pages.footprint() + self.hashes.footprint() + self.order.footprint()
     }
 
-    /// The objects as they are kept, in bytes: of those that cannot be decoded, the last states that could.
+    /// Returns the memory of the kept objects in bytes, including the last decodable states of tainted ones.
     pub(super) fn objects_footprint(&self) -> usize {
         self.bytes
     }
 
-    /// The entries themselves and their keys, in bytes.
+    /// Returns the memory of the entries and their keys in bytes.
     pub(super) fn entries_footprint(&self) -> usize {
         self.len() * Entry::<K>::FOOTPRINT + self.keys
     }
 
-    /// Carries out one replacement.
+    /// Applies one replacement.
     pub(super) fn edit(&mut self, replacement: &Replacement<K>) {
         let Replacement { slot, old, new } = replacement;
         match (old, new) {
@@ -137,13 +137,13 @@ impl<K> Objects<K> {
         }
     }
 
-    /// Puts an entry in the place of another one of the same key.
+    /// Replaces an entry by another one of the same key.
     pub(super) fn replace(&mut self, slot: Slot, entry: Entry<K>) {
         self.bytes = self.bytes + entry.bytes() - self.at(slot).bytes();
         self.pages.set(slot, Some(entry));
     }
 
-    /// Takes in the entry of a key that is not there, in a slot that is vacant.
+    /// Adds the entry of a new key in a vacant slot.
     fn add(&mut self, slot: Slot, entry: Entry<K>) {
         let hash = entry.key().hash() & self.mask;
         self.keys += entry.key().footprint();
@@ -167,10 +167,10 @@ impl<K> Objects<K> {
         self.pages.set(slot, None);
     }
 
-    /// Carries out many at once. `order` has all slots in the order of their keys, as it is then.
+    /// Applies many replacements at once. `order` contains all slots in the resulting order of their keys.
     pub(super) fn rearrange(&mut self, replacements: &[Replacement<K>], order: &[Slot]) {
         if self.is_empty() {
-            // All of them are new, and in the slots from 0.
+            // All entries are new and occupy the slots from 0.
             self.pages = replacements.iter().filter_map(|replacement| replacement.new.clone()).collect();
         } else {
             for Replacement { slot, new, .. } in replacements {
@@ -185,7 +185,7 @@ impl<K> Objects<K> {
     }
 }
 
-// By hand: a derive would ask for clonable objects.
+// Not derived: a derive would require clonable objects.
 impl<K> Clone for Objects<K> {
     fn clone(&self) -> Self {
         let Self { pages, hashes, order, keys, bytes, mask } = self;

@@ -1,4 +1,4 @@
-//! What readers see: a state of the whole store that never changes.
+//! Snapshots: immutable states of the whole store, for readers.
 
 use std::any::Any;
 use std::cmp::Ordering;
@@ -16,7 +16,7 @@ use crate::keyset::KeySet;
 use crate::object::{Entry, Object};
 use crate::version::ResourceVersion;
 
-/// A consistent state of the store.
+/// Consistent state of the store.
 pub struct Snapshot<K> {
     pub(super) objects: Objects<K>,
     pub(super) version: Option<ResourceVersion>,
@@ -25,18 +25,18 @@ pub struct Snapshot<K> {
     pub(super) indexes: Arc<[Arc<dyn AnyPublished>]>,
 }
 
-/// What a snapshot takes in memory, in bytes, as an allocator is asked for it.
+/// Memory of a snapshot in bytes, as requested from the allocator.
 ///
-/// What snapshots share is counted in each of them. What the values of indexes point at is not counted.
+/// Memory that snapshots share counts for each of them. Memory that the values of indexes point to does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// The objects as they are kept.
+    /// Cached objects.
     pub objects: usize,
-    /// Who each object is, and in which version; the keys among that.
+    /// Identities and versions of the objects, with their keys.
     pub entries: usize,
-    /// What objects are found by: slots, hashes, order, and the keys of those that could not be decoded.
+    /// Lookup structures: slots, hashes, order, and the keys of tainted entries.
     pub layout: usize,
-    /// The indexes.
+    /// Indexes.
     pub indexes: usize,
 }
 
@@ -51,55 +51,55 @@ impl<K> Snapshot<K> {
         }
     }
 
-    /// How many objects there are, the tainted ones among them.
+    /// Returns the number of objects, including tainted ones.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the snapshot contains no object.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// The version that the store has reached; none before the first list, and where the server gives none.
+    /// Returns the version of the store; `None` before the first list, and for servers without versions.
     pub fn version(&self) -> Option<&ResourceVersion> {
         self.version.as_ref()
     }
 
-    /// How many epochs have begun since the first.
+    /// Returns the number of epochs that have started since the first.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The keys of the objects whose newest states could not be decoded.
+    /// Returns the keys of the objects whose newest states could not be decoded.
     pub fn tainted(&self) -> &KeySet {
         &self.tainted
     }
 
-    /// What is known of `name` in `namespace`, which is none for cluster-scoped objects.
+    /// Looks up `name` in `namespace`, which is `None` for cluster-scoped objects.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Lookup<K> {
         Lookup::of(self.entry(namespace, name))
     }
 
-    /// What is known of `key`. It has been hashed when it was made, so that this is the cheapest way to ask again and again.
+    /// Looks up `key`. A key stores its hash, so repeated lookups of one key are cheapest with this method.
     pub fn get_by_key(&self, key: &ObjectKey) -> Lookup<K> {
         Lookup::of(self.objects.get(key).map(|(_, entry)| entry))
     }
 
-    /// The entry of `name` in `namespace`.
+    /// Returns the entry of `name` in `namespace`.
     pub fn entry(&self, namespace: Option<&str>, name: &str) -> Option<&Entry<K>> {
         self.objects.get_by_parts(KeyBytes::new(namespace, name))
     }
 
-    /// All entries in the order of their keys.
+    /// Returns all entries in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = &Entry<K>> {
         self.objects.iter()
     }
 
-    /// Calls `each` with what this one has and what `after`, a later state of the same store, has in its place, wherever the
-    /// two are not the very same: keys that came to stand where others stood are both in one call.
+    /// Calls `each` with the entries of this snapshot and of `after`, a later one of the same store, for every position
+    /// at which the two differ. If a slot was reused, one call contains both keys.
     ///
-    /// It costs a look at what has changed between them, and none at the rest.
+    /// The cost depends only on the number of changes between the two.
     pub fn differences<'a>(
         &'a self,
         after: &'a Self,
@@ -108,19 +108,20 @@ impl<K> Snapshot<K> {
         self.objects.differences(&after.objects, |_, old, new| each(old, new));
     }
 
-    /// The entries of one namespace in the order of their names.
+    /// Returns the entries of one namespace in the order of their names.
     pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = &Entry<K>> {
         self.objects.range_by(move |key| key.order_namespace(namespace))
     }
 
-    /// The objects whose newest state is known, in the order of their keys: those that a resync looks at again.
+    /// Returns the objects whose newest state is decodable, in the order of their keys. A resync delivers them.
     pub fn decodable(&self) -> impl Iterator<Item = &Object<K>> {
         self.iter().filter_map(Entry::object)
     }
 
-    /// The objects whose labels match `selector`, in `namespace` or everywhere, in the order of their keys.
+    /// Returns the objects whose labels match `selector`, in `namespace` or in all namespaces, in the order of their
+    /// keys.
     ///
-    /// Those whose newest state could not be decoded are not among them.
+    /// Objects whose newest state could not be decoded are not included.
     pub fn select<'a>(
         &'a self,
         namespace: Option<&'a str>,
@@ -137,9 +138,10 @@ impl<K> Snapshot<K> {
         known.filter(move |object| selector.matches(&object.labels().unwrap_or_default()))
     }
 
-    /// A number that two stores share if, and almost only if, they hold the same objects in the same versions.
+    /// Returns a checksum. Two stores with the same objects in the same versions have the same checksum; other stores
+    /// almost always differ.
     pub fn checksum(&self) -> u64 {
-        // FNV-1a; the byte that ends each text occurs in none.
+        // FNV-1a. The byte that terminates each text occurs in no text.
         let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
         let mut take = |text: &str| {
             for byte in text.bytes().chain([0xff]) {
@@ -153,35 +155,35 @@ impl<K> Snapshot<K> {
         sum
     }
 
-    /// What this takes in memory. It is found by a walk over the nodes of the trees, of which there is one for tens of objects.
+    /// Returns the memory of this snapshot. The method walks over the nodes of the trees, one for some tens of objects.
     #[doc(hidden)]
     pub fn footprint(&self) -> Footprint {
         let tainted = self.tainted.len() * Entry::<K>::FOOTPRINT;
         Footprint {
             objects: self.objects.objects_footprint(),
-            // A tainted entry has the last one before it, if any.
+            // A tainted entry contains its last decodable state, if any.
             entries: self.objects.entries_footprint() + tainted,
             layout: self.objects.layout_footprint() + self.tainted.footprint(),
             indexes: self.indexes.iter().map(|index| index.footprint()).sum(),
         }
     }
 
-    /// What objects and entries take, in bytes: most of it, and at hand.
+    /// Returns the memory of objects and entries in bytes. This is most of the total, and available without a walk.
     pub fn held_bytes(&self) -> usize {
         self.objects.objects_footprint() + self.objects.entries_footprint()
     }
 
-    /// Takes note of whether `key` is tainted.
+    /// Updates the set of tainted keys for `key`.
     pub(super) fn set_tainted(&mut self, key: &ObjectKey, entry: Option<&Entry<K>>) {
         self.tainted.set(key, entry.is_some_and(Entry::is_tainted));
     }
 }
 
 impl<K: Send + Sync + 'static> Snapshot<K> {
-    /// The objects that have `value` in `index`, in the order of their keys.
+    /// Returns the objects with `value` in `index`, in the order of their keys.
     ///
-    /// A tainted object is found where its last decodable state was: it exists, and no handler was given anything else.
-    /// A snapshot from before the index answers by looking at every object.
+    /// A tainted object is indexed by its last decodable state: the object exists, and handlers received no later
+    /// state. A snapshot from before the index checks every object instead.
     #[doc(hidden)]
     pub fn by_index<'a, I>(&'a self, index: &'a Index<K, I>, value: &'a I) -> impl Iterator<Item = &'a Object<K>>
     where
@@ -196,9 +198,9 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
         found.into_iter().flatten().chain(scanned.into_iter().flatten())
     }
 
-    /// All of `index` at this moment.
+    /// Returns the content of `index` in this snapshot.
     ///
-    /// A snapshot from before the index answers by looking at every object.
+    /// A snapshot from before the index checks every object.
     #[doc(hidden)]
     pub fn index_snapshot<I>(&self, index: &Index<K, I>) -> Arc<IndexSnapshot<K, I>>
     where
@@ -222,7 +224,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     }
 }
 
-// By hand: a derive would ask `K: Clone`, and only pointers are cloned.
+// Not derived: a derive would require `K: Clone`, although only pointers are cloned.
 impl<K> Clone for Snapshot<K> {
     fn clone(&self) -> Self {
         Self {
@@ -235,7 +237,7 @@ impl<K> Clone for Snapshot<K> {
     }
 }
 
-// The objects stay out of it: they may be Secrets.
+// Prints no objects, since they may be Secrets.
 impl<K> fmt::Debug for Snapshot<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { objects, version, epoch, tainted, .. } = self;
@@ -248,16 +250,16 @@ impl<K> fmt::Debug for Snapshot<K> {
     }
 }
 
-/// What a store knows of a name.
+/// Result of a lookup.
 pub enum Lookup<K> {
-    /// The object.
+    /// The object exists.
     Found(Object<K>),
-    /// There is an object, but its newest state could not be decoded.
+    /// The object exists, but its newest state could not be decoded.
     Unknown {
-        /// The version of that state.
+        /// Version of the undecodable state.
         version: ResourceVersion,
     },
-    /// There is no such object.
+    /// No such object exists.
     Absent,
 }
 
@@ -272,7 +274,7 @@ impl<K> Lookup<K> {
         }
     }
 
-    /// The object, if it is known.
+    /// Returns the object, if its newest state is known.
     pub fn found(self) -> Option<Object<K>> {
         match self {
             Self::Found(object) => Some(object),
@@ -281,7 +283,7 @@ impl<K> Lookup<K> {
     }
 }
 
-// The object stays out of it: it may be a Secret.
+// Does not print the object, since it may be a Secret.
 impl<K> fmt::Debug for Lookup<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -292,7 +294,7 @@ impl<K> fmt::Debug for Lookup<K> {
     }
 }
 
-/// A reader's side of a store: never blocks, and never makes the writer wait.
+/// Reader's side of a store. A reader never blocks and never delays the writer.
 pub struct StoreReader<K> {
     published: Arc<ArcSwap<Snapshot<K>>>,
 }
@@ -302,24 +304,24 @@ impl<K> StoreReader<K> {
         Self { published }
     }
 
-    /// The latest state of the store.
+    /// Returns the latest published state of the store.
     pub fn snapshot(&self) -> Arc<Snapshot<K>> {
         self.published.load_full()
     }
 
-    /// What is known now of `name` in `namespace`, which is none for cluster-scoped objects.
+    /// Looks up `name` in `namespace`, which is `None` for cluster-scoped objects, in the latest published state.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Lookup<K> {
         self.published.load().get(namespace, name)
     }
 
-    /// What is known now of `key`. It has been hashed when it was made, so that this is the cheapest way to ask again and
-    /// again.
+    /// Looks up `key` in the latest published state. A key stores its hash, so repeated lookups of one key are cheapest
+    /// with this method.
     pub fn get_by_key(&self, key: &ObjectKey) -> Lookup<K> {
         self.published.load().get_by_key(key)
     }
 }
 
-// By hand: a derive would ask `K: Clone`, and only a pointer is cloned.
+// Not derived: a derive would require `K: Clone`, although only a pointer is cloned.
 impl<K> Clone for StoreReader<K> {
     fn clone(&self) -> Self {
         Self { published: self.published.clone() }

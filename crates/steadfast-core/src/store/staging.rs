@@ -1,4 +1,4 @@
-//! A relist in place: what a list brings, set beside what is held until the list is complete.
+//! Staging of a relist: the listed objects are compared with the store, and kept separate until the list is complete.
 
 use super::entries::{Replacement, Tainted, entry, successor};
 use super::objects::Objects;
@@ -9,40 +9,40 @@ use crate::record::Identity;
 use crate::slots::Slot;
 use crate::version::ResourceVersion;
 
-/// A list that is older than what the store holds in the same epoch.
+/// Error for a list that is older than the store in the same epoch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the list is of version {listed}, the store is at {held} already")]
 pub struct OlderList {
-    /// The version of the list.
+    /// Version of the list.
     pub listed: ResourceVersion,
-    /// The version of the store.
+    /// Version of the store.
     pub held: ResourceVersion,
 }
 
-/// Whether a listed object needs to be decoded.
+/// Decision whether a listed object must be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// It is held in this version; it is staged already.
+    /// The store has this version; the object is already staged.
     Unchanged,
-    /// It is to be decoded and [put](Staging::put).
+    /// The object must be decoded and [put](Staging::put).
     Wanted,
 }
 
-/// A list on its way into the store.
+/// List that is being staged.
 ///
-/// Objects come in any order; of those with the same key the last counts. What is not staged when the list is
-/// committed was not in it. An unchanged object costs three pointers.
+/// Objects arrive in any order. If several have one key, the last counts. Objects that are not staged at the commit
+/// count as missing from the list. An unchanged object costs three pointers.
 pub struct Staging<K> {
     held: Objects<K>,
-    /// What came, in the order in which it came.
+    /// Staged objects, in the order of their arrival.
     staged: Vec<Staged<K>>,
-    /// What all its objects take up, those among them that are held already.
+    /// Memory of all listed objects in bytes, including those that the store already has.
     listed: usize,
 }
 
 enum Staged<K> {
     Listed(Entry<K>),
-    /// Deleted while the list was on its way.
+    /// Deleted while the list was running.
     Gone(ObjectKey),
 }
 
@@ -60,16 +60,16 @@ impl<K> Staging<K> {
         Self { held, staged: Vec::new(), listed: 0 }
     }
 
-    /// Stages an object that is held in the version listed; asks for any other.
+    /// Stages the object if the store has its listed version; otherwise requests it.
     pub fn offer(&mut self, identity: &Identity) -> Offer {
-        // A UID that was not known is to be kept.
+        // A UID that was unknown must be stored.
         self.offer_if(identity, |held| {
             (*held.uid() == identity.uid || !identity.uid.is_given()) && (!held.is_tainted() || held.is_unfit())
         })
     }
 
-    /// The same of an object that is listed without its content: also one that could not be decoded stays what it is, since
-    /// it would come as it did then.
+    /// Stages the object if the store has its listed version, for lists without content. An undecodable object stays
+    /// unchanged, since another transfer of the same version would not decode either.
     pub fn offer_unseen(&mut self, identity: &Identity) -> Offer {
         self.offer_if(identity, |held| *held.uid() == identity.uid)
     }
@@ -92,7 +92,7 @@ impl<K> Staging<K> {
         self.staged.push(Staged::Listed(entry));
     }
 
-    /// Stages an object whose state could not be decoded, and the last one that could.
+    /// Stages an object whose state could not be decoded, with its last decodable state.
     pub fn put_tainted(&mut self, identity: Identity, last: Option<(Identity, Weighed<K>)>) {
         let last = last.map(|(identity, object)| Object::weighed(identity, object));
         let entry = Entry::tainted(identity, last);
@@ -100,19 +100,19 @@ impl<K> Staging<K> {
         self.staged.push(Staged::Listed(entry));
     }
 
-    /// What objects and entries take if the list is committed as it is, in bytes, with those that came twice.
+    /// Returns the memory of objects and entries after a commit of the current list in bytes, including duplicates.
     pub fn held_bytes(&self) -> usize {
         self.listed
     }
 
-    /// Stages a listed object that is being decoded, and returns what to [fill](Self::fill) in when it is. Until then, and if
-    /// that never comes, it is one that cannot be decoded.
+    /// Stages a listed object that is still being decoded, and returns its index for [`fill`](Self::fill). Until then
+    /// the object counts as undecodable.
     pub fn put_unfilled(&mut self, identity: Identity) -> usize {
         self.put(identity, Err::<Weighed<K>, _>(Tainted));
         self.staged.len() - 1
     }
 
-    /// Fills in the object that was staged as `place`.
+    /// Sets the decoded object of the index `place`.
     pub fn fill(&mut self, place: usize, object: Weighed<K>) {
         if let Some(Staged::Listed(entry)) = self.staged.get_mut(place) {
             self.listed += object.bytes;
@@ -120,13 +120,13 @@ impl<K> Staging<K> {
         }
     }
 
-    /// Takes back what was staged of an object: a streamed list may tell of its end before it is complete itself.
+    /// Removes a staged object: a streamed list may report its deletion before the list is complete.
     pub fn remove(&mut self, identity: &Identity) {
         self.staged.push(Staged::Gone(identity.key.clone()));
     }
 
-    /// How what the store is to hold differs from what it holds, in the order of the keys, and the slots of all that it is
-    /// to hold, in that order too. What is new is given slots that are `vacant`.
+    /// Returns the replacements that turn the store into the list, in the order of the keys, and the slots of the
+    /// resulting entries in the same order. New entries occupy slots from `vacant`.
     pub(super) fn settle(
         self,
         held: &Objects<K>,
@@ -134,7 +134,7 @@ impl<K> Staging<K> {
         any_age: bool,
     ) -> (Vec<Slot>, Vec<Replacement<K>>) {
         let mut staged = self.staged;
-        // Stable, and linear for what is in order already.
+        // The sort is stable, and linear for entries that are already in order.
         staged.sort_by(|a, b| a.key().cmp(b.key()));
         staged.dedup_by(|later, earlier| {
             let same = later.key() == earlier.key();

@@ -1,25 +1,25 @@
-//! The slots that nobody has.
+//! Vacant slots.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::slots::Slot;
 
-/// The slots that nobody has, to be given away: the lowest first, so that what is held stays close together.
+/// Vacant slots, the lowest first, so that entries stay close together.
 #[derive(Clone, Default)]
 pub(super) struct Vacant {
     gaps: BinaryHeap<Reverse<Slot>>,
-    /// From here on all are vacant.
+    /// First slot beyond all used ones.
     end: Slot,
 }
 
 impl Vacant {
-    /// The slot that is taken next.
+    /// Returns the slot that is taken next.
     pub(super) fn first(&self) -> Slot {
         self.gaps.peek().map_or(self.end, |Reverse(slot)| *slot)
     }
 
-    /// Takes the first one.
+    /// Takes the lowest vacant slot.
     pub(super) fn take(&mut self) -> Slot {
         if let Some(Reverse(slot)) = self.gaps.pop() {
             return slot;
@@ -29,7 +29,7 @@ impl Vacant {
         slot
     }
 
-    /// Takes one back.
+    /// Returns a slot to the vacant ones.
     pub(super) fn give_back(&mut self, slot: Slot) {
         self.gaps.push(Reverse(slot));
     }

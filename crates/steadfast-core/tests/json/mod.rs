@@ -1,4 +1,4 @@
-//! JSON documents of every shape, written in every way: white space, escapes, members in any order and twice.
+//! JSON documents of all shapes and formats: white space, escapes, member order, duplicate members.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// A JSON value whose objects keep the order of their members, and two of one name.
+/// JSON value with ordered members and possible duplicates.
 #[derive(Clone, Debug)]
 pub(crate) enum Json {
     Null,
@@ -17,19 +17,19 @@ pub(crate) enum Json {
     Object(Vec<(String, Json)>),
 }
 
-/// The string `text`.
+/// Creates the string `text`.
 #[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn text(text: &str) -> Json {
     Json::Text(text.to_owned())
 }
 
-/// The object with `members`.
+/// Creates the object with `members`.
 #[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn object<const N: usize>(members: [(&str, Json); N]) -> Json {
     Json::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// How to write a value: drawn from a seed.
+/// Random format of a value, from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
     seed: u64,
@@ -37,12 +37,12 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// White space of every kind.
+    /// Generates formats with any white space.
     pub(crate) fn any() -> impl Strategy<Value = Self> {
         any::<u64>().prop_map(|seed| Self { seed: seed | 1, spaces: &["", "", "", " ", "\n", "\t\r\n  "] })
     }
 
-    /// On one line.
+    /// Generates formats on one line.
     #[allow(dead_code, reason = "each test program uses what it needs of this module")]
     pub(crate) fn line() -> impl Strategy<Value = Self> {
         any::<u64>().prop_map(|seed| Self { seed: seed | 1, spaces: &["", "", " ", "\t"] })
@@ -81,7 +81,7 @@ impl Style {
 }
 
 impl Json {
-    /// Written as `style` has it.
+    /// Writes the value in the format `style`.
     pub(crate) fn write(&self, style: &mut Style) -> String {
         let mut to = String::new();
         self.write_to(style, &mut to);
@@ -122,7 +122,7 @@ impl Json {
     }
 }
 
-/// Strings that are hard to read.
+/// Generates strings that are difficult to parse.
 pub(crate) fn texts() -> impl Strategy<Value = String> {
     let hard = prop::sample::select(vec!['"', '\\', '{', '}', '[', ']', ',', ':', '/', '\n', 'ü', '€', '🦀', 'u']);
     prop_oneof![
@@ -132,7 +132,7 @@ pub(crate) fn texts() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Names that members have, ours among them.
+/// Generates member names, including the relevant ones.
 pub(crate) fn names() -> impl Strategy<Value = String> {
     let ours = prop::sample::select(vec![
         "items",
@@ -149,7 +149,7 @@ pub(crate) fn names() -> impl Strategy<Value = String> {
     prop_oneof![ours.prop_map(str::to_owned), texts()]
 }
 
-/// Any value.
+/// Generates any value.
 pub(crate) fn values() -> impl Strategy<Value = Json> {
     let leaf = prop_oneof![
         Just(Json::Null),
@@ -165,17 +165,17 @@ pub(crate) fn values() -> impl Strategy<Value = Json> {
     })
 }
 
-/// Members of any name and value, a few.
+/// Generates a few members with any name and value.
 pub(crate) fn members() -> impl Strategy<Value = Vec<(String, Json)>> {
     prop::collection::vec((names(), values()), 0..6)
 }
 
-/// What `serde_json` reads.
+/// Parses `written` by `serde_json`.
 pub(crate) fn read(written: &[u8]) -> Value {
     serde_json::from_slice(written).expect("it is JSON")
 }
 
-/// `whole` in chunks: each of `cuts` says how long the next is, over and over.
+/// Splits `whole` into chunks of the lengths `cuts`, repeated.
 #[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn chunks(whole: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
     let mut chunks = Vec::new();
@@ -191,14 +191,14 @@ pub(crate) fn chunks(whole: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
     chunks
 }
 
-/// How long chunks are.
+/// Generates lengths of chunks.
 #[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn cuts() -> impl Strategy<Value = Vec<usize>> {
     prop_oneof![
         Just(vec![1]),
         prop::collection::vec(1_usize..8, 1..8),
         prop::collection::vec(1_usize..200, 1..8),
-        // An empty chunk now and then.
+        // Includes empty chunks.
         (1_usize..100).prop_map(|length| vec![0, length]),
     ]
 }

@@ -1,4 +1,4 @@
-//! What has to hold of a reflector's outputs, whatever happens to it.
+//! Invariants of a reflector's outputs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use steadfast_core::reflector::{Output, Reflector, Request, RequestId};
 use steadfast_core::{Freshness, Instant};
 
-/// Follows a reflector's outputs, and panics where they do not fit together.
+/// Monitor of a reflector's outputs, which panics on an invalid sequence.
 #[derive(Default)]
 pub(crate) struct Monitor {
-    /// The requests under way.
+    /// Requests in flight.
     pub(crate) open: BTreeMap<RequestId, Request>,
     pub(crate) transfer: Transfer,
     last: u64,
     staging: bool,
-    /// Whether what is held is compared with a list, and is to be judged before anything else happens.
+    /// Set during a comparison with a list; the flag requires its result as the next input.
     comparing: Option<bool>,
     stopped: bool,
 }
 
-/// A place among the full transfers.
+/// State of the permit for a full transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Transfer {
     #[default]
@@ -34,7 +34,7 @@ impl Monitor {
         self.transfer = Transfer::Held;
     }
 
-    /// The answer of `id` is over.
+    /// Records the end of the response `id`.
     pub(crate) fn closed(&mut self, id: RequestId) {
         self.open.remove(&id);
     }
@@ -102,12 +102,12 @@ impl Monitor {
         }
     }
 
-    /// What holds at every moment.
+    /// Checks the invariants that hold after every step.
     pub(crate) fn check(reflector: &Reflector, now: Instant, period: Duration) {
         if let Freshness::Fresh { age, .. } = reflector.evidence().at(now) {
             assert!(age <= period * 2, "fresh at an age of {age:?}");
         }
-        // If nothing else happened and nobody ticked, it would not stay fresh either.
+        // Without any further input or tick, the freshness must also expire.
         let later = now + period * 2 + Duration::from_millis(1);
         assert!(!reflector.evidence().at(later).is_fresh(), "fresh without an end");
     }

@@ -1,4 +1,4 @@
-//! Protobuf written by hand.
+//! Builders of protobuf messages.
 
 pub(crate) fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -22,19 +22,19 @@ pub(crate) fn text(field: u64, value: &str) -> Vec<u8> {
     delimited(field, value.as_bytes())
 }
 
-/// An object that stands for itself.
+/// Creates a standalone object with its envelope.
 pub(crate) fn enveloped(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
     let types = [text(1, api_version), text(2, kind)].concat();
     [b"k8s\0".to_vec(), delimited(1, &types), delimited(2, object)].concat()
 }
 
-/// A record of a watch, with its length before it.
+/// Creates a record of a watch with its length.
 pub(crate) fn event(what: &str, object: &[u8]) -> Vec<u8> {
     let event = [text(1, what), delimited(2, &delimited(1, object))].concat();
     [&(event.len() as u32).to_be_bytes()[..], &event].concat()
 }
 
-/// The message in the envelope that Go has written around it.
+/// Returns the message within the envelope that Go has written.
 pub(crate) fn bare(enveloped: &[u8]) -> &[u8] {
     let begin = 6 + usize::from(enveloped[5]);
     let mut rest = enveloped[begin..].strip_prefix(&[0x12]).expect("the object comes after its kind");

@@ -1,4 +1,4 @@
-//! Bodies are cut into the same records wherever the network cuts them.
+//! Framing yields equal records for any chunk boundaries.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn lines(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<Line> {
     (records, framer.finish())
 }
 
-/// The pods of the corpus, as messages without an envelope, and their JSON.
+/// Returns the pods of the corpus, as messages without an envelope, with their JSON.
 fn pods() -> Vec<(Vec<u8>, &'static str)> {
     let pods = corpus().into_iter().filter(|(_, kind, ..)| *kind == "Pod");
     pods.map(|(_, _, protobuf, json)| (bare(&protobuf).to_vec(), json)).collect()
@@ -66,7 +66,7 @@ fn pod(name: &str, padding: usize) -> Vec<u8> {
 fn pod_list(items: &[Vec<u8>]) -> Bytes {
     let meta = delimited(1, &[text(2, "4711"), text(3, "token"), number(4, 3)].concat());
     let items: Vec<_> = items.iter().map(|item| delimited(2, item)).collect();
-    // As Go ends it: two empty texts.
+    // Go writes two empty texts at the end.
     let list = enveloped("v1", "PodList", &[meta, items.concat()].concat());
     Bytes::from([list, text(3, ""), text(4, "")].concat())
 }
@@ -94,7 +94,7 @@ fn told(record: &Overlong) -> (Option<RecordKind>, PartialIdentity) {
 }
 
 #[test]
-fn a_list_is_what_it_is_in_json() {
+fn protobuf_list_matches_json() {
     let pods = pods();
     let body = pod_list(&pods.iter().map(|(message, _)| message.clone()).collect::<Vec<_>>());
     let (parts, ended) = list(LIMIT, &body, &[body.len()]);
@@ -115,7 +115,7 @@ fn a_list_is_what_it_is_in_json() {
 }
 
 #[test]
-fn a_list_as_go_writes_it_has_its_items() {
+fn list_from_go_contains_its_items() {
     let (mut lists, mut items) = (0, 0);
     for (_, kind, protobuf, json) in corpus().into_iter().filter(|(_, kind, ..)| kind.ends_with("List")) {
         let body = Bytes::from(protobuf);
@@ -137,7 +137,7 @@ fn a_list_as_go_writes_it_has_its_items() {
 }
 
 #[test]
-fn a_status_in_place_of_a_list_is_one() {
+fn status_instead_of_list_is_a_status() {
     let body = Bytes::from(enveloped("v1", "Status", &[text(4, "Expired"), number(6, 410)].concat()));
     for size in [1, 2, body.len()] {
         let (parts, ended) = list(LIMIT, &body, &[size]);
@@ -147,7 +147,7 @@ fn a_status_in_place_of_a_list_is_one() {
 }
 
 #[test]
-fn what_is_no_list_says_so() {
+fn non_list_is_reported() {
     for (kind, items) in [("Pod", false), ("Unheard", false), ("PodList", true)] {
         let body = Bytes::from(enveloped("v1", kind, &delimited(1, &text(1, "a"))));
         let (parts, ended) = list(LIMIT, &body, &[body.len()]);
@@ -160,22 +160,22 @@ fn what_is_no_list_says_so() {
 }
 
 #[test]
-fn lengths_that_lie_end_the_list() {
+fn wrong_lengths_end_the_list() {
     let types = delimited(1, &[text(1, "v1"), text(2, "PodList")].concat());
     let begun = [b"k8s\0".to_vec(), types.clone()].concat();
     for (rest, malformed) in [
         // An item that is longer than its list.
         (delimited(2, &[0x12, 0x05, 0, 0]), true),
         (delimited(2, &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]), true),
-        // An item that is a number; a group; a tag that is none.
+        // An item that is a number; a group; an invalid tag.
         (delimited(2, &[0x10, 0x05]), true),
         (delimited(2, &[0x13, 0x14]), true),
         (delimited(2, &[0x06]), true),
-        // A list that goes on for ever, and one that is there twice; what it is comes too late.
+        // A list with an endless length, a duplicate list, and a type after the content.
         ([vec![0x12], vec![0xff; 9], vec![0x01]].concat(), true),
         ([delimited(2, &[]), delimited(2, &[])].concat(), true),
         ([delimited(2, &[]), types].concat(), true),
-        // More than there is.
+        // A length beyond the end of the body.
         (vec![0x12, 0x7f, 0x0a], false),
     ] {
         let body = Bytes::from([begun.clone(), rest.clone()].concat());
@@ -192,7 +192,7 @@ fn lengths_that_lie_end_the_list() {
 }
 
 #[test]
-fn an_item_above_the_limit_passes_and_is_known() {
+fn overlong_item_keeps_its_identity() {
     let items = [pod("a", 10), pod("long", 5000), pod("b", 10)];
     let body = pod_list(&items);
     let wanted = identity(list_item(
@@ -209,7 +209,7 @@ fn an_item_above_the_limit_passes_and_is_known() {
 }
 
 #[test]
-fn an_event_above_the_limit_passes_and_is_known() {
+fn overlong_event_keeps_its_identity() {
     let objects = [pod("a", 10), pod("long", 5000), pod("b", 10)];
     let events: Vec<_> = objects.iter().map(|object| event("MODIFIED", &enveloped("v1", "Pod", object))).collect();
     let body = Bytes::from(events.concat());
@@ -229,14 +229,14 @@ fn an_event_above_the_limit_passes_and_is_known() {
 }
 
 #[test]
-fn an_item_that_passes_is_not_taken_for_another() {
-    // A namespace that is longer than any, after the name: without it the name is another object's.
+fn overlong_item_is_not_mistaken() {
+    // An overlong namespace follows the name. The name alone would be the key of another object.
     let metadata = [text(1, "a"), text(3, &"n".repeat(100_000)), text(5, "u"), text(6, "7")].concat();
     let body = pod_list(&[delimited(1, &metadata)]);
     let (parts, _) = list(1000, &body, &[4096]);
     let ListPart::Overlong(item) = &parts[1] else { panic!("it is long") };
     assert_eq!(told(item).1.key, None);
-    // Metadata that do not end are of nobody.
+    // Incomplete metadata yield no identity.
     let cut = body.slice(..body.len() / 2);
     let (parts, ended) = list(1000, &cut, &[4096]);
     assert_eq!(parts.len(), 1);
@@ -244,7 +244,7 @@ fn an_item_that_passes_is_not_taken_for_another() {
 }
 
 #[test]
-fn a_record_that_has_no_end_is_reported_once() {
+fn endless_record_is_reported_once() {
     let mut framer = StreamFramer::new(Encoding::Protobuf, 100);
     framer.feed(Bytes::from_static(&[0xff; 4]));
     assert_eq!(framer.next(), None);
@@ -259,7 +259,7 @@ fn a_record_that_has_no_end_is_reported_once() {
 }
 
 #[test]
-fn a_body_that_breaks_off_is_not_taken_for_whole() {
+fn truncated_body_is_an_error() {
     let body = pod_list(&[pod("a", 10), pod("b", 300)]);
     let whole = body.len() - 4;
     for end in 0..body.len() {
@@ -276,11 +276,11 @@ fn a_body_that_breaks_off_is_not_taken_for_whole() {
     }
 }
 
-/// What a framer yields, and how its body ends.
+/// Results of a framer, and the end of its body.
 type Cut<T> = (Vec<T>, Result<(), FrameError>);
 
-/// The same records and the same end, but for how much was held of a body that breaks off, and for how much of a tag was
-/// looked at until it was none.
+/// Asserts equal records and an equal end. The number of held bytes of a truncated body and the offset within an
+/// invalid tag may differ.
 fn same<T: PartialEq + std::fmt::Debug>(one: &Cut<T>, other: &Cut<T>) {
     match (one.1, other.1) {
         (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. }))
@@ -292,7 +292,7 @@ fn same<T: PartialEq + std::fmt::Debug>(one: &Cut<T>, other: &Cut<T>) {
 
 proptest! {
     #[test]
-    fn a_damaged_list_is_the_same_damage_however_it_is_cut(
+    fn list_errors_are_independent_of_chunks(
         limit in prop::sample::select(vec![64, 1000, LIMIT]),
         sizes in prop::collection::vec(1_usize..200, 1..8),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn events_are_the_same_however_they_are_cut(
+    fn events_are_independent_of_chunks(
         limit in prop::sample::select(vec![64, 1000, LIMIT]),
         sizes in prop::collection::vec(1_usize..200, 1..8),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
@@ -329,7 +329,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_body_or_an_error(
+    fn arbitrary_bytes_are_framed_or_fail(
         body in prop::collection::vec(any::<u8>(), 0..300),
         sizes in prop::collection::vec(1_usize..50, 1..8),
         begins: bool,

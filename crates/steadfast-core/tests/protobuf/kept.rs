@@ -1,4 +1,4 @@
-//! What is kept encoded says the same in both encodings.
+//! Kept objects are equal in both encodings.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn kept(encoding: Encoding, item: &Item) -> Object<Lazy<DynamicObject>> {
     Object::new(raw.identity, Arc::new(lazy))
 }
 
-/// The paths to all members within `value`, and to something within each that is not there.
+/// Collects the paths to all members within `value`, and to a missing member within each.
 fn paths(value: &Value, here: Option<&FieldPath>, found: &mut Vec<FieldPath>) {
     let Value::Object(members) = value else { return };
     for (name, member) in members {
@@ -29,7 +29,7 @@ fn paths(value: &Value, here: Option<&FieldPath>, found: &mut Vec<FieldPath>) {
 }
 
 #[test]
-fn every_field_is_read_by_its_path_as_from_json() {
+fn every_field_path_reads_like_json() {
     for (api_version, kind, protobuf, json) in corpus() {
         let mut value: Value = serde_json::from_str(json).expect("Go writes JSON");
         value["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
@@ -54,7 +54,7 @@ fn every_field_is_read_by_its_path_as_from_json() {
     }
 }
 
-/// What `value` has at `path`, the slow way.
+/// Returns the value at `path` in `value`, as a reference.
 fn lookup(value: &Value, path: &FieldPath) -> Option<Value> {
     let found = path.names().iter().try_fold(value, |value, name| value.as_object()?.get(&**name));
     found.filter(|found| !found.is_null()).cloned()

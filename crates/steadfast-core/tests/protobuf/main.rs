@@ -1,7 +1,7 @@
-//! What is decoded from protobuf is what is decoded from the JSON of the same object; what is no protobuf is an error that
-//! says where and not what, and costs no more than it is long.
+//! Objects decoded from protobuf equal those decoded from their JSON. Invalid protobuf yields an error with a position
+//! and without content, in time linear to its length.
 //!
-//! The corpus has a few kinds, by Go's own packages; all of them are compared where those are, in
+//! The corpus contains a few kinds, written by Go's own packages. All kinds are compared in
 //! `crates/steadfast-testing/tests/protobuf_types`.
 
 #![allow(missing_docs)]
@@ -35,7 +35,7 @@ fn malformed<T: std::fmt::Debug>(result: Result<T, Error>) -> Error {
 }
 
 #[test]
-fn an_object_is_what_its_json_is() {
+fn object_equals_its_json() {
     for (api_version, kind, protobuf, json) in corpus() {
         let wanted: Value = serde_json::from_str(json).expect("Go writes JSON");
         let found: Value = decode(id(api_version, kind), &protobuf, true).expect("Go writes protobuf");
@@ -44,7 +44,7 @@ fn an_object_is_what_its_json_is() {
 }
 
 #[test]
-fn every_form_of_an_object_is_what_it_is_from_json() {
+fn every_form_equals_its_json() {
     #[derive(Debug, Deserialize, PartialEq)]
     #[serde(rename_all = "camelCase")]
     struct Projection {
@@ -73,18 +73,18 @@ fn every_form_of_an_object_is_what_it_is_from_json() {
 }
 
 #[test]
-fn what_is_not_there_is_what_go_writes_of_it() {
+fn missing_fields_match_go_output() {
     let listed: Value = decode(id("v1", "PodList"), &[], true).expect("an empty list");
     assert_eq!(listed, json!({"metadata": {}, "items": null}));
     let service: Value = decode(id("v1", "Service"), &[], true).expect("an empty service");
     assert_eq!(service, json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}));
-    // Its volumes have nothing but a name, and that is empty.
+    // Its volumes have only an empty name.
     let spec = delimited(2, &delimited(1, &[]));
     assert_eq!(pod::<Value>(&spec).expect("a pod")["spec"], json!({"volumes": [{"name": ""}], "containers": null}));
 }
 
 #[test]
-fn an_enum_of_ones_own_is_one_of_json() {
+fn custom_enum_deserializes_like_json() {
     #[derive(Debug, Deserialize, PartialEq)]
     enum Phase {
         Running,
@@ -112,7 +112,7 @@ fn an_enum_of_ones_own_is_one_of_json() {
 }
 
 #[test]
-fn managed_fields_are_left_out_unless_they_are_kept() {
+fn managed_fields_are_omitted_unless_kept() {
     let entry = delimited(17, &text(1, "kubectl"));
     let template = delimited(2, &delimited(1, &[]));
     let bytes = [delimited(1, &[text(1, "a"), entry].concat()), template].concat();
@@ -124,7 +124,7 @@ fn managed_fields_are_left_out_unless_they_are_kept() {
 }
 
 #[test]
-fn an_envelope_says_what_the_object_is() {
+fn envelope_contains_object_type() {
     let bytes = enveloped("v1", "Pod", &delimited(1, &text(1, "a")));
     let value: Value = pod(&bytes).expect("a pod");
     assert_eq!((&value["apiVersion"], &value["kind"]), (&json!("v1"), &json!("Pod")));
@@ -134,7 +134,7 @@ fn an_envelope_says_what_the_object_is() {
 }
 
 #[test]
-fn fields_that_nobody_knows_are_passed_over() {
+fn unknown_fields_are_skipped() {
     let group = [&[0x93, 0x03][..], &text(7, "x"), &[0x9b, 0x03, 0x9c, 0x03], &[0x94, 0x03]].concat();
     for unknown in [
         text(50, "x"),
@@ -154,12 +154,12 @@ fn fields_that_nobody_knows_are_passed_over() {
 }
 
 #[test]
-fn what_nobody_wants_is_not_looked_at() {
+fn unrequested_fields_are_not_decoded() {
     #[derive(Debug, Deserialize)]
     struct Named {
         metadata: ObjectMeta,
     }
-    // Its spec is no message at all.
+    // Its spec is not a valid message.
     let bytes = [delimited(2, &[0xff; 20]), delimited(1, &text(1, "a"))].concat();
     assert_eq!(pod::<Named>(&bytes).expect("a name").metadata.name.as_deref(), Some("a"));
     assert_eq!(malformed(pod::<Pod>(&bytes)).path(), "spec");
@@ -167,7 +167,7 @@ fn what_nobody_wants_is_not_looked_at() {
 }
 
 #[test]
-fn errors_say_where_and_never_what() {
+fn errors_contain_path_without_content() {
     #[derive(Debug, Deserialize)]
     struct Numbers {
         #[expect(dead_code, reason = "it is never decoded")]
@@ -188,41 +188,41 @@ fn errors_say_where_and_never_what() {
 }
 
 #[test]
-fn a_length_that_lies_is_an_error_wherever_it_is() {
+fn wrong_length_is_an_error_anywhere() {
     for length in [1_u64, 127, 1 << 31, 1 << 32, 1 << 63, u64::MAX] {
         let lie = [vec![0x0a], build::varint(length)].concat();
         malformed(pod::<Value>(&lie));
         malformed(pod::<Value>(&delimited(1, &lie)));
         malformed(pod::<Value>(&enveloped("v1", "Pod", &delimited(2, &[0x12, 0xff, 0xff, 0x03]))));
     }
-    // Inside what is passed over, as well.
+    // Errors within skipped fields are detected as well.
     malformed(pod::<Value>(&[0x92, 0x03, 0x05, 0]));
 }
 
 #[test]
-fn tags_that_are_none_are_errors() {
+fn invalid_tags_are_errors() {
     for bytes in
         [&[0x00][..], &[0x06], &[0x0f], &[0x0c], &[0x80], &[0xff; 11], &[0x02], &[0xfa, 0xff, 0xff, 0xff, 0x7f, 0]]
     {
         malformed(pod::<Value>(bytes));
     }
-    // A group has to end, and a varint too.
+    // An unterminated group, and an unterminated varint.
     malformed(pod::<Value>(&[0x93, 0x03]));
     malformed(pod::<Value>(&[0x90, 0x03, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80]));
 }
 
 #[test]
-fn a_field_that_comes_twice_is_an_error() {
+fn duplicate_field_is_an_error() {
     malformed(pod::<Value>(&[delimited(1, &[]), delimited(1, &[])].concat()));
     let lists = [delimited(2, &[]), text(3, "Always"), delimited(2, &[])].concat();
     assert_eq!(malformed(pod::<Value>(&delimited(2, &lists))).path(), "spec");
 }
 
 #[test]
-fn objects_are_nested_no_deeper_than_json_may_be() {
+fn nesting_depth_limit_matches_json() {
     let definitions = id("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let nested = |depth: usize| {
-        // `not` has the number 28.
+        // The number of `not` is 28.
         let schema = (0..depth).fold(text(5, "object"), |schema, _| delimited(28, &schema));
         delimited(2, &delimited(7, &delimited(4, &delimited(1, &schema))))
     };
@@ -233,25 +233,25 @@ fn objects_are_nested_no_deeper_than_json_may_be() {
         assert!(*error.reason() == Reason::TooDeep, "{error}");
         assert!(decode::<IgnoredAny>(definitions, &nested(deep), true).is_ok(), "nobody looks into it");
     }
-    // As deep as `serde_json` goes, and not deeper.
+    // The depth limit equals that of `serde_json`.
     let deepest = (60..130).rfind(|depth| decoded(*depth).is_ok()).expect("one is");
     let json = decoded(deepest).expect("it is").to_string();
     assert!(serde_json::from_str::<Value>(&json).is_ok());
     let one_more = json.replacen("{\"not\":", "{\"not\":{\"not\":", 1).replacen("}}", "}}}", 1);
     assert!(serde_json::from_str::<Value>(&one_more).is_err());
-    // Groups that nobody ends, as many as there are bytes.
+    // Unterminated groups, one for every two bytes.
     malformed(pod::<Value>(&[0x93, 0x03].repeat(100_000)));
 }
 
 #[test]
-fn an_object_cut_short_anywhere_is_an_error() {
+fn truncated_object_is_an_error() {
     for (api_version, kind, protobuf, _) in corpus() {
         let id = id(api_version, kind);
         let whole = decode::<Value>(id, &protobuf, true).expect("it is whole");
-        // Before it are its mark and its kind, of a few bytes; without what comes after both it is an empty one.
+        // The magic prefix and the kind precede the object. A cut directly after them yields an empty object.
         let head = 6 + usize::from(protobuf[5]);
         for end in (5..head).chain((head + 1..protobuf.len()).step_by(protobuf.len() / 300 + 1)) {
-            // What comes after the object in its envelope is empty, and may be missing.
+            // The fields of the envelope after the object are empty and may be missing.
             let cut = decode::<Value>(id, &protobuf[..end], true);
             assert!(cut.is_err() || cut.is_ok_and(|cut| cut == whole), "{kind} cut at {end}");
         }
@@ -260,7 +260,7 @@ fn an_object_cut_short_anywhere_is_an_error() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), place: prop::sample::Index) {
+    fn arbitrary_bytes_decode_or_fail(bytes in prop::collection::vec(any::<u8>(), 0..200), place: prop::sample::Index) {
         for (api_version, kind, mut protobuf, _) in corpus().into_iter().step_by(3) {
             let id = id(api_version, kind);
             drop(decode::<Value>(id, &bytes, true));

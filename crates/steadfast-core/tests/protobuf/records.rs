@@ -1,4 +1,4 @@
-//! Who an object is, and what is kept of it, is the same in both encodings.
+//! Identities and kept objects are equal in both encodings.
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,7 @@ use steadfast_core::{Encoding, Kept, RawObject, ResourceVersion, Uid};
 use crate::build::{bare, delimited, enveloped, event, number, text};
 use crate::samples::{corpus, id};
 
-/// What the corpus has of objects, and not of lists.
+/// Returns the objects of the corpus, without lists.
 fn objects() -> impl Iterator<Item = (&'static str, &'static str, Vec<u8>, &'static str)> {
     corpus().into_iter().filter(|(_, kind, ..)| !kind.ends_with("List") && *kind != "Status")
 }
@@ -28,7 +28,7 @@ fn known(read: Result<RawObject, RecordError>) -> PartialIdentity {
         }
         Err(error) => *error.identity,
     };
-    // What stands for a version that was not given is made of the bytes.
+    // A substitute version depends on the bytes, so it is not compared.
     PartialIdentity { version: identity.version.filter(ResourceVersion::is_given), ..identity }
 }
 
@@ -40,13 +40,13 @@ fn record(object: &[u8], what: &str) -> Result<WatchRecord, RecordError> {
     watch_record(Encoding::Protobuf, &Bytes::from(event(what, object)).slice(4..), None)
 }
 
-/// An object with metadata of these fields.
+/// Creates an object with metadata of these fields.
 fn of_metadata(fields: &[Vec<u8>]) -> Vec<u8> {
     delimited(1, &fields.concat())
 }
 
 #[test]
-fn an_object_is_who_it_is_in_json() {
+fn protobuf_identity_matches_json() {
     let mut whole = 0;
     for (api_version, kind, protobuf, json) in objects() {
         let from_json = list_item(Encoding::Json, &Bytes::from_static(json.as_bytes()).into(), None);
@@ -64,7 +64,7 @@ fn an_object_is_who_it_is_in_json() {
 }
 
 #[test]
-fn what_is_kept_is_what_is_kept_of_json() {
+fn kept_object_matches_json() {
     let mut cut = 0;
     for (api_version, kind, protobuf, json) in objects() {
         for bytes in [&protobuf[..], bare(&protobuf)] {
@@ -74,7 +74,7 @@ fn what_is_kept_is_what_is_kept_of_json() {
             assert_eq!(wanted["metadata"].get("managedFields").is_some(), raw.managed_fields.is_some());
             let object = wanted.as_object_mut().expect("it is one");
             if bytes.len() < protobuf.len() && kind != "PartialObjectMetadata" {
-                // The envelope has them. Of metadata in a list they are always the same, and JSON says them.
+                // The envelope contains them. For metadata in a list they are constant, and JSON contains them.
                 object.remove("apiVersion");
                 object.remove("kind");
             }
@@ -96,7 +96,7 @@ fn what_is_kept_is_what_is_kept_of_json() {
 }
 
 #[test]
-fn every_event_of_a_watch_is_understood() {
+fn every_watch_event_is_decoded() {
     for (api_version, kind, protobuf, json) in objects() {
         let Ok(raw) = list_item(Encoding::Json, &Bytes::from_static(json.as_bytes()).into(), None) else { continue };
         for (what, wanted) in
@@ -116,7 +116,7 @@ fn every_event_of_a_watch_is_understood() {
 }
 
 #[test]
-fn a_bookmark_says_how_far_the_stream_is() {
+fn bookmark_contains_stream_version() {
     let annotation = |name: &str, value: &str| delimited(12, &[text(1, name), text(2, value)].concat());
     for (annotations, ends) in [
         (vec![], false),
@@ -134,7 +134,7 @@ fn a_bookmark_says_how_far_the_stream_is() {
 }
 
 #[test]
-fn an_error_is_a_status() {
+fn error_record_is_a_status() {
     let cause = delimited(4, &text(1, "ResourceVersionTooLarge"));
     let details = delimited(5, &[cause, number(5, 3)].concat());
     let meta = delimited(1, &text(3, "token"));
@@ -157,7 +157,7 @@ fn an_error_is_a_status() {
 }
 
 #[test]
-fn a_record_that_is_none_says_why() {
+fn invalid_record_reports_reason() {
     let named = enveloped("v1", "Pod", &of_metadata(&[text(1, "a"), text(3, "n"), text(5, "u"), text(6, "1")]));
     let unknown = record(&named, "RENAMED").expect_err("no such type");
     assert_eq!(unknown.problem, RecordProblem::UnknownType { name: "RENAMED".to_owned() });
@@ -168,7 +168,7 @@ fn a_record_that_is_none_says_why() {
     let other = watch_record(Encoding::Protobuf, &frame, Some(&wanted)).expect_err("a pod is no service");
     assert!(matches!(other.problem, RecordProblem::OtherKind { .. }));
 
-    // What is behind the metadata is damaged: it is known who it is.
+    // The bytes after the metadata are damaged, but the identity is known.
     let damaged = [of_metadata(&[text(1, "a"), text(3, "n"), text(5, "u"), text(6, "1")]), vec![0x12, 0x7f]].concat();
     let error = record(&enveloped("v1", "Pod", &damaged), "MODIFIED").expect_err("it is damaged");
     assert!(matches!(error.problem, RecordProblem::Malformed { encoding: Encoding::Protobuf, .. }));
@@ -177,7 +177,7 @@ fn a_record_that_is_none_says_why() {
 }
 
 #[test]
-fn metadata_that_say_something_twice_are_malformed() {
+fn duplicate_metadata_fields_are_malformed() {
     for fields in [
         of_metadata(&[text(1, "a"), text(1, "b")]),
         of_metadata(&[text(17, ""), text(1, "a"), text(17, "")]),
@@ -189,11 +189,11 @@ fn metadata_that_say_something_twice_are_malformed() {
 }
 
 #[test]
-fn an_object_that_does_not_fit_says_where_and_never_what() {
+fn misfit_error_contains_path_without_content() {
     let message =
         [of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")]), delimited(2, &text(10, "hidden"))].concat();
     let raw = pod(&message).expect("it has a name");
-    // Its spec has the node's name as a number.
+    // The spec contains the node's name as a number.
     let damaged = [of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")]), delimited(2, &number(10, 7))].concat();
     let error = Pod::decode(&pod(&damaged).expect("it has a name"), &mut Decoder::default()).expect_err("no number");
     let told = error.to_string();
@@ -204,7 +204,7 @@ fn an_object_that_does_not_fit_says_where_and_never_what() {
 }
 
 #[test]
-fn a_listed_item_has_no_kind_as_in_json() {
+fn list_item_has_no_kind_like_json() {
     let raw = pod(&of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")])).expect("it has a name");
     let value: Value = Decoder::default().decode(&raw).expect("it is one");
     assert_eq!(value["metadata"], json!({"name": "a", "uid": "u", "resourceVersion": "1"}));

@@ -1,10 +1,10 @@
-//! Objects that Go's own packages have written in both encodings.
+//! Objects written in both encodings by Go's own packages.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use steadfast_core::protobuf::MessageId;
 
-/// The corpus: apiVersion, kind, protobuf, JSON.
+/// Returns the corpus: apiVersion, kind, protobuf, JSON.
 pub(crate) fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>, &'static str)> {
     let lines = include_str!("corpus.txt").lines().filter(|line| !line.starts_with('#'));
     let samples: Vec<_> = lines
@@ -19,7 +19,7 @@ pub(crate) fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>, &'static str
     samples
 }
 
-/// The message that the kind is.
+/// Returns the message type of the kind.
 pub(crate) fn id(api_version: &str, kind: &str) -> MessageId {
     MessageId::of_kind(api_version, kind).expect("it is built in")
 }

@@ -1,8 +1,8 @@
-//! The reflector against a small model of a server, in virtual time, through thousands of random troubles.
+//! Reflector against a model of a server, in virtual time, with thousands of random faults.
 //!
-//! Whatever happens: it never goes back, never is fresh without the changes of two periods ago, never storms; and when
-//! the trouble ends, it holds what the server holds. A failing run prints its seed; `STEADFAST_SEEDS=7..8 cargo test`
-//! runs that one again, and a wider range looks further.
+//! Invariants: the cache never goes back, is never `Fresh` without the changes of two periods ago, and never sends a
+//! storm of requests. After the last fault, the cache equals the server. A failing run prints its seed.
+//! `STEADFAST_SEEDS=7..8 cargo test` repeats that run; a wider range tests more seeds.
 
 #[path = "../monitor/mod.rs"]
 mod monitor;
@@ -25,16 +25,16 @@ use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
 const SEEDS: Range<u64> = 0..1500;
 const TROUBLE: Duration = Duration::from_secs(420);
-/// The longest way back: waits that were asked for, a period until the silence is noticed, its patience.
+/// Maximum recovery time: requested delays, a period until a silence is noticed, and its timeout.
 const RECOVERY: Duration = Duration::from_secs(240);
-/// The same where only a list is a proof, once in five periods.
+/// Maximum recovery time if only a list is a proof, once in five periods.
 const RECOVERY_BY_LISTS: Duration = Duration::from_secs(900);
 const AUDIT: Duration = Duration::from_secs(150);
 const QUIET: Duration = Duration::from_secs(300);
 const MOST_SENDS_A_MINUTE: usize = 120;
 
 #[test]
-fn whatever_happens_it_never_lies_and_comes_back() {
+fn reflector_is_never_wrong_and_recovers() {
     let mut seen = BTreeMap::new();
     let seeds = seeds();
     for seed in seeds.clone() {
@@ -56,7 +56,7 @@ fn whatever_happens_it_never_lies_and_comes_back() {
     if seeds != SEEDS {
         return;
     }
-    // A model in which something never happens says nothing about it.
+    // Each event must occur in some run; otherwise the model does not cover it.
     let often = [
         "fell back",
         "lagging",
@@ -120,7 +120,7 @@ fn name_of(note: &Note) -> &'static str {
     }
 }
 
-/// A reflector and the plain map that is its store.
+/// Reflector with a plain map as its store.
 struct Client {
     seed: u64,
     now: Instant,
@@ -131,14 +131,14 @@ struct Client {
     server: Server,
     store: BTreeMap<u8, u64>,
     staged: BTreeMap<u8, u64>,
-    /// The list that what is held is compared with, its version, and what our watch removed meanwhile.
+    /// List of the running comparison, its version, and the objects that our watch removed in the meantime.
     compared: (BTreeMap<u8, u64>, u64, BTreeSet<u8>),
     kind: Kind,
-    /// The server's epoch that the store is of.
+    /// Epoch of the store's content.
     epoch: u32,
     grant_at: Option<Instant>,
     sends: VecDeque<Instant>,
-    /// How often what was told.
+    /// Number of occurrences of each note.
     seen: BTreeMap<&'static str, u64>,
 }
 
@@ -205,7 +205,7 @@ impl Client {
         self.judge();
     }
 
-    /// Does what is due: the server's doings, a grant, the reflector's timer.
+    /// Performs all due actions: of the server, of grants, and of the reflector's timer.
     fn turn(&mut self) {
         for (id, arrival) in self.server.turn(self.now, self.reflector.version(), self.epoch) {
             if self.monitor.open.contains_key(&id) {
@@ -315,7 +315,7 @@ impl Client {
         }
     }
 
-    /// How what is held differs from the list, as far as it is held at versions that the list is of.
+    /// Compares the cache with the list, without cached versions above the list's version.
     fn compare(&mut self) -> Differences {
         let (listed, at, removed) = &self.compared;
         let mut found = Differences::default();
@@ -368,7 +368,7 @@ impl Client {
                 Output::BeginComparison => self.compared = Default::default(),
                 Output::NameLost => *self.seen.entry("lost").or_default() += 1,
                 Output::Note(note) => *self.seen.entry(name_of(note)).or_default() += 1,
-                // The monitor follows these.
+                // The monitor checks these.
                 _ => {}
             }
         }
@@ -381,7 +381,7 @@ impl Client {
         }
     }
 
-    /// What holds at every moment.
+    /// Checks the invariants that hold after every step.
     fn judge(&mut self) {
         Monitor::check(&self.reflector, self.now, self.period);
         while self.sends.front().is_some_and(|sent| self.now.since(*sent) > Duration::from_secs(60)) {
@@ -389,14 +389,14 @@ impl Client {
         }
         assert!(self.sends.len() <= MOST_SENDS_A_MINUTE, "{} requests in a minute", self.sends.len());
         if self.reflector.evidence().at(self.now).is_fresh() {
-            // A frozen replica that moves again tells old changes as new ones: nobody can see that they are.
+            // A replica that resumes after a freeze delivers old changes as new ones, which no client can detect.
             let audit = if self.kind == Kind::Losing { AUDIT * 3 } else { Duration::ZERO };
             let known = self.period * 2 + server::LONGEST_FREEZE + audit + Duration::from_secs(5);
             self.server.must_be_known(self.now - known, &self.store, self.epoch);
         }
     }
 
-    /// How long it may take until all is well again.
+    /// Returns the maximum recovery time.
     fn recovery(&self) -> Duration {
         if self.kind == Kind::WithoutBookmarks { RECOVERY_BY_LISTS } else { RECOVERY.max(AUDIT * 2) }
     }

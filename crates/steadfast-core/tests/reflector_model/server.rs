@@ -1,4 +1,4 @@
-//! A small model of an API server: one history behind two caches, and everything that can go wrong with them.
+//! Model of an API server: one history behind two caches, with all possible faults.
 
 mod trouble;
 
@@ -12,13 +12,13 @@ use steadfast_core::{Instant, ResourceVersion};
 
 use trouble::Trouble;
 
-/// Beyond this, a frozen cache's old news would pass for a proof.
+/// Maximum duration of a freeze. After a longer one, old events of the cache would count as a proof.
 pub(crate) const LONGEST_FREEZE: Duration = Duration::from_secs(40);
 
 const KEYS: u64 = 8;
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
-/// What comes of a request.
+/// Arrival for a request.
 pub(crate) enum Arrival {
     Opened,
     Object(RecordKind, u8, u64),
@@ -26,7 +26,7 @@ pub(crate) enum Arrival {
     Bookmark(u64, bool),
     Error(Status),
     ListEnded(ListMeta),
-    /// A probe's answer, and when the probe was sent.
+    /// Response to a probe, and the time at which the probe was sent.
     Probed(u64, Instant),
     Ended,
     Refused(Status, Option<Duration>),
@@ -53,46 +53,46 @@ pub(crate) struct Server {
     troubled: bool,
     habits: Habits,
     recovered: bool,
-    /// The last probe that was answered: when it was sent, and with what.
+    /// Last probe with a response: its time and version.
     probed: Option<(Instant, u64)>,
 }
 
-/// What kind of server it is.
+/// Behaviour of a server.
 struct Habits {
     streams_lists: bool,
-    /// Lists come as old as they are, whatever was asked for.
+    /// Lists have the age of the cache, independent of the requested version.
     careless: bool,
     kind: Kind,
 }
 
-/// What a server is known for, to who sets up its client.
+/// Kind of a server, as known to the client's configuration.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Ordinary,
     WithoutBookmarks,
-    /// Its watches lose changes now and then.
+    /// Watches lose changes occasionally.
     Losing,
 }
 
-/// A write: an object's state, or its end.
+/// Write: the state of an object, or its end.
 #[derive(Clone, Copy)]
 struct Change {
     at: Instant,
     version: u64,
     key: u8,
     lives: bool,
-    /// No watch tells of it.
+    /// No watch reports the change.
     lost: bool,
 }
 
-/// A replica's cache.
+/// Cache of a replica.
 #[derive(Clone, Copy, Default)]
 struct Cache {
     seen: u64,
-    /// The oldest version that a watch can begin from.
+    /// Oldest version from which a watch can start.
     window: u64,
     frozen: bool,
-    /// Frozen, and nothing new is answered from it either; what is open goes on, with bookmarks that stand still.
+    /// Frozen, without responses to new requests. Open streams continue, with constant bookmarks.
     dead: bool,
 }
 
@@ -100,7 +100,7 @@ struct Asked {
     request: Request,
     cache: usize,
     since: Instant,
-    /// Up to where its stream has been told.
+    /// Version up to which the stream has received events.
     told: u64,
     open: bool,
     stalled: bool,
@@ -109,7 +109,7 @@ struct Asked {
 #[derive(Clone, Copy)]
 enum Doing {
     Answer(RequestId),
-    /// The answer to a probe that was sent then, on its way since it was true.
+    /// Response in flight to a probe that was sent at that time.
     Probed(RequestId, u64, Instant),
     Tell(RequestId),
     Bookmark(RequestId),
@@ -119,7 +119,7 @@ enum Doing {
     Trouble,
     Recover,
     Thaw(usize),
-    /// A connection that carries streams drains, or does not answer a ping.
+    /// A connection with streams drains, or does not respond to a ping.
     Unsettle,
     Settle(RequestId),
     Heed(RequestId),
@@ -168,7 +168,7 @@ impl Server {
         std::mem::take(&mut self.recovered)
     }
 
-    /// All that was written before `then` has to be in `store`.
+    /// Asserts that `store` contains all writes before `then`.
     pub(crate) fn must_be_known(&self, then: Instant, store: &BTreeMap<u8, u64>, epoch: u32) {
         if epoch != self.epoch {
             assert!(self.restored.is_none_or(|at| at > then), "fresh, in a history that has ended");
@@ -202,7 +202,7 @@ impl Server {
         self.asked.remove(&id);
     }
 
-    /// Does all that is due.
+    /// Performs all due actions.
     pub(crate) fn turn(&mut self, now: Instant, held: Option<&ResourceVersion>, epoch: u32) -> Arrivals {
         let held = held.and_then(|version| version.as_str().parse().ok());
         let mut out = Arrivals::new();
@@ -288,7 +288,8 @@ impl Server {
 
     fn write(&mut self, now: Instant, held: Option<u64>, epoch: u32) {
         let version = self.version + 1 + self.random.draw() % 3;
-        // A restored history that passes what is held cannot be told from the old one: that is for the audit (R12).
+        // A restored history beyond the cached version cannot be distinguished from the old one. Only the audit detects
+        // it (R12).
         let unseen = epoch != self.epoch && held.is_some_and(|held| version >= held);
         if unseen || self.trouble == Some(Trouble::Etcd) {
             return;
@@ -308,7 +309,7 @@ impl Server {
         }
     }
 
-    /// A cache catches up, and its streams are told.
+    /// Advances a cache and delivers the events to its streams.
     fn see(&mut self, now: Instant, cache: usize) {
         self.caches[cache].seen = self.version;
         let streams: Vec<RequestId> =
@@ -455,7 +456,7 @@ impl Server {
         out.push((id, Arrival::ListEnded(ListMeta { version: Some(written(version)), continue_token })));
     }
 
-    /// One object as it was at a version, sometimes as it is now: not every server knows what that means.
+    /// Returns one object at a version, or sometimes its current state: not every server supports the request.
     fn state(&mut self, id: RequestId, key: u8, version: u64, out: &mut Arrivals) {
         if self.asked.remove(&id).is_none() {
             return;
@@ -471,7 +472,7 @@ impl Server {
         let stalled = self.troubled && self.random.share() < 0.05;
         let told = if stalled { content.len() / 2 } else { content.len() };
         out.push((id, Arrival::Opened));
-        // Not in the order of their versions.
+        // The order differs from that of the versions.
         let events = content.iter().rev().take(told);
         out.extend(events.map(|(key, state)| (id, Arrival::Object(RecordKind::Added, *key, *state))));
         if !stalled {
@@ -534,7 +535,7 @@ impl Server {
         }
         let Some(asked) = self.asked.get(&id).filter(|asked| asked.open && !asked.stalled) else { return };
         let seen = self.caches[asked.cache].seen;
-        // None below where the stream began.
+        // No event is below the start of the stream.
         if seen >= asked.told {
             out.push((id, Arrival::Bookmark(seen, false)));
         }

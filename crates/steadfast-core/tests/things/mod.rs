@@ -1,4 +1,4 @@
-//! The objects of the store's tests, and how changes of them are written down.
+//! Objects of the store's tests, and the text form of their changes.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use steadfast_core::event::Change;
 use steadfast_core::store::Tainted;
 use steadfast_core::{Event, ResourceVersion};
 
-/// An object: which state of which object it is, and the group it is indexed by.
+/// Object: its identity and version, and the group of its index.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Thing {
     pub(crate) uid: String,

@@ -1,4 +1,4 @@
-//! Everything that can go wrong with the server, and with what lies between.
+//! Faults of the server, and of the network.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use steadfast_core::reflector::RequestId;
 
 use super::{Arrival, Arrivals, Cache, Doing, LONGEST_FREEZE, Server};
 
-/// What every request meets.
+/// Fault that affects every request.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Trouble {
     Down,
-    /// Nothing is ever answered.
+    /// No request receives a response.
     Hole,
-    /// With `Retry-After`, or without.
+    /// With or without `Retry-After`.
     Busy(Option<u64>),
-    /// Accepts, and closes at once.
+    /// Accepts and closes connections at once.
     Closing,
-    /// The store behind the caches does not answer.
+    /// The store behind the caches does not respond.
     Etcd,
     Gone,
 }
 
 impl Server {
-    /// From here on all is well, and nothing is written but what is none of the client's business.
+    /// Ends all faults. From here on, writes outside the scope of the client continue.
     pub(crate) fn end_trouble(&mut self, now: Instant) {
         self.troubled = false;
         self.trouble = None;
@@ -90,7 +90,8 @@ impl Server {
         }
     }
 
-    /// One replica lags, and the other restarts: what is held is too old for the one and too new for the other.
+    /// One replica lags, and the other restarts: the cached version is too high for the first and expired for the
+    /// second.
     fn fail_over(&mut self, now: Instant, lagging: usize, held: Option<u64>, epoch: u32, out: &mut Arrivals) {
         self.caches[lagging].frozen = true;
         let until = now + self.random.between(Duration::ZERO, LONGEST_FREEZE);
@@ -111,7 +112,7 @@ impl Server {
         }
     }
 
-    /// Goes back to an older version. All connections end.
+    /// Restores an older version and ends all connections.
     fn restore(&mut self, now: Instant, held: Option<u64>, out: &mut Arrivals) {
         let older = self.version - (self.version - 10).min(self.random.draw() % 60);
         let all: Vec<RequestId> = self.asked.keys().copied().collect();
