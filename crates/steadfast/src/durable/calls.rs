@@ -69,7 +69,7 @@ struct State<K> {
 /// Pending deliveries that may be delivered now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Telling {
-    /// None yet.
+    /// No deliveries.
     Nothing,
     /// Those already written.
     Written,
