@@ -52,7 +52,7 @@ async fn ask_once(connection: &Connection) -> Result<Asked, String> {
             Some(uid) => Ok(Asked::Cluster(uid.to_owned())),
             None => Ok(unknown("it has no UID")),
         },
-        // These statuses are final responses of the server. Other errors can be transient.
+        // Final responses of the server. Other errors can be transient.
         Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
             Ok(unknown(&format!("{} {}", status.code, status.reason)))
         }

@@ -1,13 +1,13 @@
-//! Which requests may write, and what.
+//! Detection of write requests and their targets.
 
 use http::{Method, Request};
 
 use super::Target;
 
-/// Subresources by which nothing is written that a cache holds.
+/// Subresources that change no cached object.
 const WRITES_NOTHING: [&str; 6] = ["attach", "exec", "log", "portforward", "proxy", "token"];
 
-/// What `request` may write; nothing where it only reads, or is only to be tried.
+/// Returns the target of `request`, or `None` for a read or a dry run.
 pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
     if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
         return None;
@@ -25,7 +25,8 @@ pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
     let _version = segments.next()?;
     let rest: Vec<&str> = segments.collect();
     let (namespace, plural, name, subresource) = match *rest {
-        // The namespace itself; as the server reads it, these two are its own and everything else lies in it.
+        // The namespace object itself. Only the listed subresources belong to it; other paths address objects in the
+        // namespace.
         ["namespaces"] => (None, "namespaces", None, None),
         ["namespaces", name] => (None, "namespaces", Some(name), None),
         ["namespaces", name, own @ ("status" | "finalize")] => (None, "namespaces", Some(name), Some(own)),
