@@ -148,7 +148,7 @@ mod tests {
     fn who_waits_is_woken_once_when_the_version_is_reached_and_by_none_before_it() {
         let milestones = Milestones::default();
         let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
-        // As numbers; as text the last would be the smallest.
+        // Versions are compared as numbers; as text the last would be the smallest.
         let wanted = [8, 9, 10].map(version);
         let mut places: Vec<_> = wanted.iter().filter_map(|version| milestones.enter(version).map(Box::pin)).collect();
         assert_eq!(places.len(), 3);
