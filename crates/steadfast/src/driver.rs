@@ -74,7 +74,7 @@ const TURN: Duration = Duration::from_millis(2);
 /// than a change. Without buffered data changes are published immediately.
 const BATCH: Duration = Duration::from_micros(250);
 
-/// How long to request JSON after a protobuf response failed to decode. Paged lists replace streamed ones for the same
+/// Duration of JSON requests after a protobuf response failed to decode. Paged lists replace streamed ones for the same
 /// period.
 const JSON_FOR: Duration = Duration::from_secs(30 * 60);
 
@@ -445,7 +445,7 @@ impl<K: Kept> Driver<K> {
                 self.perform(outputs);
             }
         }
-        // Records behind a list are compared with the list's contents, so the list is committed first.
+        // Later records are compared with the list's contents, so the list is committed first.
         if self.edits.iter().any(|edit| matches!(edit, Edit::Commit { .. })) {
             self.flush();
         } else {
