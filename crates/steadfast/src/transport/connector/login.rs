@@ -1,15 +1,15 @@
-//! Who we are to a proxy.
+//! Credentials for a proxy.
 
 use http::Uri;
 
-/// Who we are to a proxy; never printed.
+/// Credentials for a proxy; never printed.
 pub(super) struct Login {
     pub(super) user: String,
     pub(super) password: String,
 }
 
 impl Login {
-    /// The user and the password in `url`, where there are any.
+    /// Returns the user and password in `url`, if any.
     pub(super) fn of(url: &Uri) -> Option<Self> {
         let (login, _) = url.authority()?.as_str().rsplit_once('@')?;
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
@@ -17,7 +17,7 @@ impl Login {
     }
 }
 
-/// `text` with its percent-encoded bytes in clear.
+/// Decodes the percent-encoded bytes in `text`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
