@@ -34,10 +34,10 @@
 //! | [`transport`] | HTTP/2 and HTTP/1.1 connections, their health checks and their pool |
 //! | [`connection`] | access to one API server: connection pool, authentication, `kube::Client` |
 //! | `factory` | informers, shared by all callers that request the same resource and scope |
-//! | `informer`, `until`, `lister`, `stream`, `readiness` | handles of an informer: reads, waits, event streams, readiness |
-//! | `writes`, `catching_up` | record of a client's writes, and waits until the caches contain them; `milestones` wakes the waits |
+//! | `informer`, `until`, `lister`, `stream`, `readiness` | handles of an informer: reads, waits, event streams |
+//! | `writes`, `catching_up` | record of a client's writes, and waits for caches; `milestones` wakes the waits |
 //! | `uncached` | lists and watches without a cache, for callers that store the objects themselves |
-//! | `driver`, `answers` | I/O of one informer: reads responses, runs the reflector of `steadfast-core`, updates the store |
+//! | `driver`, `answers` | I/O of one informer: responses, the reflector of `steadfast-core`, the store |
 //! | `checkpoint`, `keepsake` | caches in a file, for the next run of the process (feature `checkpoint`) |
 //! | `durable` | handlers that acknowledge events, with redelivery until then (feature `checkpoint`) |
 //! | [`metrics`] | Prometheus metrics of all modules (feature `metrics`) |

@@ -15,9 +15,9 @@
 //! | `dispatch` | one request from deadlines to response, with a safe retry on another connection |
 //! | `body` | response body: a clean end, or an error with the cause of the interruption |
 //! | `notice` | events of the connection of a pending or arriving response |
-//! | `turn`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; upload of a request body; flow-control windows |
+//! | `turn`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
 //! | `fence` | time limit for sending, checked at each write to a socket |
-//! | `purpose`, `want`, `end`, `failure` | purpose of a connection, requirements of a request, end reason, failed attempt |
+//! | `purpose`, `want`, `end`, `failure` | purpose of a connection, requirements of a request, end and failure reasons |
 //! | `settings`, `report`, `error`, `cause`, `socket` | limits, reports, errors and their texts, byte counts |
 //!
 //! Time, tasks and sockets come only from the [`Environment`](crate::environment::Environment).

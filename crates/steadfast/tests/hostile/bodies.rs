@@ -1,4 +1,4 @@
-//! Bodies without an end, and watches.
+//! Endless bodies and watches.
 
 use crate::server::{Attack, answer, endless, item, list, watch};
 use crate::{LIMIT, survives};
@@ -9,7 +9,7 @@ fn chunk(text: &str) -> String {
     format!("{:x}\r\n{text}\r\n", text.len())
 }
 
-/// A chunked body that begins with `begin`, and goes on with `piece` for ever.
+/// Returns a chunked body that starts with `begin` and repeats `piece` forever.
 fn body(begin: &str, piece: &str) -> Attack {
     endless(&format!("{CHUNKED}{}", chunk(begin)), &chunk(piece))
 }

@@ -1,4 +1,4 @@
-//! Heads of answers.
+//! Hostile response heads.
 
 use std::io::Write;
 use std::time::Duration;
@@ -83,13 +83,13 @@ async fn what_is_no_list_is_named_by_its_head() {
     survives("another protocol unasked", Attack { bytes: upgrade, ..Attack::default() }, "101").await;
 }
 
-/// An answer that says that it is compressed.
+/// Returns a response that declares compression.
 fn gzipped(body: &[u8]) -> Attack {
     let head = format!("{GOOD}content-encoding: gzip\r\ncontent-length: {}\r\n\r\n", body.len());
     Attack { bytes: [head.as_bytes(), body].concat(), ..Attack::default() }
 }
 
-/// `text`, and 64 MB of `bomb` behind it, compressed: without having them in memory, which others measure.
+/// Returns `text` followed by 64 MB of `bomb`, compressed without holding it in memory, which other tests measure.
 fn packed(text: &str, bomb: Option<u8>) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text.as_bytes()).expect("memory takes it");

@@ -1,4 +1,4 @@
-//! Lists that are well-formed, and wrong.
+//! Well-formed but incorrect lists.
 
 use crate::server::{Server, item, list};
 use crate::{ALONE, Notes, survives};
@@ -32,7 +32,7 @@ async fn pages_without_an_end_are_given_up() {
     survives("a version of 200 kB", list(&long), "malformed").await;
 }
 
-/// What an informer has of one list, and what it asks for then.
+/// Returns an informer's contents, diagnostics and next request after one list.
 async fn takes(items: &str, version: &str) -> (Vec<String>, String, String) {
     takes_list(&of(&format!(r#""resourceVersion":"{version}""#), items)).await
 }

@@ -1,4 +1,4 @@
-//! Bodies in protobuf that are none, and who is read from one that is.
+//! Invalid protobuf bodies, and the objects in valid ones.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) fn enveloped_as(api_version: &str, kind: &str, message: &[u8]) -> Vec
     [b"k8s\0".to_vec(), field(1, &types), field(2, message)].concat()
 }
 
-/// A config map of that name, and what else is in it.
+/// Returns a config map with this name and further fields.
 fn object(name: &str, more: &[u8]) -> Vec<u8> {
     let metadata = [field(1, name.as_bytes()), field(3, b"default"), field(5, name.as_bytes()), field(6, b"9")];
     [field(1, &metadata.concat()), more.to_vec()].concat()
@@ -110,7 +110,7 @@ async fn events_in_protobuf_that_say_nothing_are_named() {
 async fn what_is_asked_for_as_protobuf_is_read_as_what_it_comes_as() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
-    // Data, by the number 2: a map by its entries.
+    // Field `data`, number 2: a map as repeated entries.
     let data = field(2, &[field(1, b"k"), field(2, "zwölf".as_bytes())].concat());
     server.attack(Some(list(&list_of(&[field(2, &object("a", &data)), field(2, &object("b", &[]))].concat()))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));

@@ -1,4 +1,4 @@
-//! Nothing is waited for without an end.
+//! Deadlines of requests and bodies.
 
 use std::future::pending;
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn the_progress_of_a_body_has_a_deadline_if_it_is_wanted() {
     let mut request = get(WATCH);
     request.extensions_mut().insert(Deadlines { headers: None, progress: Some(Duration::from_secs(20)) });
     let mut body = connection.send(request).await.expect("a watch").into_body();
-    // The time before a read is the reader's own.
+    // The time between reads does not count.
     tokio::time::sleep(Duration::from_secs(50)).await;
     let begun = Instant::now();
     let error = piece(&mut body).await.expect("no clean end").expect_err("no data");

@@ -1,4 +1,4 @@
-//! Errors say what happened, to what, and what to do; and no secret.
+//! Errors name the failure, its object and advice, without secrets.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether a connection's peer is there, and what becomes of a connection whose peer is not.
+//! Detection of dead peers, and the state of their connections.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn a_suspect_connection_gets_no_request_and_recovers() {
     assert_eq!(watch(&connection).await.body().connection(), 1);
 }
 
-/// A frozen server behind a live proxy looks like this: its connection is well, and the reflector judges.
+/// A frozen server behind a live proxy: the connection is healthy, and the reflector decides about the stream.
 #[tokio::test(start_paused = true)]
 async fn silence_of_a_stream_is_no_fault_of_its_connection() {
     let server = in_memory().await;
@@ -118,7 +118,7 @@ async fn goaway_drains() {
     assert_eq!(connection.connections().len(), 1);
 }
 
-/// F2, the third seed: a connection that failed is never handed out again.
+/// F2, third seed: a failed connection is never used again.
 #[tokio::test(start_paused = true)]
 async fn a_dead_connection_is_never_used_again() {
     for settings in [http2(), Settings::default()] {
@@ -166,7 +166,7 @@ async fn those_who_wait_are_told_when_the_server_answers_again() {
     text(&connection, get(PODS)).await.expect("an answer");
     reachable.changed().await.expect("open");
 
-    // A server that accepts and hangs up must set nobody off.
+    // A server that accepts and closes connections must not cause a hot loop.
     server.faults().reset();
     server.faults().accept_and_close(true);
     for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! How many requests share a connection, and when another one is opened.
+//! Limits of streams and connections.
 
 use futures::future::join_all;
 use steadfast::transport::{Placement, Settings};

@@ -1,4 +1,4 @@
-//! `connection.client()` is as patient with a busy server as `kube::Client`, and within the times of its configuration.
+//! Retries of `connection.client()` against a busy server, compared with `kube::Client`, and its configured timeouts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::world::{Sockets, config, dialled, http2, in_memory};
 
-/// A connection in memory to `server`, by a configuration that is changed before.
+/// Returns an in-memory connection to `server` with a changed configuration.
 async fn connection(server: &ApiServer, change: impl FnOnce(&mut kube::Config)) -> Connection {
     let mut config = config(server).await;
     change(&mut config);

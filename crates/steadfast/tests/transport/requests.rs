@@ -1,4 +1,4 @@
-//! Requests and answers, over each protocol.
+//! Requests and responses over each protocol.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is dropped is gone: sockets, tasks, threads.
+//! Release of sockets, tasks and threads.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ async fn client_lists(client: kube::Client) {
 
 #[test]
 fn a_connection_serves_any_executor() {
-    // This thread has no tokio runtime; the connection brings its own.
+    // This thread has no tokio runtime; the connection uses its own.
     let server = tokio::runtime::Runtime::new().expect("a runtime");
     let running = server.block_on(ApiServer::start()).expect("a server");
     let connection = server.block_on(over_tcp(&running, http2()));
@@ -69,7 +69,7 @@ fn a_connection_serves_any_executor() {
     assert!(answer.contains("PodList"));
 }
 
-/// Polls `future` on this thread, as any executor would.
+/// Polls `future` on this thread, like any executor.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

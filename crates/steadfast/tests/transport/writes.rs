@@ -1,5 +1,5 @@
-//! A write across a cut: it ends within its deadline, its error says whether the server may have acted, and it is
-//! repeated only where no server has.
+//! Writes during a connection loss. Each ends before its deadline, its error reports if the server may have executed
+//! it, and it is retried only if no server has.
 
 use std::future::pending;
 use std::io;
@@ -32,28 +32,28 @@ const HEADERS: u8 = 1;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 const INTERNAL_ERROR: [u8; 4] = [0, 0, 0, 2];
 
-/// What a server does with each request on a connection.
+/// Behaviour of a server for each request.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Answer,
-    /// It reads, and says nothing.
+    /// Reads and does not respond.
     Swallow,
-    /// It reads, and hangs up.
+    /// Reads and closes.
     HangUp,
-    /// It hangs up in the middle of its answer.
+    /// Closes in the middle of the response.
     Half,
     Reset,
     Refuse,
-    /// A GOAWAY whose last stream is lower than the request's.
+    /// Sends a GOAWAY that excludes the request.
     GoAwayBelow,
-    /// One that leaves the request in, and the end.
+    /// Sends a GOAWAY that includes the request, and closes.
     GoAwayAbove,
 }
 
 struct Server {
     connection: Connection,
     requests: Arc<AtomicUsize>,
-    /// Whether what the client writes stays where it is.
+    /// True while the client's writes are blocked.
     stuck: Arc<AtomicBool>,
 }
 
@@ -63,7 +63,7 @@ impl Server {
     }
 }
 
-/// A server whose requests are treated as `manners` say, one after the other; the last says it for the rest.
+/// Returns a server that handles requests like `manners`, in order; the last one repeats.
 async fn server(settings: Settings, manners: &'static [Manner]) -> Server {
     let multiplexed = settings.prior_knowledge;
     let (requests, stuck) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -72,7 +72,7 @@ async fn server(settings: Settings, manners: &'static [Manner]) -> Server {
         let (near, far) = tokio::io::duplex(1 << 16);
         let seen = seen.clone();
         tokio::spawn(async move {
-            // It ends with the client's end of the pipe.
+            // Ends when the client closes the pipe.
             let _ =
                 if multiplexed { http2_peer(far, manners, &seen).await } else { http1_peer(far, manners, &seen).await };
         });
@@ -134,7 +134,7 @@ async fn http2_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsi
     }
 }
 
-/// One request in one read, which is how the client writes the small ones of these tests.
+/// Expects one request in each read, because the client sends the small requests of these tests in one write.
 async fn http1_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsize) -> io::Result<()> {
     while pipe.read(&mut [0; 4096]).await? > 0 {
         match next(manners, seen) {
@@ -147,7 +147,7 @@ async fn http1_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsi
     Ok(())
 }
 
-/// A socket that takes nothing while it is held.
+/// Socket that blocks all writes while held.
 struct Sticky {
     socket: DuplexStream,
     hold: Option<Arc<AtomicBool>>,
@@ -183,9 +183,9 @@ fn write(method: &Method) -> Request<Body> {
     request
 }
 
-/// A write whose body comes in `pieces`, and cannot be had twice.
+/// Returns a write with a streamed body of `pieces`, which cannot be cloned.
 async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
-    // Only an answer's body can be made of a stream.
+    // Only a response body can be created from a stream.
     let answers = tower::service_fn(move |_: Request<Body>| {
         let frames = pieces.iter().map(|piece| match piece {
             Ok(bytes) => Ok(Frame::data(Bytes::from_static(bytes))),
@@ -200,7 +200,7 @@ async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
 
 const WRITES: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-/// Sends each kind of write to a server of its own that was asked nothing before, and judges its error.
+/// Sends each kind of write to a new server and checks its error.
 async fn fails(settings: fn() -> Settings, manners: &'static [Manner], maybe_sent: bool, requests: usize) {
     for method in WRITES {
         let server = server(settings(), manners).await;
