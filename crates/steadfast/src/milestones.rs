@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_once_when_the_version_is_reached_and_by_none_before_it() {
+    fn waiter_is_woken_only_at_its_version() {
         let milestones = Milestones::default();
         let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
         // Versions are compared as numbers; as text the last would be the smallest.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_finds_the_version_passed_by_looking() {
+    fn late_waiter_finds_version_passed() {
         let milestones = Milestones::default();
         milestones.pass(&version(5), 0);
         let mut place = pin!(milestones.enter(&version(5)).expect("it can be ordered"));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_leaves_nothing_behind() {
+    fn cancelled_waiter_leaves_no_entry() {
         let milestones = Milestones::default();
         for _ in 0..3 {
             drop(milestones.enter(&version(7)));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_answer_serves_all_who_ask_at_about_that_time() {
+    async fn one_probe_serves_concurrent_callers() {
         let (board, environment, made) = stage();
         tokio::time::sleep(SECOND * 10).await;
         let asked = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND / 2))));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_stands_still_keeps_nobody_from_asking() {
+    async fn stuck_probe_blocks_no_other_probe() {
         let (board, environment, made) = stage();
         let stuck = tokio::time::timeout(SECOND * 5, ask(&board, &environment, &made, None));
         let others = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND))));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_comes_first_and_says_why() {
+    fn worst_informer_is_listed_first_with_cause() {
         let all = of(&[
             ("pods", fresh(1)),
             ("nodes", Freshness::Resuming(doubt(9))),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_what_is_all_fresh_and_not_nothing() {
+    fn readiness_requires_fresh_informers() {
         let all = of(&[("pods", fresh(1)), ("nodes", fresh(3))]);
         assert_eq!((all.status(), all.to_string().as_str()), (StatusCode::OK, "ok\n"));
         assert_eq!(all.worst().map(|(name, _)| name), Some("nodes"), "the one proven longest ago");

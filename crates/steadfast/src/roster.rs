@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_used_again_once_it_is_free() {
+    fn free_place_is_reused() {
         let mut roster = Roster::default();
         let first = come(&mut roster);
         let _second = come(&mut roster);
@@ -112,7 +112,7 @@ mod tests {
 
     /// Adding the handlers took cubic time, and removing them one by one quadratic time.
     #[test]
-    fn ten_thousand_handlers_come_and_go_in_as_many_steps() {
+    fn handler_registration_takes_constant_steps() {
         const MANY: usize = 10_000;
         let mut roster = Roster::default();
         let seats: Vec<_> = (0..MANY).map(|_| come(&mut roster)).collect();

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_selectors_on_what_can_change_are_selective() {
+    fn only_mutable_fields_are_selective() {
         assert!(!Scope::all().is_selective());
         assert!(!Scope::object("shop", "web-0").is_selective());
         assert!(!Scope::namespace("shop").is_selective());

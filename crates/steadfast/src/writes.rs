@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tells_no_version_is_not_found_in_a_cache_by_that() {
+    fn write_without_version_is_unversioned() {
         let key = || key_in(Some("default"), "a");
         let target = || Target {
             group: String::new(),

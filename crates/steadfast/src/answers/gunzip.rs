@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_the_same_however_it_is_cut() {
+    fn chunking_does_not_change_body() {
         let text: Vec<u8> = (0..200_000u32).flat_map(|number| number.wrapping_mul(number).to_le_bytes()).collect();
         let packed = packed(&text);
         for size in [1, 7, 100, STEP, STEP + 1, packed.len()] {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_there_has_a_beginning() {
+    fn complete_body_has_decompressed_prefix() {
         let text = b"a refusal ".repeat(100);
         assert_eq!(Gunzip::beginning(packed(&text).into(), 5_000), text);
         assert_eq!(Gunzip::beginning(packed(&text).into(), 15), text[..15]);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_comes_out_at_once() {
+    fn flushed_data_is_returned_immediately() {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         let mut gunzip = Gunzip::default();
         for event in ["one", "another", "a third"] {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_begins_anew_with_each_flush_is_one_body() {
+    fn multiple_gzip_members_form_one_body() {
         let events = ["one ", "another ", "", "a third "];
         let stream: Vec<u8> = events.iter().flat_map(|event| packed(event.as_bytes())).collect();
         for size in 1..=stream.len() {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_body_that_comes_to_nothing_a_little_is_read_at_once() {
+    fn body_without_output_is_read_in_small_steps() {
         let mut gunzip = Gunzip::default();
         gunzip.feed(packed(b"").repeat(10_000).into());
         let mut steps = 0;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_comes_in_pieces_of_a_megabyte() {
+    fn decompression_bomb_yields_bounded_chunks() {
         let bomb = packed(&vec![0; 64 << 20]);
         let mut gunzip = Gunzip::default();
         gunzip.feed(bomb.into());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_cut_or_goes_on_is_told() {
+    fn corrupt_gzip_is_reported() {
         let text = b"the same again and again ".repeat(100);
         let whole = packed(&text);
         for place in 10..whole.len() {

@@ -219,7 +219,7 @@ fn changes_of_a_run(states: &[State]) -> u64 {
 }
 
 #[test]
-fn whatever_a_crash_leaves_is_the_last_state_that_was_written_or_the_one_that_was_being() {
+fn crash_leaves_last_or_pending_state() {
     let states = states(1);
     let all = changes_of_a_run(&states);
     assert!(all > 50, "{all}");
@@ -251,7 +251,7 @@ fn whatever_a_crash_leaves_is_the_last_state_that_was_written_or_the_one_that_wa
 }
 
 #[test]
-fn a_full_disk_costs_the_states_that_it_has_no_room_for_and_no_other() {
+fn full_disk_loses_only_unwritten_states() {
     let states = states(2);
     let all = changes_of_a_run(&states);
     for at in 1..=all {
@@ -273,7 +273,7 @@ fn a_full_disk_costs_the_states_that_it_has_no_room_for_and_no_other() {
 /// A transaction that failed at its final sync was written all the same. Rows that it added, and that the next state
 /// did not have, stayed in the file.
 #[test]
-fn what_a_failed_transaction_has_left_is_gone_with_what_is_written_next() {
+fn next_write_removes_rows_of_failed_transaction() {
     let states = states(6);
     let all = changes_of_a_run(&states);
     let mut failures = 0;
@@ -295,7 +295,7 @@ fn what_a_failed_transaction_has_left_is_gone_with_what_is_written_next() {
 }
 
 #[test]
-fn whichever_bytes_change_on_the_disk_nothing_wrong_is_read() {
+fn corrupted_bytes_never_yield_wrong_data() {
     let states = states(3);
     let disk = Fake::default();
     let mut life = Life::begin(&disk).expect("it opens");
@@ -324,7 +324,7 @@ fn whichever_bytes_change_on_the_disk_nothing_wrong_is_read() {
 }
 
 #[test]
-fn what_is_no_checkpoint_is_set_aside_and_a_new_one_is_begun() {
+fn invalid_file_is_moved_aside() {
     let disk = Fake::of(b"dear diary, ".repeat(2000));
     let mut life = Life::begin(&disk).expect("it begins anew");
     assert!(disk.0.lock().expect("no panic").was_set_aside && life.book.unreadable.is_some());
@@ -335,7 +335,7 @@ fn what_is_no_checkpoint_is_set_aside_and_a_new_one_is_begun() {
 }
 
 #[test]
-fn what_is_of_another_server_or_form_is_not_read_and_says_so() {
+fn foreign_partition_is_rejected_with_reason() {
     let disk = Fake::default();
     let mut life = Life::begin(&disk).expect("it opens");
     assert!(life.write(&states(5), 1));

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_names_a_few_of_many_and_counts_the_rest() {
+    fn log_throttle_names_few_and_counts_rest() {
         let at = |seconds| Instant::from_zero(Duration::from_secs(seconds));
         let mut complaints = Complaints::default();
         let first: usize = (0..500).map(|_| usize::from(complaints.names(at(1)))).sum();

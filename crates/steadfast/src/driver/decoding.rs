@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn helpers_make_what_one_thread_makes_in_the_same_order() {
+    async fn helpers_preserve_results_and_order() {
         for seed in 0..12 {
             let helpers = Helpers { threads: 1 + seed as usize % 4, worth: [1, 5_000, 64 * 1024][seed as usize % 3] };
             let racing = Racing::new(helpers);
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_begins_with_what_nobody_waits_for_any_more() {
+    async fn obsolete_objects_are_not_decoded() {
         let (open, gate) = mpsc::channel();
         *GATE.lock().expect("nobody panics") = Some(gate);
         let racing = Racing::new(Helpers { threads: 1, worth: 1 });

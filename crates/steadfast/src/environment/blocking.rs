@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_used_again_and_survives_a_panic() {
+    fn thread_is_reused_and_survives_panic() {
         let crew = Crew::named("test");
         for round in 0..50 {
             let (done, finished) = mpsc::channel::<()>();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_one_after_the_other_is_done_by_one_thread_however_many_there_are() {
+    fn sequential_jobs_use_one_thread() {
         let crew = Crew::named("test");
         let (done, finished) = mpsc::channel();
         let ended = |jobs: usize| -> HashSet<_> {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_seat_is_done_by_one_thread_that_does_nothing_else() {
+    fn seat_jobs_run_on_dedicated_thread() {
         let crew = Crew::named("test");
         let seat = crew.seat();
         let (done, finished) = mpsc::channel();

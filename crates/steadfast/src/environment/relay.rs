@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_hang_hold_up_neither_the_runtime_nor_another_task() {
+    fn hanging_tasks_block_no_other_task() {
         let relay = relay();
         let mut held = Vec::new();
         for _ in 0..5 {
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thread_is_in_charge_again_once_its_task_goes_on() {
+    fn first_thread_leads_again_after_its_step() {
         let relay = relay();
         for _ in 0..3 {
             let release = hang(&relay);
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_hangs_often_goes_on_on_a_thread_of_its_own() {
+    fn often_blocking_task_gets_own_thread() {
         let relay = relay();
         let (release, held) = mpsc::channel::<()>();
         let (told, threads) = mpsc::channel();
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_woken_within_its_step_makes_another() {
+    fn wake_during_step_schedules_another_step() {
         let relay = relay();
         let (done, finished) = mpsc::channel();
         let mut steps = 0;
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_panics_or_is_aborted_is_dropped_and_nothing_else() {
+    fn panicking_or_aborted_task_is_dropped_alone() {
         let relay = relay();
         for aborted in [false, true] {
             let (held, dropped) = mpsc::channel::<()>();
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ends_with_it_also_while_a_task_hangs() {
+    fn drop_ends_threads_despite_hanging_task() {
         for hangs in [false, true] {
             let relay = relay();
             let release = hangs.then(|| hang(&relay));

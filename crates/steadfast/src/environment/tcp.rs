@@ -87,7 +87,7 @@ mod tests {
     /// Neither of the two peers reads. The kernel drops the first. The second, which is allowed to be slow, was
     /// connected earlier, so it lives longer, and receives all data in the end.
     #[tokio::test]
-    async fn a_peer_that_may_be_slow_outlives_the_time_in_which_another_is_given_up() -> io::Result<()> {
+    async fn slow_peer_setting_disables_user_timeout() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let connect = async || -> io::Result<_> {
@@ -112,7 +112,7 @@ mod tests {
     /// Data that the peer's kernel has not accepted is discarded when the socket is dropped. Without the limit it
     /// arrives.
     #[tokio::test]
-    async fn what_a_socket_holds_that_is_not_to_be_late_is_discarded_with_it() -> io::Result<()> {
+    async fn lateness_limit_discards_unsent_data() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         for limited in [true, false] {

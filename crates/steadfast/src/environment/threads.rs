@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn may_be_dropped_in_async_code_and_on_its_own_thread() {
+    async fn drop_is_safe_in_async_code() {
         for foreign in [false, true] {
             let threads = Arc::new(Threads::new().expect("threads"));
             let (done, finished) = tokio::sync::oneshot::channel::<()>();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_since_the_machine_was_started_goes_on_as_the_other_clock_does() {
+    fn boot_time_advances_with_monotonic_clock() {
         let threads = Threads::new().expect("threads");
         let (before, boot) = (threads.now(), threads.boot_time());
         let limit = before + Duration::from_millis(5);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_resolved_and_a_refusal_is_told() {
+    async fn resolver_and_dial_errors_are_returned() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = closed.local_addr().expect("an address");
         drop(closed);

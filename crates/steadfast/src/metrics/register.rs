@@ -89,7 +89,7 @@ mod tests {
     impl Eq for Label {}
 
     #[test]
-    fn what_is_alike_is_told_apart_and_a_free_number_is_used_again() {
+    fn equal_labels_get_reusable_ordinals() {
         let mut register = Register::default();
         assert_eq!([0, 1, 0].map(|label| register.add(Label(label), ())), [0, 0, 1]);
         register.remove(&Label(0), 0);
@@ -103,7 +103,7 @@ mod tests {
 
     /// Each new informer was compared with all others, so creating 4,000 informers took quadratic time.
     #[test]
-    fn four_thousand_informers_come_and_go_without_being_compared_with_each_other() {
+    fn registration_of_4000_informers_compares_few_labels() {
         const MANY: usize = 4_000;
         for labels in [1, MANY] {
             COMPARED.set(0);

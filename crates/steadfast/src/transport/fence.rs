@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_open_until_its_time_is_over_and_never_again() {
+    async fn expired_fence_never_reopens() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(9)).await;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_its_end_is_called_at_its_time_and_when_it_is_closed() {
+    async fn fence_waiters_wake_at_expiry_and_close() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
         let begun = environment.now();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_knows_what_may_still_be_acted_on() {
+    async fn fence_reports_unanswered_requests() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
         let (answered, given_up) = (fence.depart().expect("open"), fence.depart().expect("open"));

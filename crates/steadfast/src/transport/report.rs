@@ -107,7 +107,7 @@ mod tests {
     use super::{ClosedConnection, ConnectionReport, ConnectionState, Protocol};
 
     #[test]
-    fn a_table_lines_up_and_an_end_is_a_sentence() {
+    fn report_columns_align() {
         let connection = ConnectionReport {
             id: 17,
             protocol: Some(Protocol::Http2),

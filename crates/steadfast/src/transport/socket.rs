@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_when_a_socket_is_sealed_is_never_written() {
+    fn sealed_socket_writes_nothing() {
         let traffic = traffic();
         assert!(matches!(write(&traffic, 7), Poll::Ready(Ok(7))));
         assert_eq!(traffic.sent(), 7);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_handed_to_a_connection_in_time_is_not_written_once_the_time_is_over() {
+    async fn expired_fence_blocks_buffered_data() {
         let environment: SharedEnvironment = Arc::new(Local::over_tcp(1));
         let second = Duration::from_secs(1);
         let fence = Fence::new(environment.clone(), environment.boot_time() + second, second);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_not_sealed_once_something_was_written_or_is_being_written() {
+    fn seal_fails_during_or_after_write() {
         let traffic = traffic();
         assert!(matches!(write(&traffic, 1), Poll::Ready(Ok(1))));
         assert!(!traffic.seal_at(0));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dead_or_draining_never_takes_a_request_again() {
+    fn dead_or_draining_connection_accepts_no_request() {
         assert_eq!(reach(ConnectionState::Dead), [ConnectionState::Dead]);
         assert!(!reach(ConnectionState::Draining).into_iter().any(ConnectionState::accepts));
     }

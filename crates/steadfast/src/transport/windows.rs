@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_some_do_not_read_leaves_the_others_their_windows() {
+    fn unread_responses_leave_other_windows() {
         for streams in [0, 1, 7, 100, 511, 512, 10_000, MOST_STREAMS, usize::MAX] {
             let (window, together) = windows(streams);
             let most = streams.clamp(1, MOST_STREAMS) as u64;

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_being_deleted_is_there_until_its_own_finalizers_are_gone() {
+    fn terminating_namespace_exists_until_finalized() {
         let target =
             Target { group: String::new(), plural: "namespaces".into(), namespace: None, name: Some("web".into()) };
         let write = Arc::new(Write::new(None, target, Outcome::Awaited));
@@ -188,7 +188,7 @@ mod tests {
     const POD: &str = r#"{"kind":"Pod","metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"7"}}"#;
 
     #[tokio::test]
-    async fn an_object_is_held_in_the_version_of_the_answer() {
+    async fn response_version_becomes_outcome() {
         let held = Outcome::Held { key: web(), version: "7".into(), labels: None };
         assert_eq!(answer(&Method::POST, None, POD), held);
         assert_eq!(answer(&Method::PUT, Some("web"), POD), held);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_deleted_or_loses_its_last_finalizer_is_gone() {
+    async fn delete_without_finalizers_removes_object() {
         let gone = |version: Option<&str>| Outcome::Gone {
             key: web(),
             uid: Some("u".into()),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_is_not_written_unless_an_earlier_attempt_may_have_been_made() {
+    async fn rejected_write_has_no_effect_without_earlier_attempt() {
         let refused = |witness: Witness| assert!(!witness.answered(StatusCode::CONFLICT));
         assert_eq!(after(&Method::POST, None, refused), Outcome::Nothing);
         assert_eq!(after(&Method::POST, None, |witness| witness.not_sent()), Outcome::Nothing);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_answered_or_does_not_tell_a_version_may_have_been_written() {
+    async fn missing_response_version_leaves_write_unconfirmed() {
         let unknown = |outcome: Outcome| assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
         unknown(after(&Method::POST, None, drop));
         unknown(after(&Method::POST, None, |witness| {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_beyond_all_bounds_is_not_kept() {
+    async fn oversized_response_is_not_stored() {
         let outcome = after(&Method::POST, None, |mut witness| {
             let piece = vec![b' '; ANSWER_LIMIT / 2 + 1];
             for _ in 0..8 {

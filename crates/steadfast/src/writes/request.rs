@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_known_by_the_path() {
+    fn write_target_is_derived_from_path() {
         for (method, uri, expected) in [
             ("POST", "/api/v1/namespaces/shop/pods", "/pods shop -"),
             ("PUT", "/api/v1/namespaces/shop/pods/web/status?fieldManager=a", "/pods shop web"),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_or_only_tries_writes_nothing() {
+    fn reads_and_dry_runs_have_no_target() {
         for (method, uri) in [
             ("GET", "/api/v1/namespaces/shop/pods"),
             ("POST", "/api/v1/namespaces/shop/pods?dryRun=All"),

@@ -99,7 +99,7 @@ async fn is_given_up_with(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_list_of_metadata_is_none_that_is_compared() {
+async fn invalid_metadata_list_is_not_compared() {
     let of_kind = |kind: &str| Attack { only: METADATA, ..list(&metadata_of(kind, "12", "")) };
     let whole = "whole objects where their metadata were requested";
     is_given_up("whole objects", [of_kind("ConfigMapList")], whole, false).await;
@@ -133,7 +133,7 @@ async fn metadata_that_cannot_be_compared_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_that_list_nothing_end_nothing_of_what_is_held() {
+async fn empty_metadata_list_deletes_no_object() {
     // A server that responds to each metadata request with only the collection's version.
     let missing = "objects that are held are not among the metadata";
     for protobuf in [false, true] {
@@ -155,7 +155,7 @@ async fn metadata_without_an_end_are_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_in_protobuf_that_lie_are_given_up_and_protobuf_is_not() {
+async fn corrupt_protobuf_metadata_keep_protobuf_enabled() {
     let of = |items: &[u8]| {
         let message = [field(1, &field(2, b"12")), items.to_vec()].concat();
         Attack {
@@ -174,7 +174,7 @@ async fn metadata_in_protobuf_that_lie_are_given_up_and_protobuf_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_what_metadata_listed_or_it_is_none() {
+async fn fetched_object_must_match_listed_metadata() {
     let listed = || metadata(&[changed("a", "a"), item("b", "default", "b")]);
     let other = "default/a was requested as it was at a version, and came as another state";
     is_given_up("another UID", [listed(), state(&[changed("a", "c")])], other, false).await;
@@ -190,7 +190,7 @@ async fn an_object_is_what_metadata_listed_or_it_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_has_no_metadata_is_not_asked_for_them_by_who_comes_later() {
+async fn missing_metadata_support_is_remembered() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     server.attack([watch(EXPIRED), Attack { only: METADATA, ..answer("406 Not Acceptable", "") }]);
@@ -209,7 +209,7 @@ async fn a_server_that_has_no_metadata_is_not_asked_for_them_by_who_comes_later(
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_of_custom_resources_are_requested_in_protobuf_and_their_objects_are_not() {
+async fn custom_resources_use_protobuf_for_metadata_only() {
     let _alone = ALONE.lock().await;
     // A group with unknown message types; its path is used by the attacks.
     let group = GroupVersionKind::gvk("steadfast.test", "v1", "ConfigMap");

@@ -128,7 +128,7 @@ fn any() -> ApiResource {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_nested_deep_is_unknown_and_spares_the_others() {
+async fn deeply_nested_object_is_unknown_without_side_effects() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), deep("deep", 6), object("c", 7, "", "")];
@@ -140,7 +140,7 @@ async fn an_object_that_is_nested_deep_is_unknown_and_spares_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_whose_managed_fields_are_nested_deep_are_known() {
+async fn deep_managed_fields_keep_metadata_readable() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let managed = format!(r#""managedFields":[{}],"#, nested(200));
@@ -152,7 +152,7 @@ async fn metadata_whose_managed_fields_are_nested_deep_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_over_the_limit_is_unknown_and_spares_the_others() {
+async fn oversized_object_is_unknown_without_side_effects() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), huge("big", 6), huge_from_behind("late", 7), object("z", 8, "", "")];
@@ -169,7 +169,7 @@ async fn an_object_over_the_limit_is_unknown_and_spares_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_becomes_of_an_object_over_the_limit_is_told_of_it_and_of_no_other() {
+async fn oversized_object_diagnostics_name_only_it() {
     let _alone = ALONE.lock().await;
     // The list contains `a` and `b`, with UIDs equal to their names.
     let lines = events(&[
@@ -200,7 +200,7 @@ async fn what_becomes_of_an_object_over_the_limit_is_told_of_it_and_of_no_other(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_over_the_limit_that_cannot_be_named_is_told_and_no_endless_relist() {
+async fn unnamed_oversized_object_causes_no_relist_loop() {
     let _alone = ALONE.lock().await;
     let nameless = huge("x", 6).replace(r#""name":"x","#, "");
     let objects = [object("a", 5, "", ""), nameless, object("c", 7, "", "")];
@@ -213,7 +213,7 @@ async fn an_object_over_the_limit_that_cannot_be_named_is_told_and_no_endless_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_over_the_limit_without_a_uid_is_unknown_by_its_name() {
+async fn oversized_object_without_uid_is_unknown() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), huge("big", 6).replace(r#""uid":"u-big","#, ""), object("c", 7, "", "")];
@@ -225,7 +225,7 @@ async fn an_object_over_the_limit_without_a_uid_is_unknown_by_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_without_a_uid_among_others_is_the_one_that_is_held_under_its_name() {
+async fn object_without_uid_matches_by_name() {
     let _alone = ALONE.lock().await;
     // The list contains `a` and `b`, with UIDs equal to their names.
     let bare = |name: &str, version| object(name, version, "", "").replace(&format!(r#""uid":"u-{name}","#), "");
@@ -258,7 +258,7 @@ async fn one_object_without_a_uid_among_others_is_the_one_that_is_held_under_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() {
+async fn object_of_other_kind_is_skipped_and_reported() {
     let _alone = ALONE.lock().await;
     let service = object("web", 6, "", r#","kind":"Service","apiVersion":"v1""#);
     let ours = object("c", 7, "", r#","kind":"ConfigMap","apiVersion":"v1""#);
@@ -291,7 +291,7 @@ fn plain(name: &str, version: u64) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_below_the_version_held_are_found_by_a_list_and_then_taken_as_they_come() {
+async fn unordered_changes_are_detected_by_a_list() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     // Each object has its own version counter: `d` is new, at version 3.
@@ -325,7 +325,7 @@ async fn changes_below_the_version_held_are_found_by_a_list_and_then_taken_as_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_events_that_come_again_are_no_sign_of_another_order() {
+async fn repeated_old_events_keep_version_order() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     let lines = [

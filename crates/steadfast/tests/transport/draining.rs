@@ -41,7 +41,7 @@ async fn ending(mut pipe: DuplexStream, patience: Duration) -> io::Result<()> {
 
 /// R6: a watch that stays on a draining connection must not cause repeated dials.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_ends_each_new_connection_is_not_dialled_again_and_again() {
+async fn closing_server_causes_no_dial_loop() {
     let dials = Arc::new(AtomicUsize::new(0));
     let counted = dials.clone();
     let connection = dialled(config(&in_memory().await).await, http2(), move || {
@@ -62,7 +62,7 @@ async fn a_server_that_ends_each_new_connection_is_not_dialled_again_and_again()
 
 /// A dial that started before a configuration change may fail. Waiting requests use the new configuration.
 #[tokio::test(start_paused = true)]
-async fn a_dial_that_fails_after_it_was_given_up_fails_nobody() {
+async fn abandoned_dial_failure_fails_no_request() {
     let server = in_memory().await;
     let (dialer, dials) = (server.dialer(), AtomicUsize::new(0));
     let connection: Connection = dialled(config(&server).await, http2(), move || {

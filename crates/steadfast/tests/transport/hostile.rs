@@ -113,7 +113,7 @@ async fn told(manner: Manner) -> (TransportError, Duration, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn floods_whose_answers_nobody_reads_are_not_read_on() {
+async fn flood_of_requests_for_responses_stops_reads() {
     for again in [flood(PING, 0, b"12345678"), flood(SETTINGS, 0, &[0, 3, 0, 0, 0, 100])] {
         let (error, after, taken) = told(Manner { once: Vec::new(), again, reads: false }).await;
         assert!(error.to_string().contains("a ping"), "{error}");
@@ -123,7 +123,7 @@ async fn floods_whose_answers_nobody_reads_are_not_read_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_sends_pings_and_answers_none_is_as_good_as_dead() {
+async fn peer_without_ping_responses_is_dead() {
     let manner = Manner { once: Vec::new(), again: flood(PING, 0, b"12345678"), reads: true };
     let peer = hostile(manner).await;
     let error = text(&peer.connection, get(PODS)).await.expect_err("no answer");
@@ -135,7 +135,7 @@ async fn a_peer_that_sends_pings_and_answers_none_is_as_good_as_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_breaks_the_protocol_ends_at_once_in_its_own_words() {
+async fn protocol_violation_ends_connection_with_reason() {
     let endless = frame(CONTINUATION, 0, 1, &[b'x'; 8]);
     let cases = [
         ("a window beyond all windows", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Vec::new(), "flow"),
@@ -153,7 +153,7 @@ async fn what_breaks_the_protocol_ends_at_once_in_its_own_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resets_of_every_request_end_each_and_nothing_else() {
+async fn stream_resets_end_only_their_requests() {
     let peer = hostile(Manner {
         once: frame(RST_STREAM, 0, 1, &[0, 0, 0, 2]),
         again: flood(RST_STREAM, 1, &[0, 0, 0, 2]),
@@ -168,7 +168,7 @@ async fn resets_of_every_request_end_each_and_nothing_else() {
 
 /// A healthy peer that does not read a body receives at most one window of it.
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_nobody_takes_has_the_deadline_of_its_answer() {
+async fn unread_upload_has_response_deadline() {
     let connection = dialled(config(&in_memory().await).await, http2(), || async {
         let (near, far) = tokio::io::duplex(PIPE);
         tokio::spawn(async move {

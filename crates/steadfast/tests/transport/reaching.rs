@@ -100,7 +100,7 @@ async fn two_replicas() -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn families_alternate_a_quarter_of_a_second_apart() {
+async fn address_families_alternate_every_250_ms() {
     let server = two_replicas().await;
     let network = Network::of(&[
         ("fd00::1", Machine::BlackHole),
@@ -125,7 +125,7 @@ async fn families_alternate_a_quarter_of_a_second_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_not_waited_for_and_a_slow_answer_still_wins() {
+async fn rejection_skips_delay_and_slow_address_wins() {
     let server = two_replicas().await;
     let slow = Duration::from_millis(900);
     let network = Network::of(&[
@@ -141,7 +141,7 @@ async fn a_refusal_is_not_waited_for_and_a_slow_answer_still_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_servers_behind_one_name_are_both_used() {
+async fn two_addresses_are_both_used() {
     let server = two_replicas().await;
     let both = [("10.0.0.1", Machine::Replica(0, AT_ONCE)), ("10.0.0.2", Machine::Replica(1, AT_ONCE))];
     let network = Network::of(&both);
@@ -176,7 +176,7 @@ async fn two_servers_behind_one_name_are_both_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_failed_lately_is_tried_last() {
+async fn recently_failed_address_is_tried_last() {
     let server = two_replicas().await;
     let network = Network::of(&[("10.0.0.1", Machine::Hangs), ("10.0.0.2", Machine::Replica(1, AT_ONCE))]);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
@@ -193,7 +193,7 @@ async fn an_address_that_failed_lately_is_tried_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_address_is_named_when_none_answers() {
+async fn error_names_every_failed_address() {
     let server = two_replicas().await;
     let network = Network::of(&[("fd00::1", Machine::BlackHole), ("10.0.0.1", Machine::Refuses)]);
     let connection = network.connection(&server, &["fd00::1", "10.0.0.1"]).await;

@@ -57,7 +57,7 @@ async fn switched(connection: &Connection) -> Response<ResponseBody> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_in_a_pod_may_be_slow_to_read() {
+async fn slow_reader_in_pod_keeps_stream() {
     let sockets = Sockets::default();
     let connection = answering(&sockets, |mut far| async move {
         far.write_all(SWITCHED.as_bytes()).await?;
@@ -110,7 +110,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_vanished_while_something_was_on_its_way_is_noticed_in_half_a_minute() {
+async fn vanished_peer_with_unacknowledged_data_is_detected() {
     let sockets = Sockets::default();
     let (connection, mut stream) = upgraded(&sockets, |_| std::future::pending()).await;
     let begun = Instant::now();
@@ -122,7 +122,7 @@ async fn a_peer_that_vanished_while_something_was_on_its_way_is_noticed_in_half_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_is_slow_is_not_taken_for_one_that_vanished_whatever_its_address_answers() {
+async fn slow_peer_is_never_reported_vanished() {
     for refused in [false, true] {
         let sockets = Sockets::default();
         let (_connection, mut stream) = upgraded(&sockets, move |number| async move {
@@ -139,7 +139,7 @@ async fn a_peer_that_is_slow_is_not_taken_for_one_that_vanished_whatever_its_add
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_dialled_for_a_stream_that_is_gone() {
+async fn dropped_stream_causes_no_probe() {
     let sockets = Sockets::default();
     let (_connection, stream) = upgraded(&sockets, |_| std::future::ready(Ok(()))).await;
     sleep(Duration::from_secs(60)).await;
@@ -151,7 +151,7 @@ async fn nobody_is_dialled_for_a_stream_that_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_reads_the_body_of_a_request_may_be_slow_and_nobody_else() {
+async fn only_body_readers_are_allowed_slow() {
     let sockets = Sockets::default();
     let server = in_memory().await;
     let connection = over_pipes(&server, Settings::default(), &sockets).await;
@@ -168,7 +168,7 @@ async fn whoever_reads_the_body_of_a_request_may_be_slow_and_nobody_else() {
 
 /// API servers and kubelets send this response head together with the first byte.
 #[tokio::test(start_paused = true)]
-async fn a_log_that_is_followed_may_say_nothing_for_an_hour_and_again() {
+async fn followed_log_can_be_silent_for_hours() {
     let connection = answering(&Sockets::default(), |mut far| async move {
         sleep(HOUR).await;
         far.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na\n\r\n").await?;
@@ -185,7 +185,7 @@ async fn a_log_that_is_followed_may_say_nothing_for_an_hour_and_again() {
 
 /// All values that API servers treat as true.
 #[tokio::test(start_paused = true)]
-async fn every_spelling_of_a_watch_is_one_and_may_be_silent() {
+async fn every_spelling_of_watch_can_be_silent() {
     let server = in_memory().await;
     let connection = over_pipes(&server, Settings::default(), &Sockets::default()).await;
     for spelling in ["watch=true", "watch=1", "watch=True", "watch=yes", "watch", "watch="] {

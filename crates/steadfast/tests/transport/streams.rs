@@ -90,7 +90,7 @@ impl World {
 
 /// RFC 9113, section 6.5.2: an overloaded server can send such a value.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_no_streams_for_now_is_not_dialled_again_and_again() {
+async fn zero_stream_limit_causes_no_dial_loop() {
     let world = World::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &streams(0)).await?;
@@ -109,7 +109,7 @@ async fn a_server_that_takes_no_streams_for_now_is_not_dialled_again_and_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_served_once_the_server_takes_streams_again() {
+async fn raised_stream_limit_serves_waiting_requests() {
     let world = World::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &streams(0)).await?;
@@ -144,7 +144,7 @@ async fn who_waits_is_served_once_the_server_takes_streams_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_was_refused_keeps_no_other_from_a_connection_that_is_well() {
+async fn rejected_request_does_not_block_others() {
     let world = World::new(|number, mut pipe| {
         (number == 0).then_some(async move {
             begin(&mut pipe, &[]).await?;
@@ -164,7 +164,7 @@ async fn a_request_that_was_refused_keeps_no_other_from_a_connection_that_is_wel
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_whatever_it_is_asked_is_not_asked_without_an_end() {
+async fn rejecting_server_ends_retries() {
     let world = World::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &[]).await?;

@@ -14,7 +14,7 @@ use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, over_tcp, p
 
 /// R10.
 #[tokio::test(start_paused = true)]
-async fn the_last_clone_closes_every_socket_also_when_cut_off() {
+async fn dropping_last_clone_closes_every_socket() {
     for settings in [http2(), Settings::default()] {
         for cut_off in [false, true] {
             let server = in_memory().await;

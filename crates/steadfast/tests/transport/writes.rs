@@ -220,7 +220,7 @@ fn judge(error: &SendError, maybe_sent: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_may_have_been_done_is_never_repeated() {
+async fn possibly_executed_write_is_sent_once() {
     for manners in
         [&[Manner::Swallow, Manner::Answer], &[Manner::HangUp, Manner::Answer], &[Manner::Half, Manner::Answer]]
     {
@@ -232,7 +232,7 @@ async fn a_write_that_may_have_been_done_is_never_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_no_server_looked_at_goes_elsewhere() {
+async fn unprocessed_write_is_retried_elsewhere() {
     for manners in [&[Manner::Refuse, Manner::Answer], &[Manner::GoAwayBelow, Manner::Answer]] {
         for method in WRITES {
             let server = server(http2(), manners).await;
@@ -244,7 +244,7 @@ async fn a_write_that_no_server_looked_at_goes_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_can_be_read_only_once_is_sent_once() {
+async fn streamed_body_is_sent_once() {
     let server = server(http2(), &[Manner::Refuse, Manner::Answer]).await;
     let error = text(&server.connection, streamed(vec![Ok(b"{}")]).await).await.expect_err("refused");
     judge(&error, false);
@@ -253,7 +253,7 @@ async fn a_body_that_can_be_read_only_once_is_sent_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_fails_is_told_as_that() {
+async fn failing_body_is_reported_as_upload_error() {
     for settings in [http2(), Settings::default()] {
         let server = server(settings, &[Manner::Swallow]).await;
         let request = streamed(vec![Ok(b"{"), Err(io::Error::other("the disk is gone"))]).await;
@@ -266,7 +266,7 @@ async fn a_body_that_fails_is_told_as_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_be_reached_has_seen_nothing() {
+async fn unreachable_server_received_nothing() {
     for swallowed in [true, false] {
         let connection = dialled(config(&in_memory().await).await, http2(), move || async move {
             if swallowed {
@@ -284,7 +284,7 @@ async fn a_server_that_cannot_be_reached_has_seen_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_not_repeated_where_a_used_connection_was_closed_and_a_read_is() {
+async fn closed_idle_connection_retries_only_reads() {
     const MANNERS: &[Manner] = &[Manner::Answer, Manner::HangUp, Manner::Answer];
     for method in WRITES {
         let server = server(Settings::default(), MANNERS).await;
@@ -299,7 +299,7 @@ async fn a_write_is_not_repeated_where_a_used_connection_was_closed_and_a_read_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_never_left_says_so_and_never_leaves() {
+async fn unsent_write_is_reported_and_never_sent() {
     let server = server(Settings::default(), &[Manner::Answer]).await;
     text(&server.connection, get(PODS)).await.expect("an answer");
     server.stuck.store(true, Ordering::SeqCst);
@@ -314,7 +314,7 @@ async fn a_write_that_never_left_says_so_and_never_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_a_connection_that_dies_goes_on_another() {
+async fn queued_request_moves_to_another_connection() {
     let server = server(http2(), &[Manner::Answer]).await;
     text(&server.connection, get(PODS)).await.expect("an answer");
     server.stuck.store(true, Ordering::SeqCst);
@@ -327,7 +327,7 @@ async fn what_waits_in_a_connection_that_dies_goes_on_another() {
 }
 
 #[tokio::test]
-async fn what_a_backend_refuses_is_not_sent_to_it_again() {
+async fn rejecting_backend_is_not_retried() {
     let server = ApiServer::builder().token("old").start().await.expect("a server");
     let file = std::env::temp_dir().join(format!("steadfast-writes-token-{}", std::process::id()));
     std::fs::write(&file, "old").expect("a file");

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_are_told_in_the_proxys_words_and_bounded() {
+    async fn rejections_contain_bounded_proxy_reason() {
         let head = |text: &str| format!("HTTP/1.1 {text}\r\n\r\n").into_bytes();
         for (answer, why) in [
             (head("407 Proxy Authentication Required"), "407 Proxy Authentication Required: put a user"),

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_taken_apart_and_named_without_credentials() {
+    fn proxy_urls_are_named_without_credentials() {
         let proxy = parsed("http://us%65r:p%40ss%3Aword@proxy.example").unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(proxy.name(), "http://proxy.example:80");
         let login = proxy.login.expect("a login");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_proxy_is_named_without_credentials() {
+    fn invalid_proxy_url_error_hides_credentials() {
         let long = format!("socks5://{}:hunter2@bastion", "u".repeat(256));
         for (url, why) in [("ftp://u:hunter2@p", "none of"), (long.as_str(), "255"), ("https://p", "no TLS in")] {
             let error = parsed(url).map(|_| ()).expect_err("unusable");

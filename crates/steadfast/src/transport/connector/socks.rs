@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_is_given_where_it_is_asked_for() {
+    async fn requested_login_is_sent() {
         let login = Login { user: "me".to_owned(), password: "hunter2".to_owned() };
         let (outcome, said) = asked("api", Some(&login), &[5, 2, 1, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await;
         assert_eq!(outcome, Ok(()));
