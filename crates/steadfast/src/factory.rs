@@ -179,8 +179,8 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// Returns an error if an informer of this scope runs with other settings, if `scope` names a namespace and `K` is
-    /// cluster-scoped, or if the factory was shut down.
+    /// Returns an error in three cases. An informer of this scope runs with other settings. `scope` names a namespace
+    /// and `K` is cluster-scoped. The factory was shut down.
     pub fn informer<K>(&self, scope: Scope) -> Result<Informer<K>, InformerError>
     where
         K: Kept,
@@ -194,8 +194,8 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// Returns an error if an informer of this scope runs with other settings, if `scope` names a namespace and the
-    /// resource is cluster-scoped, or if the factory was shut down.
+    /// Returns an error in three cases. An informer of this scope runs with other settings. `scope` names a namespace
+    /// and the resource is cluster-scoped. The factory was shut down.
     pub fn informer_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> Result<Informer<K>, InformerError> {
         self.build_with::<K>(kind, scope).start()
     }
@@ -472,9 +472,9 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
     /// Readers see the restored cache immediately. Its freshness is doubt until the server has confirmed the contents.
     /// The watch resumes at the stored version.
     ///
-    /// Only objects that are kept encoded (`Lazy`) can be stored. A decoded object lacks the fields that its type did
-    /// not know when the object was written, and the type of the next release may have more fields. A transform cannot
-    /// be combined with a checkpoint for the same reason.
+    /// Only objects that are kept encoded (`Lazy`) can be stored. A decoded object contains only the fields of its
+    /// type, and the type of the next release may have more. A transform cannot be combined with a checkpoint for the
+    /// same reason.
     ///
     /// The cluster is identified by the server's URL and the UID of the namespace `kube-system`. The program needs
     /// `get` permission on this namespace. Without the permission the cache is still correct, but the informer lists
@@ -644,8 +644,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
     ///
     /// # Errors
     ///
-    /// Returns an error if an informer of this scope runs with other settings, if `scope` names a namespace and the
-    /// resource is cluster-scoped, if the checkpoint cannot hold the cache, or if the factory was shut down.
+    /// Returns an error in four cases. An informer of this scope runs with other settings. `scope` names a namespace
+    /// and the resource is cluster-scoped. The checkpoint cannot hold the cache. The factory was shut down.
     pub fn start(
         #[cfg_attr(not(feature = "checkpoint"), allow(unused_mut))] mut self,
     ) -> Result<Informer<K>, InformerError> {

@@ -1,4 +1,4 @@
-//! Kubernetes informers that report when their caches are stale.
+//! Kubernetes informers that are never silently stale.
 //!
 //! ```no_run
 //! use std::time::Duration;

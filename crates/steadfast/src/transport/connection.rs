@@ -34,7 +34,7 @@ pub(super) enum Way {
     Here(h2::client::SendRequest<Bytes>),
     /// On another connection.
     Aside,
-    /// None: the connection is not probed.
+    /// No path: the connection is not probed.
     Nowhere,
 }
 

@@ -93,7 +93,7 @@ async fn another_message_is_no_empty_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_protobuf_events_are_reported() {
+async fn malformed_protobuf_events_are_reported() {
     survives_in_protobuf("no object", watch(&[0, 0, 0, 0]), "a watch record without an object").await;
     let renamed = event("RENAMED", &enveloped("ConfigMap", &[]));
     survives_in_protobuf("no such type", watch(&renamed), "unknown type of watch record").await;

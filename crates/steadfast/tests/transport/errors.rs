@@ -52,7 +52,7 @@ async fn certificate_for_other_name_is_rejected() {
 }
 
 #[tokio::test]
-async fn tls_mismatch_names_both_sides() {
+async fn tls_mismatch_is_reported() {
     let plain = ApiServer::start().await.expect("a server");
     let mut config = config(&plain).await;
     config.cluster_url = plain.url(0).replace("http:", "https:").parse().expect("a URL");
