@@ -102,8 +102,8 @@ impl Scope {
 
     fn query_beside(&self, terms: &str) -> String {
         let fields = match self.fields.as_deref().map(str::trim) {
-            // The user's own terms come first: RBAC may grant access to one name only, and the server checks the first
-            // term.
+            // The user's own terms come first: RBAC may grant access to one name only, and the server authorizes the
+            // first `metadata.name` term.
             Some(fields) if !fields.is_empty() => format!("{fields},{terms}"),
             _ => terms.to_owned(),
         };
