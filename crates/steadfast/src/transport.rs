@@ -17,7 +17,7 @@
 //! | `notice` | events of the connection of a pending or arriving response |
 //! | `turn`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
 //! | `fence` | time limit for sending, checked at each write to a socket |
-//! | `purpose`, `want`, `end`, `failure` | purpose of a connection, requirements of a request, end and failure reasons |
+//! | `purpose`, `want`, `end`, `failure` | purpose of a connection, requirements of a request, ends and failures |
 //! | `settings`, `report`, `error`, `cause`, `socket` | limits, reports, errors and their texts, byte counts |
 //!
 //! Time, tasks and sockets come only from the [`Environment`](crate::environment::Environment).

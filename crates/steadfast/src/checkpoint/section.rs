@@ -128,8 +128,8 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
             let can_be = !evidence.unnamed && self.has_version(now);
             if can_be { self.shared.durables.cut(anew) } else { Vec::new() }
         });
-        // The cache may lack changes that could not be decoded, and a restart from it would lose them silently. The
-        // file keeps the last complete state; after a restart the server sends the later changes again.
+        // The cache may lack changes of objects whose identity could not be read, and a restart from it would lose them
+        // silently. The file keeps the last complete state; after a restart the server sends the later changes again.
         if evidence.unnamed {
             drop(state);
             self.go_without("something came that could not be named, and no list has told yet what it was", true);
