@@ -1,4 +1,4 @@
-//! The answers that an informer is reading, as one source of arrivals.
+//! Responses in flight of an informer, merged into one source of arrivals.
 
 mod accepted;
 mod asker;
@@ -23,27 +23,27 @@ use head::Head;
 
 pub(crate) use asker::Asker;
 
-/// What came of one request.
+/// Event of one request.
 pub(crate) enum Arrival {
-    /// The head of a good answer, and how its body is encoded.
+    /// Successful response head, with the encoding of the body.
     Opened(Encoding),
-    /// A piece of its body.
+    /// Chunk of the body.
     Chunk(Bytes),
-    /// What becomes of its connection.
+    /// Event of the connection.
     Noticed(Notice),
-    /// The end of its body.
+    /// End of the body.
     Ended,
-    /// The answer to a probe, all of it.
+    /// Complete response to a probe.
     Probed(Probed),
-    /// There will be nothing more.
+    /// Failure, after which nothing follows.
     Failed(Failure),
 }
 
-/// The answers under way.
+/// Responses in flight.
 #[derive(Default)]
 pub(crate) struct Answers {
     running: Vec<(RequestId, Answer)>,
-    /// Where the next poll begins, so that none waits for another.
+    /// Index of the next poll, for fairness.
     turn: usize,
 }
 
@@ -51,7 +51,7 @@ enum Answer {
     Asked {
         head: BoxFuture<'static, Result<Head, Failure>>,
         notices: BoxStream<'static, Notice>,
-        /// Whether the server answers where it is awaited, as was last told.
+        /// Last known responsiveness of the server on the connection of a pending response.
         answering: bool,
     },
     Reading {
@@ -63,18 +63,18 @@ enum Answer {
     Over,
 }
 
-/// The longest object that is read unless set otherwise, in bytes: etcd takes 1.5 MiB, and JSON is longer than protobuf.
+/// Default maximum size of an object in bytes. etcd accepts 1.5 MiB, and JSON is larger than protobuf.
 pub(crate) const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
 
 impl Answers {
-    /// Sends `request` as `id`; whether the stream beside which it is made is `doubted` decides on which connection.
+    /// Sends `request` as `id`. A verification of a `doubted` stream uses a recent connection.
     pub(crate) fn send(&mut self, id: RequestId, request: &Request, doubted: bool, asker: &Asker) {
         let answer = match request {
             Request::Probe { since } => Answer::Probing(asker.probe(request, *since, doubted)),
             Request::ShortWatch { target, reach, .. } => {
                 Answer::asked(asker.watch_shortly(request, target, *reach, doubted))
             }
-            // A list has its own patience (R3), and what goes on beside a watch has less.
+            // A list has its own timeout (R3), and a request next to a watch has a shorter one.
             Request::Watch { .. } => {
                 let (awaited, notices) = Awaited::new();
                 let head = asker.ask_telling(request, doubted, Some(awaited));
@@ -85,17 +85,17 @@ impl Answers {
         self.running.push((id, answer));
     }
 
-    /// Has `id` fail, without anything being sent.
+    /// Lets `id` fail without sending a request.
     pub(crate) fn refuse(&mut self, id: RequestId, failure: Failure) {
         self.running.push((id, Answer::asked(Box::pin(std::future::ready(Err(failure))))));
     }
 
-    /// Drops the request `id` and its answer.
+    /// Drops the request `id` and its response.
     pub(crate) fn cancel(&mut self, id: RequestId) {
         self.running.retain(|(running, _)| *running != id);
     }
 
-    /// What arrives next, of any of them; never ready while none is under way.
+    /// Returns the next arrival of any response. Never ready if no request is in flight.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(RequestId, Arrival)> {
         for offset in 0..self.running.len() {
             let index = (self.turn + offset) % self.running.len();
@@ -113,7 +113,7 @@ impl Answers {
 }
 
 impl Answer {
-    /// Asked, and nothing is told of where it waits.
+    /// Creates a pending response without connection events.
     fn asked(head: BoxFuture<'static, Result<Head, Failure>>) -> Self {
         Self::Asked { head, notices: stream::pending().boxed(), answering: true }
     }
@@ -142,7 +142,7 @@ impl Answer {
                     }
                 },
                 Self::Reading { gunzip: Some(gunzip), .. } if gunzip.has_more() => match gunzip.next_piece() {
-                    // It may go on like that for as long as something comes: others have their turn first.
+                    // The compressed body may continue without output for long, so other responses are polled first.
                     Ok(None) => {
                         context.waker().wake_by_ref();
                         return Poll::Pending;

@@ -1,4 +1,4 @@
-//! Waits for what was written through a client (C12).
+//! Waits until a cache contains the writes of a client (C12).
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -18,22 +18,22 @@ use crate::informer::{Informer, UNAIDED_WAIT, is_at, is_unversioned};
 use crate::shared::Shared;
 use crate::writes::{GRACE, Outcome, Write, Writes};
 
-/// So long is waited before the server is asked whether it still has what is waited for: it may have been restored from a
-/// backup since.
+/// Interval at which a wait verifies that the server still has the awaited version. The server may have been restored
+/// from a backup.
 const STEP: Duration = Duration::from_secs(5);
 
-/// What was asked in the very moment in which a write was answered may have been asked before it: where the clock is a test's, much
-/// happens in one.
+/// Offset that orders a version request after a response at the same instant. A test's clock does not advance between
+/// the two, and the request could have been sent before the write.
 const NEXT_MOMENT: Duration = Duration::from_nanos(1);
 
-/// The time from a question that was not answered to the next.
+/// Delay after a failed request.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a cache may take to reach the version of the server before a proof is sought. No event may lie between the two,
-/// for another resource may have been written: then no wait helps.
+/// Time that a cache has to reach the server's version before a proof is requested. No event may lie between the two
+/// versions, since a write may concern another resource: then no longer wait helps.
 const UNAIDED_BY_EVENTS: Duration = Duration::from_millis(100);
 
-/// How long is waited.
+/// Deadline of a wait.
 #[derive(Clone, Copy)]
 struct Limit {
     begun: Instant,
@@ -41,23 +41,23 @@ struct Limit {
 }
 
 impl<K: Kept> Informer<K> {
-    /// Whether the cache has all of `writes` that it is going to hold: those of this resource, on this server, in this scope's
-    /// namespace. Those that take a question to the server to find out it is not known to have:
-    /// [`wait_for_writes`](Self::wait_for_writes) asks.
+    /// Returns true if the cache contains all of `writes` that match its resource, server and namespace.
+    ///
+    /// Returns false for writes that need a request to the server. [`wait_for_writes`](Self::wait_for_writes) sends
+    /// that request.
     pub fn has_writes(&self, writes: &Writes) -> bool {
         writes.iter().all(|write| self.has(write))
     }
 
-    /// Waits until the cache has all of `writes` that it is going to hold: those of this resource, on this server, in this
-    /// scope's namespace.
+    /// Waits until the cache contains all of `writes` that match its resource, server and namespace.
     ///
-    /// A request is waited for that is under way. Where its answer was lost, or tells no version, the server is asked which
-    /// version it has come to. A cache that was never synced, and is refused, holds nothing that could be read: it is not
-    /// waited for. Neither is what a restored server has no more.
+    /// The wait includes requests in flight. If a response was lost, or contains no version, the informer requests the
+    /// server's current version. A cache that never synced and lacks permission has no data to read, so the wait skips
+    /// it. The wait also skips writes that a restored server no longer has.
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first, the informer is stopped, or a version cannot be compared.
+    /// Returns an error if `deadline` passes first, if the informer is stopped, or if a version cannot be compared.
     pub async fn wait_for_writes(&self, writes: &Writes, deadline: Duration) -> Result<(), WaitError> {
         let begun = self.shared().environment.now();
         let limit = Limit { begun, end: begun + deadline };
@@ -69,8 +69,10 @@ impl<K: Kept> Informer<K> {
         Ok(())
     }
 
-    /// What this cache has seen so far, as a write: for other caches of the resource to be waited for that have come as far.
-    /// Nothing, where it has no version, or one that cannot be compared.
+    /// Returns the current position of this cache as a write, to wait until other caches of the resource have reached
+    /// it.
+    ///
+    /// Returns no writes if the cache has no version, or a version that cannot be compared.
     pub fn seen(&self) -> Writes {
         let (origin, mut seen) = (self.origin(), Writes::default());
         if let Some(version) = self.snapshot().version().filter(|version| version.is_ordered()) {
@@ -81,11 +83,11 @@ impl<K: Kept> Informer<K> {
         seen
     }
 
-    /// Whatever anybody may have written so far to the resource that this cache looks at, in its namespace: for who takes over from
-    /// another, to wait until caches have what that one has done.
+    /// Returns all writes so far, by any client, to the resource and namespace of this cache.
     ///
-    /// A cache has it once it has come to the version that the server tells when it is asked after this; nobody asks before it is
-    /// [waited for](Self::wait_for_writes).
+    /// A new leader uses this to wait until its caches contain the work of the previous leader. The cache must reach
+    /// the version that the server returns to a later request. The first [wait](Self::wait_for_writes) sends that
+    /// request.
     pub fn written_so_far(&self) -> Writes {
         let mut written = Writes::default();
         written.push(Arc::new(self.origin().anything()));
@@ -107,7 +109,7 @@ impl<K: Kept> Informer<K> {
             Outcome::Awaited => false,
             Outcome::Nothing => true,
             Outcome::Held { key, version, labels } => {
-                // One that does not belong here, and is not here, makes no event.
+                // An object that neither matches the scope nor is cached causes no event.
                 let is_strange = || !self.origin().may_hold(&key, labels.as_ref()) && !holds(&snapshot, &key, None);
                 is_past(Some(&version)) || is_strange()
             }
@@ -143,8 +145,8 @@ impl<K: Kept> Informer<K> {
             return self.wait_for_list(self.left(limit)).await;
         }
         let holds = |snapshot: &Snapshot<K>| gone.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
-        // What is held and then no more is gone. What is not held may be gone, or not be there yet. In another epoch the
-        // write is no more, or the list that began it has it.
+        // An object that was cached and no longer is was deleted. An object that is not cached may be deleted, or not
+        // yet listed. After a new epoch the write is void, or included in the list that started the epoch.
         let begun = self.snapshot();
         let (was_held, epoch) = (holds(&begun), begun.epoch());
         drop(begun);
@@ -158,7 +160,7 @@ impl<K: Kept> Informer<K> {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
         loop {
-            // It may be found out while this waits that the server's versions are in no order.
+            // The server's versions may prove incomparable only during the wait.
             let is_comparable = self.snapshot().version().is_none_or(ResourceVersion::is_ordered);
             if let Some(version) = wanted.as_ref().filter(|_| !is_comparable && !was_held) {
                 return Err(WaitError::Opaque { version: version.to_string() });
@@ -169,14 +171,14 @@ impl<K: Kept> Informer<K> {
                 let is_past = was_held || at.is_some_and(|(at, version)| is_at(at, version));
                 (is_past && !holds(&snapshot)) || snapshot.epoch() != epoch
             };
-            // What was held and is to go may be gone in any.
+            // A cached object may disappear at any version.
             let after = wanted.as_ref().filter(|_| !was_held);
             let (step, target) = (self.left(limit).min(STEP), write.to_string());
             match self.wait_unaided_for(unaided, step, target, after, reached).await {
                 Err(WaitError::Deadline { .. }) => {}
                 ended => return ended,
             }
-            // As far as that is known: a server that is not reached decides nothing.
+            // Uses the last known version: an unreachable server must not end the wait.
             let after = (self.shared().environment.now() - STEP).max(known);
             let newest = self.before(limit, self.newest(after)).await.flatten().flatten();
             if newest.zip(wanted.as_ref()).is_some_and(|(newest, wanted)| newest.is_older_than(wanted)) {
@@ -189,7 +191,7 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// What the server had come to when it was asked after `write`: a while after its answer was `lost`.
+    /// Returns the server's version from a request after `write`, with a delay if its response was `lost`.
     async fn reached(&self, write: &Write, lost: Option<Instant>, limit: Limit) -> Result<ResourceVersion, WaitError> {
         let settled = async {
             if let Some(lost) = lost.filter(|_| write.reached().is_none()) {
@@ -203,7 +205,7 @@ impl<K: Kept> Informer<K> {
             if let Some(version) = write.reached() {
                 return Ok(version.clone());
             }
-            // One question serves all who ask after the write.
+            // One request serves all waiters for the write.
             let after = lost.map_or_else(|| self.shared().environment.now(), |lost| lost + GRACE);
             if let Some(Some(Some(version))) = self.before(limit, self.newest(after)).await {
                 write.reach(version);
@@ -216,15 +218,15 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// The version that the server had come to when it was asked later than at `after`, if it has one; nothing where that is not
-    /// to be had.
+    /// Returns the server's version from a request after `after`, if it has one. Returns `None` if no response is
+    /// available.
     async fn newest(&self, after: Instant) -> Option<Option<ResourceVersion>> {
         let (asks, answer) = oneshot::channel();
         self.command(Command::Newest(after + NEXT_MOMENT, asks));
         answer.await.ok()
     }
 
-    /// What comes of `work`, unless the time is up first.
+    /// Returns the result of `work`, or `None` at the deadline.
     async fn before<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         tokio::select! {
@@ -247,14 +249,14 @@ impl<K: Kept> Informer<K> {
     }
 }
 
-/// What an event of `informer` tells, as a write: for other caches of the resource to be waited for that have it.
+/// Returns the change in an event of `informer` as a write, to wait until other caches of the resource contain it.
 pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writes {
     let object = event.object();
     let key = object.key();
-    // Who has come past that version has seen it. It may hold the object rightly, where that has left the other one's scope.
+    // A cache past that version has seen the change. It may still contain the object, which left only the other scope.
     let version = match event {
         Event::Deleted { version: Some(version), .. } => version.clone(),
-        // Nobody said in which version it ended: in one that this cache has come to.
+        // The server reported no version for the deletion. The version is at most the current one of this cache.
         Event::Deleted { .. } => match informer.snapshot().version() {
             Some(version) => version.clone(),
             None => return Writes::default(),
@@ -267,12 +269,12 @@ pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writ
     told
 }
 
-/// Whether there is nothing to be read, and will not be.
+/// Returns true if the cache is empty and the server denies access.
 fn is_refused<K: Kept>(shared: &Shared<K>) -> bool {
     !shared.is_synced() && matches!(shared.freshness(), Freshness::Failed(_))
 }
 
-/// Whether an object is in the cache: that of this UID, where it is known.
+/// Returns true if the cache contains the object, with this UID if it is known.
 fn holds<K>(snapshot: &Snapshot<K>, key: &ObjectKey, uid: Option<&Uid>) -> bool {
     let entry = snapshot.entry(key.namespace(), key.name());
     entry.is_some_and(|entry| uid.is_none_or(|uid| entry.uid().is_same(uid)))

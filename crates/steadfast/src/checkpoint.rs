@@ -1,17 +1,17 @@
-//! Caches that survive their program's death: one file for many informers.
+//! Caches that survive a restart of the process: one file for many informers.
 //!
-//! | room | what it is |
+//! | module | content |
 //! |---|---|
-//! | `lock` | who holds the file, and a lock that says so |
-//! | `disk` | where the bytes lie: a file, or in tests a disk that fails |
-//! | `head` | what is said of one informer's part of the file: of which server, cluster and form it is, and how much there is |
-//! | `book` | the file as parts with rows, checked when they are read; one transaction for all that is written together |
-//! | `lineage` | which state of a part the file has, also after a transaction of which nobody knows what became of it |
-//! | `counts` | what has been written |
-//! | `desk` | who writes to one file |
-//! | `cluster` | asks a server of which cluster it is |
-//! | `section` | the part of one informer: what differs between what was written and what is held |
-//! | `writer` | writes, in batches, what is due; nobody waits for it |
+//! | `lock` | lock of the file, with the identity of its holder |
+//! | `disk` | storage of the bytes: a file, or a failing disk in tests |
+//! | `head` | header of an informer's partition: server, cluster, format and row count |
+//! | `book` | the file as partitions with checksummed rows, written in one transaction at a time |
+//! | `lineage` | stored state of a partition, also after a transaction with an uncertain result |
+//! | `counts` | statistics of writes |
+//! | `desk` | queue of the writers of one file |
+//! | `cluster` | identity of a server's cluster |
+//! | `section` | partition of one informer: difference between the stored and the cached state |
+//! | `writer` | background task that writes pending changes in batches |
 
 mod book;
 mod cluster;
@@ -52,37 +52,38 @@ use section::Kept;
 
 pub use counts::CheckpointCounts;
 
-/// A file in which informers keep their caches beyond their program's life.
+/// A file in which informers store their caches across restarts of the process.
 ///
-/// An informer that is built with [one](crate::InformerBuilder::checkpoint) has its cache at once when the program starts anew,
-/// in doubt until the server has confirmed it, and watches on from where it was: no list, where the server still has that
-/// version. Where it has not, a list is compared with what was kept.
+/// An informer that is built with a [checkpoint](crate::InformerBuilder::checkpoint) has its cache immediately after a
+/// restart. The cache is in doubt until the server has confirmed it. The watch resumes at the stored version without a
+/// list, if the server still has that version. Otherwise the informer lists, and compares the list with the stored
+/// cache.
 ///
-/// One file does for all informers of a program that look at one server, and is for one program at a time. It is written in the background, changes
-/// of 50 ms at once; nobody waits for it, so that what was held in the last moments may be missing in it. That is no harm: the
-/// server tells it again. What cannot be used (a damaged file, one of another version or cluster) is not used, and a
-/// [note](crate::Note::NotRestored) says why.
+/// One file serves all informers of a program that use one server. Only one process can use a file at a time. Writes
+/// run in the background, in batches of 50 ms, and delay no caller. The last changes before a crash can therefore be
+/// missing; the server sends them again. A file that is damaged, or of another format or cluster, is not used. The
+/// diagnostic [`NotRestored`](crate::Note::NotRestored) contains the reason.
 ///
-/// Cheap to clone. The file is open as long as one is held, or an informer writes to it.
+/// Cheap to clone. The file stays open while a handle exists or an informer writes to it.
 #[derive(Clone)]
 pub struct Checkpoint {
     desk: Arc<Desk>,
 }
 
 impl Checkpoint {
-    /// Opens the file at `path`, or makes it, for this user alone to read. Beside it is a file of the same name with `.lock`
-    /// behind it, which says who holds it.
+    /// Opens or creates the file at `path`, readable by the current user only.
     ///
-    /// What is there and cannot be read is set aside, as `.unreadable`, and a new file is begun.
+    /// The lock file next to it has the suffix `.lock` and contains the identity of its holder. A file that cannot be
+    /// read is renamed with the suffix `.unreadable`, and a new file is created.
     ///
     /// # Errors
     ///
-    /// Where another program holds it, or the system does not let it be opened.
+    /// Returns an error if another process holds the file, or if the file cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         Self::open_on(path.as_ref(), |file| Box::new(file))
     }
 
-    /// The same on a disk that fails whenever `fails` says so.
+    /// Opens the file on a disk that fails whenever `fails` returns true.
     pub(crate) fn open_failing(
         path: &Path,
         fails: impl Fn() -> bool + Send + Sync + 'static,
@@ -100,21 +101,21 @@ impl Checkpoint {
         Ok(Self { desk: Desk::new(path.display().to_string(), book) })
     }
 
-    /// What has been written, and what could not be.
+    /// Returns the statistics of writes to the file.
     pub fn counts(&self) -> CheckpointCounts {
         self.desk.counts()
     }
 
-    /// Where it is, for people.
+    /// Returns the path of the file, for display.
     pub(crate) fn place(&self) -> &str {
         self.desk.place()
     }
 
-    /// Takes the part of the file that an informer of these objects has.
+    /// Claims the partition of an informer of these objects.
     ///
     /// # Errors
     ///
-    /// Where another one has it.
+    /// Returns an error if another informer holds the partition.
     pub(crate) fn claim<T>(
         &self,
         connection: &Connection,
@@ -144,23 +145,23 @@ impl fmt::Debug for Checkpoint {
     }
 }
 
-/// Why a checkpoint cannot be opened.
+/// Reason that a checkpoint cannot be opened.
 #[derive(thiserror::Error)]
 pub enum CheckpointError {
-    /// Another program holds it, or this one does already.
+    /// Another process, or this one, already holds the file.
     #[error("the checkpoint {} is held by {holder}: end that, or name another file; one file does for all informers of a program", .path.display())]
     Held {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Who holds it, as it says itself.
+        /// Identity of the holder, from the lock file.
         holder: String,
     },
-    /// The system does not let it be opened.
+    /// The operating system returned an error.
     #[error("the checkpoint {} cannot be opened: {source}; name a file in a folder that this program may write to", .path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }

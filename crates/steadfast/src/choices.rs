@@ -1,4 +1,5 @@
-//! With what an informer was requested, and in what two requests differ: who joins one that runs has no wish dropped.
+//! Settings of an informer, and the differences between two requests. A conflicting request is an error, so no setting
+//! is silently dropped.
 
 use std::any::TypeId;
 use std::fmt::Debug;
@@ -8,28 +9,28 @@ use steadfast_core::reflector::ReflectorSettings;
 
 use crate::error::Difference;
 
-/// Everything that all who share an informer have to want alike.
+/// Settings that must be equal for all callers that share an informer.
 #[derive(Clone)]
 pub(crate) struct Choices {
     pub(crate) settings: ReflectorSettings,
     pub(crate) managed_fields: bool,
     pub(crate) transform: Option<TransformId>,
-    /// The longest record that is read, in bytes.
+    /// Maximum size of a record in bytes.
     pub(crate) object_limit: usize,
-    /// Whether protobuf is asked for.
+    /// True if protobuf is requested.
     pub(crate) protobuf: bool,
-    /// The most that the cache may take up, in bytes.
+    /// Maximum size of the cache in bytes.
     pub(crate) memory_limit: Option<usize>,
-    /// Whether what is kept encoded is packed.
+    /// True if encoded objects are delta-compressed.
     pub(crate) packed: bool,
-    /// In which file the cache is kept beyond the program's life.
+    /// Path of the checkpoint file.
     pub(crate) checkpoint: Option<String>,
-    /// Whether that may have Secrets in it.
+    /// Permission to store Secrets in the checkpoint.
     pub(crate) secrets_on_disk: SecretsOnDisk,
     pub(crate) breaches: Breaches,
 }
 
-/// Whether Secrets may be written to a disk.
+/// Permission to store Secrets on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SecretsOnDisk {
     Refused,
@@ -37,17 +38,17 @@ pub(crate) enum SecretsOnDisk {
     Asked,
 }
 
-/// Which transform it is.
+/// Identity of a transform.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TransformId {
-    /// A function that captures nothing is what its type says.
+    /// A function without captures is identified by its type.
     Function(TypeId),
-    /// A closure that captures something is like no other.
+    /// A closure with captures equals no other closure.
     Closure,
 }
 
 impl TransformId {
-    /// Which one `F` is.
+    /// Returns the identity of `F`.
     pub(crate) fn of<F: 'static>() -> Self {
         if size_of::<F>() > 0 { Self::Closure } else { Self::Function(TypeId::of::<F>()) }
     }
@@ -64,11 +65,11 @@ impl TransformId {
     }
 }
 
-/// The fields of two values that differ, each by its name.
+/// Lists the fields that differ between two values, by name.
 macro_rules! differing {
     ($running:expr, $requested:expr, $type:ident { $($field:ident),* $(,)? }, not $($other:ident),*) => {{
         let (running, requested): (&$type, &$type) = ($running, $requested);
-        // A field that is named in neither list is an error here.
+        // The exhaustive pattern makes a field that is missing from both lists a compile error.
         let $type { $($field: _,)* $($other: _),* } = running;
         let mut differences = Vec::new();
         $(if running.$field != requested.$field {
@@ -79,7 +80,7 @@ macro_rules! differing {
 }
 
 impl Choices {
-    /// In what these, with which an informer runs, differ from those that are `requested`.
+    /// Returns the settings that differ from those in `requested`.
     pub(crate) fn differences(&self, requested: &Self) -> Vec<Difference> {
         let mut differences = differing!(
             &self.settings,
@@ -137,7 +138,7 @@ fn difference<T: Debug>(setting: &'static str, running: &T, requested: &T) -> Di
     Difference { setting, running: shown(running), requested: shown(requested) }
 }
 
-/// A value for people: what is optional by itself, or `none`.
+/// Formats a value for display: the content of an option, or `none`.
 fn shown(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     match text.strip_prefix("Some(").and_then(|inner| inner.strip_suffix(')')) {

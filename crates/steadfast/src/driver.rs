@@ -1,4 +1,4 @@
-//! Drives one informer: feeds the reflector what arrives, and does what it says.
+//! Driver of one informer: passes arrivals to the reflector and executes its actions.
 
 mod alarm;
 mod comparison;
@@ -52,36 +52,37 @@ pub(crate) use keeper::{Keeper, Transform};
 use requests::{Parser, Requests};
 use resyncs::Resyncs;
 
-/// What an informer's handles can ask of its driver.
+/// Commands from an informer's handles to its driver.
 pub(crate) enum Command {
-    /// Find out whether the cache has reached the present.
+    /// Request a proof of freshness.
     SeekProof,
-    /// Ask the server which version it has come to, unless it was asked since.
+    /// Request the server's current version, unless a request was sent since the given time.
     Newest(Instant, oneshot::Sender<Option<ResourceVersion>>),
-    /// Look after handlers that were added.
+    /// Process newly added handlers.
     Handlers,
-    /// Take note of an object that turned out, when it was read, not to fit.
+    /// Record that a cached object failed to decode on a read.
     Unread(DecodeError),
-    /// End the watch, and the handlers with it or after they have been given what waits.
+    /// Stop the watch. Handlers end immediately or after they have drained.
     Stop { handlers: bool },
 }
 
-/// So many pieces of answers are taken in, or for so long, before other informers on this thread have their turn.
+/// Maximum number of body chunks processed before other informers on this thread run; a time limit applies too.
 const ARRIVALS_IN_A_ROW: u32 = 16;
 const TURN: Duration = Duration::from_millis(2);
 
-/// So long what was read may wait for what is there to be read behind it, to be published with that: a publication for each
-/// of many changes costs more than the changes. Where nothing more is there, nothing waits.
+/// Maximum time that processed changes wait for more buffered data, to be published together. A publication costs more
+/// than a change. Without buffered data changes are published immediately.
 const BATCH: Duration = Duration::from_micros(250);
 
-/// So long JSON is asked for where protobuf could not be read, as pages are in place of streamed lists.
+/// Duration of JSON requests after a protobuf response failed to decode. Paged lists replace streamed ones for the same
+/// period.
 const JSON_FOR: Duration = Duration::from_secs(30 * 60);
 
-/// What a driver does not go beyond, in bytes.
+/// Size limits of a driver in bytes.
 pub(crate) struct Limits {
-    /// The longest record that is read.
+    /// Maximum size of a record.
     pub(crate) object: usize,
-    /// The most that the cache takes up.
+    /// Maximum size of the cache.
     pub(crate) memory: Option<usize>,
 }
 
@@ -91,39 +92,39 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     asker: Asker,
     limits: Limits,
     decoding: Decoding<K>,
-    /// The length of the piece of an answer that is being read, until an object in it is handed in to be decoded.
+    /// Length of the current body chunk, until an object in it is submitted for decoding.
     piece: usize,
     answers: Answers,
     requests: Requests,
     staging: Option<Staging<K>>,
     transfer: Transfer,
     comparison: Option<Comparison>,
-    /// The page of metadata that is read in place of a full list's.
+    /// Metadata page that replaces a page of a full list.
     skimmed: Option<RequestId>,
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
     alarm: Alarm,
     resyncs: Resyncs<K>,
-    /// What is to be delivered and done, in this order, at the next flush.
+    /// Diagnostics to deliver at the next flush, in this order.
     notes: Vec<Note>,
-    /// How many of the notes came later than what they are about.
+    /// Number of diagnostics that arrived later than their subject.
     late_notes: usize,
     edits: Vec<Edit<K>>,
     complaints: Complaints,
     disorder: Disorder,
-    /// Whether objects without a UID were reported.
+    /// True after objects without a UID were reported.
     meets_by_name: bool,
     ledger: Ledger,
-    /// Since when something was read that is not published.
+    /// Time of the oldest unpublished change.
     unpublished: Option<Instant>,
-    /// What was read and does not fit, and is not in the cache yet: a transform may read what it is given.
+    /// Decode errors of objects that are not in the cache yet, because a transform may read its input.
     early: Vec<DecodeError>,
     #[cfg(feature = "checkpoint")]
     keepsake: Option<Box<dyn Keepsake<K>>>,
     _ending: Ending<K>,
 }
 
-/// Says that the driver has ended when it has, however that came.
+/// Marks the informer as ended when the driver task exits, including on panic.
 struct Ending<K: Send + Sync + 'static>(Arc<Shared<K>>);
 
 impl<K: Send + Sync + 'static> Drop for Ending<K> {
@@ -132,7 +133,7 @@ impl<K: Send + Sync + 'static> Drop for Ending<K> {
     }
 }
 
-/// A place among the full transfers requested of a server at once.
+/// Slot among the concurrent full transfers of a server.
 enum Transfer {
     None,
     Awaited(BoxFuture<'static, Place>),
@@ -145,7 +146,7 @@ enum Wake {
     Granted(Place),
     Reachable,
     Timer,
-    /// Nothing more is there to be read.
+    /// No more buffered data.
     Quiet,
 }
 
@@ -192,9 +193,9 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Runs until the informer is stopped or nobody holds it any more.
+    /// Runs until the informer is stopped or its last handle is dropped.
     pub(crate) async fn run(mut self) {
-        // The user's own code runs in here, where the `Drop` of an object ends; all else of it is contained nearer by.
+        // The `Drop` of an object is user code and runs in here. Other user code is caught closer to its call.
         let handlers = if let Ok(handlers) = AssertUnwindSafe(self.work()).catch_unwind().await {
             self.step(Input::Stop);
             handlers
@@ -209,14 +210,14 @@ impl<K: Kept> Driver<K> {
         self.shared.end_notes();
     }
 
-    /// Begins with the first list.
+    /// Starts with the first list.
     #[cfg(not(feature = "checkpoint"))]
     fn begin(&mut self) -> std::future::Ready<Option<bool>> {
         self.step(Input::Start);
         std::future::ready(None)
     }
 
-    /// Does what was asked for; returns, where that is the end, whether the handlers are to end too.
+    /// Executes a command. Returns `Some` if the driver must end; the value is true if the handlers must end too.
     fn obey(&mut self, command: Option<Command>) -> Option<bool> {
         match command {
             None => {
@@ -232,7 +233,7 @@ impl<K: Kept> Driver<K> {
         None
     }
 
-    /// Works until it is to end; returns whether the handlers are to end too.
+    /// Runs until the end, and returns true if the handlers must end too.
     async fn work(&mut self) -> bool {
         if let Some(handlers) = self.begin().await {
             return handlers;
@@ -276,7 +277,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Asks the server which version it has come to; who asks hears nothing where that is not to be had.
+    /// Requests the server's current version. The sender is dropped if no response is available.
     fn find_newest(&self, since: Instant, asks: oneshot::Sender<Option<ResourceVersion>>) {
         let newest = self.asker.newest(since);
         self.shared.environment.spawn(Box::pin(async move {
@@ -286,7 +287,7 @@ impl<K: Kept> Driver<K> {
         }));
     }
 
-    /// Does what is due.
+    /// Processes a timer event.
     fn timer_fired(&mut self) {
         if self.alarm.is_due() {
             self.step(Input::Tick);
@@ -294,7 +295,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Says that the informer is no more, though nobody stopped it.
+    /// Marks the informer as broken: it ended without being stopped.
     fn broke(&mut self) {
         let why = "the informer broke: dropping an object panicked";
         tracing::error!(informer = %self.shared.name, "{why}");
@@ -305,7 +306,7 @@ impl<K: Kept> Driver<K> {
     }
 
     async fn next(&mut self) -> Wake {
-        // The next moment that matters.
+        // The next deadline.
         self.alarm.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
         let Self { commands, answers, transfer, reachable, alarm, unpublished, .. } = self;
         let granted = async {
@@ -325,7 +326,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// What a list that begins now is chosen by.
+    /// Returns the hints for the choice of the next list.
     fn outlook(&self) -> Outlook {
         Outlook {
             protobuf: self.asker.asks_for_protobuf(),
@@ -382,7 +383,7 @@ impl<K: Kept> Driver<K> {
                                 }
                                 self.step(Input::ListEnded(id, meta));
                             }
-                            // Any object could pass for an empty list, and an empty list deletes everything.
+                            // Any object could pass for an empty list, and an empty list would delete everything.
                             (Ok(()), None) => {
                                 self.ended_early(id, encoding, Failure::unreadable("the response is not a list"));
                             }
@@ -396,8 +397,8 @@ impl<K: Kept> Driver<K> {
             }
             Arrival::Failed(failure) => {
                 self.requests.over(id);
-                // Not acceptable, or a media type that is not supported: something does not take a request for it. Of
-                // metadata alone that says nothing of whole objects, which are requested next.
+                // `406` or `415`: a server or proxy rejects this kind of request. A rejection of a metadata request
+                // does not affect requests for full objects, which follow.
                 if matches!(failure.code, 406 | 415) && self.skimmed != Some(id) {
                     self.doubt_protobuf(&failure);
                 }
@@ -407,7 +408,8 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// An answer came to its regular end, and not what was in it: in protobuf, a length may have been spoilt.
+    /// Processes a response that ended regularly with incomplete contents. In protobuf, a corrupted length is a likely
+    /// cause.
     fn ended_early(&mut self, id: RequestId, encoding: Encoding, failure: Failure) {
         if encoding == Encoding::Protobuf && self.skimmed != Some(id) {
             self.doubt_protobuf(&failure);
@@ -415,7 +417,7 @@ impl<K: Kept> Driver<K> {
         self.step(Input::Failed(id, failure));
     }
 
-    /// Takes in a piece of an answer: all its whole records, for one publication with what comes right behind it.
+    /// Processes a body chunk: parses all complete records, to be published with the next buffered chunks.
     fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
         let now = self.shared.environment.now();
         self.piece = chunk.len();
@@ -443,7 +445,7 @@ impl<K: Kept> Driver<K> {
                 self.perform(outputs);
             }
         }
-        // What comes behind a list is compared with what it has brought.
+        // Later records are compared with the list's contents, so the list is committed first.
         if self.edits.iter().any(|edit| matches!(edit, Edit::Commit { .. })) {
             self.flush();
         } else {
@@ -451,13 +453,13 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// That what is held is no more than may be, or what a list comes to so far.
+    /// Returns an error if the cache, or the list so far, exceeds the memory limit.
     ///
-    /// What is held is no reason to give up a list: it may well be shorter.
+    /// A cache above the limit does not abort a list, because the list may be smaller.
     pub(super) fn within_memory(&self) -> Result<(), Failure> {
         let Some(limit) = self.limits.memory else { return Ok(()) };
         let (what, bytes) = match &self.staging {
-            // What objects are packed beside is that of what is held too.
+            // The base objects of delta compression are shared with the cache and count for both.
             Some(staging) => ("the list", staging.held_bytes() + self.shared.beside_bytes()),
             None => ("the cache", self.shared.held_bytes()),
         };
@@ -471,7 +473,7 @@ impl<K: Kept> Driver<K> {
         )))
     }
 
-    /// Asks for JSON from here on, for a while, where protobuf cannot be read: something between may spoil it.
+    /// Requests JSON for a while after protobuf failed to decode: a proxy may corrupt protobuf.
     fn doubt_protobuf(&mut self, failure: &Failure) {
         if self.asker.asks_for_protobuf() {
             let until = self.shared.environment.now() + JSON_FOR;
@@ -556,7 +558,7 @@ impl<K: Kept> Driver<K> {
         self.requests.over(id);
     }
 
-    /// Keeps the place of a full transfer for as long as that makes progress (R7).
+    /// Keeps the slot of a full transfer while the transfer makes progress (R7).
     fn keep_place(&mut self) {
         if let (Transfer::Held(place), Some(heard)) = (&mut self.transfer, self.reflector.list_progress()) {
             place.heard(heard);
@@ -567,7 +569,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Tells what there is to tell, makes the edits, shows them, tells the handlers and whoever waits.
+    /// Delivers diagnostics, applies edits, publishes the result, and notifies handlers and waiters.
     fn flush(&mut self) {
         self.unpublished = None;
         if self.decoding.has_edits() {
@@ -575,7 +577,7 @@ impl<K: Kept> Driver<K> {
         }
         self.keep_place();
         self.late_notes = 0;
-        // Before the lock is taken: what is called may ask anything of this informer.
+        // Callbacks run before the lock is taken, because they may call this informer.
         for note in std::mem::take(&mut self.notes) {
             self.tell(&note);
         }
@@ -615,14 +617,14 @@ impl<K: Kept> Driver<K> {
         self.shared.tell(note);
     }
 
-    /// Makes the edits, all under one lock and with one publication; returns whether a list among them has shown that
-    /// versions are in no order.
+    /// Applies all edits under one lock, with one publication. Returns true if a list has proven that versions are
+    /// unordered.
     fn edit(&mut self) -> bool {
         let mut changes = Vec::new();
         let (mut viewed, mut disordered) = (false, false);
         let shared = self.shared.clone();
-        // What only it holds is dropped when the lock is released: dropping a great many objects takes its time, and
-        // their `Drop` is the user's.
+        // Objects held only by the old snapshot are dropped after the lock is released: this can take long, and their
+        // `Drop` is user code.
         let _before = shared.snapshot();
         shared.edit(|store| {
             if let Some(comparison) = &mut self.comparison {
@@ -655,7 +657,7 @@ impl<K: Kept> Driver<K> {
         disordered
     }
 
-    /// Shows handlers with a filter what there is, and remembers how often handlers are to look at everything again.
+    /// Sends handlers with a filter their initial objects, and schedules resyncs.
     fn look_after_newcomers(&mut self) {
         let now = self.shared.environment.now();
         for handler in self.shared.take_newcomers() {

@@ -1,13 +1,13 @@
-//! Handlers that acknowledge what they have done: what they are told is told until then, also by the program's next life.
+//! Handlers that acknowledge events. Unacknowledged events are delivered again, also after a restart of the process.
 //!
-//! | room | what it is |
+//! | module | content |
 //! |---|---|
-//! | `told` | what such a handler is given, and what it has done |
-//! | `calls` | one handler: what it is owed, its calls, its patience with what fails |
-//! | `all` | those of one informer, and those that earlier lives of the program had |
-//! | `registration` | how they come to an informer, and go |
+//! | `told` | delivered events and statistics |
+//! | `calls` | one handler: its pending deliveries, calls and retries |
+//! | `all` | all handlers of one informer, including handlers of earlier runs |
+//! | `registration` | registration and removal |
 //!
-//! What is owed after which change is decided in `steadfast_core::debts`; `checkpoint::section` writes it down.
+//! `steadfast_core::debts` determines the pending deliveries after each change; `checkpoint::section` stores them.
 
 mod all;
 mod calls;

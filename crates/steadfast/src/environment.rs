@@ -1,8 +1,8 @@
-//! Where time, threads, randomness and sockets come from.
+//! Interface to the machine: time, threads, randomness and sockets.
 //!
-//! Everything in this library that would touch the machine asks an [`Environment`]. Production code runs
-//! on [`Threads`](crate::environment::threads::Threads); tests run the same code on one thread in virtual
-//! time, over sockets in memory.
+//! The library accesses the machine only through an [`Environment`]. Production code uses
+//! [`Threads`](crate::environment::threads::Threads). Tests run the same code on one thread in virtual time, over
+//! in-memory sockets.
 
 use std::fmt;
 use std::io;
@@ -25,101 +25,102 @@ pub use blocking::BlockingThreads;
 pub use helpers::{Help, Helpers};
 pub use steadfast_core::Instant;
 
-/// Time, threads, randomness and sockets, as one value.
+/// Time, threads, randomness and sockets behind one value.
 pub trait Environment: Send + Sync + 'static {
-    /// The present moment on this environment's monotonic clock.
+    /// Returns the current time of the monotonic clock.
     fn now(&self) -> Instant;
 
-    /// The present moment on a clock that goes on while the machine is suspended, where there is one; else [`now`](Self::now).
+    /// Returns the current time of a clock that continues while the machine is suspended, if available; otherwise
+    /// [`now`](Self::now).
     ///
-    /// Its zero is another one than that of `now`, and timers do not follow it. Whoever may act until some moment asks it when
-    /// acting.
+    /// Its zero differs from that of `now`, and timers do not follow it. A caller whose permission to act expires must
+    /// check this clock immediately before it acts.
     fn boot_time(&self) -> Instant {
         self.now()
     }
 
-    /// A future that is ready at `at`, at once if that has passed.
+    /// Returns a future that completes at `at`, immediately if `at` has passed.
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()>;
 
-    /// Runs `task` where connections are served; it must not hold up its thread.
+    /// Spawns `task` on the runtime that serves connections. The task must not block its thread.
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task;
 
-    /// Runs `task`, within which code of the user's runs: it may take its time or block, and delays nobody else.
+    /// Spawns `task`, which runs user code. The task can be slow or block, and delays no other task.
     fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task;
 
-    /// Runs `action` at once, on this thread, with the async runtime of this environment as the current one.
+    /// Runs `action` immediately on this thread, with this environment's async runtime as the current one.
     fn enter(&self, action: &mut dyn FnMut());
 
-    /// Runs `job`, which may block, on a thread of its own choosing where it delays nobody.
+    /// Runs `job` on a thread where blocking delays no other task.
     fn run_blocking(&self, job: Box<dyn FnOnce() + Send>);
 
-    /// Who helps where much work waits that needs nothing but a processor; nobody, unless the environment says otherwise.
+    /// Returns the number of helper threads for CPU-bound work. Defaults to none.
     fn helpers(&self) -> Helpers {
         Helpers::default()
     }
 
-    /// Has one of the helpers call `help` until it answers that nothing is left to do, or drops it where none is free.
+    /// Calls `help` repeatedly on a helper thread until it returns false. Drops `help` if no helper is free.
     ///
-    /// It is not asked to hurry: whoever asks does the work itself that nobody has come to.
+    /// There is no guarantee when the helper starts. The caller must process remaining work itself.
     fn help(&self, help: Help) {
         drop(help);
     }
 
-    /// A random number, uniform over all of `u64`.
+    /// Returns a random number, uniform over `u64`.
     fn random(&self) -> u64;
 
-    /// The addresses of `host`, a name or an address without brackets, the one to prefer first.
+    /// Resolves `host`, a name or an address without brackets. The preferred address comes first.
     ///
     /// # Errors
     ///
-    /// What the resolver said, without the name.
+    /// Returns the error of the resolver, without the name.
     fn resolve(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 
-    /// Opens a byte stream to one address; whoever asks sets the deadline.
+    /// Opens a byte stream to one address. The caller applies a timeout.
     ///
     /// # Errors
     ///
-    /// What the network said, without the address.
+    /// Returns the network error, without the address.
     fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>>;
 }
 
-/// An environment shared by everything that runs in it.
+/// A shared environment.
 pub type SharedEnvironment = Arc<dyn Environment>;
 
-/// A byte stream to a server: TCP, or a pipe in memory.
+/// Byte stream to a server: TCP, or an in-memory pipe.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
-    /// The address at the other end, for messages.
+    /// Returns the address of the peer, for messages.
     fn peer(&self) -> String;
 
-    /// From now on the peer may take its time to read what is written, for as long as it acknowledges; or may not, and is
-    /// given up as one that has vanished.
+    /// Sets if the peer may read slowly, as long as it acknowledges data. Otherwise a peer that does not read is
+    /// treated as vanished, and the connection fails.
     ///
-    /// Nothing happens where nobody would give it up.
+    /// The default implementation does nothing, for streams without such a timeout.
     fn allow_slow_peer(&self, allowed: bool) {
         let _ = allowed;
     }
 
-    /// From now on nothing that is written reaches the peer more than `limit` later, whatever becomes of this program, and
-    /// nothing that lies here unsent does once this is dropped.
+    /// Limits how late written data can reach the peer, independent of the state of this process. Unsent data is
+    /// discarded when the socket is dropped.
     ///
-    /// Nothing happens where what is written is there at once.
+    /// The default implementation does nothing, for streams that deliver data immediately.
     fn limit_lateness(&self, limit: Duration) {
         let _ = limit;
     }
 }
 
-/// A task that was spawned; dropping this lets it go on.
+/// A spawned task. Dropping the handle detaches the task.
 pub struct Task {
     abort: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Task {
-    /// A task that `abort` ends.
+    /// Creates a task handle that calls `abort` to end the task.
     pub fn new(abort: impl Fn() + Send + Sync + 'static) -> Self {
         Self { abort: Box::new(abort) }
     }
 
-    /// Ends the task at its next await; nothing happens if it has ended.
+    /// Aborts the task at its next await point. Does nothing if the task has ended.
     pub fn abort(&self) {
         (self.abort)();
     }

@@ -1,43 +1,43 @@
-//! What can go wrong when asking, and what to do about it.
+//! Errors of informers, handlers and waits, each with advice.
 
 use std::fmt;
 use std::time::Duration;
 
 use steadfast_core::Freshness;
 
-/// Why an informer cannot be had.
+/// Reason that an informer cannot be created.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InformerError {
-    /// Another informer of the same resource and scope runs with other settings.
+    /// Another informer of the resource and scope runs with other settings.
     #[error(
         "{resource} in {scope} is already watched with other settings: {}; \
          set them alike, or request it from a factory of its own", listed(.differences)
     )]
     Conflict {
-        /// The resource.
+        /// Resource.
         resource: String,
-        /// The scope.
+        /// Scope.
         scope: String,
-        /// In what they differ; one at least.
+        /// Settings that differ; at least one.
         differences: Vec<Difference>,
     },
-    /// A namespace was given for a resource whose objects are in none.
+    /// A namespace was given for a cluster-scoped resource.
     #[error(
         "{resource} are cluster-scoped, in no namespace, and were requested in namespace {namespace:?}; \
          use Scope::all(), and fields(\"metadata.name=…\") for one object"
     )]
     ClusterScoped {
-        /// The resource.
+        /// Resource.
         resource: String,
-        /// The namespace.
+        /// Namespace.
         namespace: String,
     },
-    /// It cannot be kept in the checkpoint that was asked for.
+    /// The cache cannot be stored in the requested checkpoint.
     #[error("{resource} cannot be kept in a checkpoint: {why}")]
     Checkpoint {
-        /// The resource.
+        /// Resource.
         resource: String,
-        /// The cause, and what to do.
+        /// Cause and advice.
         why: Unkept,
     },
     /// The factory was shut down.
@@ -45,32 +45,32 @@ pub enum InformerError {
     ShutDown,
 }
 
-/// Why the cache of an informer cannot be kept in a checkpoint.
+/// Reason that the cache of an informer cannot be stored in a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unkept {
-    /// It is of Secrets, and would have them on disk.
+    /// The objects are Secrets, and storing them on disk was not allowed.
     #[error(
         "Secrets are not written to disk unless that is asked for; leave the checkpoint out, or ask with `including_secrets`"
     )]
     Secrets,
-    /// A transform changes the objects: what it leaves of them in the next release of the program nobody knows.
+    /// A transform changes the objects. The transform of the program's next release may return other results.
     #[error(
         "what a transform leaves of objects may be another thing in the program's next release; leave one of the two out"
     )]
     Transformed,
-    /// Another informer is kept there.
+    /// Another informer uses this partition.
     #[error("an informer of these objects is kept in it already; stop that one, or give one of them another file")]
     InUse,
 }
 
-/// A setting in which a request differs from the informer that runs already.
+/// A setting that differs between a request and the running informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The setting, by the name under which it is set.
+    /// Name of the builder method for the setting.
     pub setting: &'static str,
-    /// Its value in the informer that runs.
+    /// Value in the running informer.
     pub running: String,
-    /// The value that was requested.
+    /// Requested value.
     pub requested: String,
 }
 
@@ -84,34 +84,34 @@ fn listed(differences: &[Difference]) -> String {
     differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Why a handler was not added.
+/// Reason that a handler was not added.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandlerError {
-    /// It is an async handler, and no async runtime is current.
+    /// An async handler was added outside an async runtime.
     #[error("no async runtime is current: register async handlers from within a tokio runtime, or use a sync handler")]
     NoRuntime,
-    /// A durable handler goes by a name, which is in the file.
+    /// The name of a durable handler is not valid. The name identifies its rows in the checkpoint file.
     #[error(
         "{name:?} is no name of a durable handler: give it one of 1 to 63 bytes, the same in each life of the program"
     )]
     Name {
-        /// What was given.
+        /// The rejected name.
         name: String,
     },
-    /// What a durable handler is owed has to be kept somewhere.
+    /// A durable handler was added to an informer without a checkpoint.
     #[error(
         "{resource} is kept in no checkpoint, and so is what a durable handler would be owed; build the informer with one"
     )]
     Unkept {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
     },
-    /// A durable handler of this name is there.
+    /// A durable handler of this name exists.
     #[error("{resource} has a durable handler {name:?}; remove that one, or give the other a name of its own")]
     Taken {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
-        /// The name.
+        /// Name of the handler.
         name: String,
     },
     /// The informer was stopped.
@@ -120,27 +120,27 @@ pub enum HandlerError {
          request the informer anew, and add the handler to that one"
     )]
     Stopped {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
     },
 }
 
-/// A cache has nothing to read yet: its first list is not complete.
+/// Error of a cache that is not synced: its first list is not complete.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{resource} not synced: {state}")]
 pub struct NotSynced {
-    /// The resource and its scope.
+    /// Resource and scope.
     pub resource: Box<str>,
-    /// The state it is in, and why.
+    /// State of the cache, with its cause.
     pub state: Freshness,
 }
 
-/// Some caches were not synced before the deadline.
+/// Error of a wait in which some caches were not synced before the deadline.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SyncTimeout {
-    /// How long was waited.
+    /// Duration of the wait.
     pub waited: Duration,
-    /// What is not synced, each with its state and the last cause.
+    /// Caches that are not synced, each with its state and the last cause.
     pub missing: Vec<NotSynced>,
 }
 
@@ -157,61 +157,61 @@ impl fmt::Display for SyncTimeout {
     }
 }
 
-/// A wait for a write ended without the write being seen.
+/// Error of a wait that ended before its condition held.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The deadline passed.
     #[error("{resource} did not reach {target} within {:.1} s: {state}", .waited.as_secs_f64())]
     Deadline {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
-        /// What was waited for.
+        /// Target of the wait.
         target: String,
-        /// How long was waited.
+        /// Duration of the wait.
         waited: Duration,
-        /// The state that the cache is in.
+        /// State of the cache.
         state: Freshness,
     },
     /// The deadline passed, and a condition did not hold.
     #[error("{resource}: {target} did not hold within {:.1} s; last seen: {seen}; {state}", .waited.as_secs_f64())]
     Unmet {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
-        /// What was waited for.
+        /// Target of the wait.
         target: String,
-        /// How long was waited.
+        /// Duration of the wait.
         waited: Duration,
-        /// What the condition was last asked of: which object in which version, or how many; never what is in them.
+        /// Last input of the condition: the object and its version, or the number of objects; never their contents.
         seen: String,
-        /// The state that the cache is in.
+        /// State of the cache.
         state: Freshness,
     },
-    /// The version cannot be ordered against others.
+    /// The version cannot be compared with others.
     #[error("version {version:?} is opaque and cannot be waited for; wait for the change itself instead")]
     Opaque {
-        /// The version.
+        /// Version.
         version: String,
     },
-    /// The object carries no version: it does not come from a server.
+    /// The object carries no version, so it was not returned by a server.
     #[error("the object has no resourceVersion; wait for what the server returned")]
     NoVersion,
     /// The informer was stopped.
     #[error("the informer of {resource} was stopped while {target} was waited for")]
     Stopped {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
-        /// What was waited for.
+        /// Target of the wait.
         target: String,
     },
 }
 
-/// The newest state of an object could not be decoded, so the cache does not know it.
+/// Error of a read of an object whose newest state could not be decoded.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the state of {key} at version {version} could not be decoded; the next one that can be will be here")]
 pub struct Unknown {
-    /// The object.
+    /// Object.
     pub key: steadfast_core::ObjectKey,
-    /// The version that is not known.
+    /// Version that could not be decoded.
     pub version: steadfast_core::ResourceVersion,
 }
 

@@ -1,4 +1,4 @@
-//! The factory: one watch per resource and scope, shared by all who ask for the same.
+//! Informer factory: one watch per resource and scope, shared by all callers.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -43,10 +43,10 @@ use crate::scope::Scope;
 use crate::shared::{NoteCallback, Shared, Undelivered};
 use crate::writes::Writes;
 
-/// A cache that has been in doubt for longer is not waited for.
+/// Maximum time that a cache can be in doubt before waits skip it.
 const DOUBTED: Duration = Duration::from_secs(30);
 
-/// How often the freshness of a cache is checked that is waited for.
+/// Interval at which a wait checks the freshness of its cache.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Creates informers on one connection and shuts them down together. Cheap to clone.
@@ -70,7 +70,7 @@ struct Informers {
     running: BTreeMap<Ask, Running>,
 }
 
-/// What makes two asks the same.
+/// Key of a shared informer: requests with equal keys share one watch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Ask {
     collection: Collection,
@@ -78,16 +78,16 @@ struct Ask {
     kept: TypeId,
 }
 
-/// An informer whose type is forgotten.
+/// A running informer, with its object type erased.
 struct Running {
     informer: Box<dyn Any + Send + Sync>,
     choices: Choices,
     control: Arc<dyn Control>,
-    /// The share of its handles; empty once the last handle is dropped.
+    /// Share counted by the informer's handles; empty after the last handle is dropped.
     share: Weak<Share>,
 }
 
-/// What a factory does with an informer of any type.
+/// Operations of a factory on informers of any type.
 trait Control: Send + Sync {
     fn state(&self) -> NotSynced;
     fn is_synced(&self) -> bool;
@@ -174,27 +174,28 @@ impl<K: Kept> Control for Informer<K> {
 }
 
 impl InformerFactory {
-    /// A factory on `connection`, with the contract's default times.
+    /// Creates a factory on `connection` with the default settings of the contract.
     pub fn new(connection: &Connection) -> Self {
         Self::with_settings(connection, ReflectorSettings::default())
     }
 
-    /// A factory on `connection`, whose informers go by `settings`.
+    /// Creates a factory on `connection`. Its informers use `settings` unless their builder changes them.
     pub fn with_settings(connection: &Connection, settings: ReflectorSettings) -> Self {
         let inner = Inner { connection: connection.clone(), settings, informers: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
-    /// The connection of this factory's informers.
+    /// Returns the connection of this factory's informers.
     pub fn connection(&self) -> &Connection {
         &self.inner.connection
     }
 
-    /// The informer of `K` in `scope`: a new one, or the one that runs already and was not stopped.
+    /// Returns the informer of `K` in `scope`: the running informer, or a new one if none runs.
     ///
     /// # Errors
     ///
-    /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
+    /// Returns an error in three cases. An informer of this scope runs with other settings. `scope` names a namespace
+    /// and `K` is cluster-scoped. The factory was shut down.
     pub fn informer<K>(&self, scope: Scope) -> Result<Informer<K>, InformerError>
     where
         K: Kept,
@@ -203,16 +204,18 @@ impl InformerFactory {
         self.build::<K>(scope).start()
     }
 
-    /// The informer of the resource that `kind` describes, in `scope`: for types that say at run time what they are.
+    /// Returns the informer of the resource that `kind` describes in `scope`, for types that are known only at run
+    /// time.
     ///
     /// # Errors
     ///
-    /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
+    /// Returns an error in three cases. An informer of this scope runs with other settings. `scope` names a namespace
+    /// and the resource is cluster-scoped. The factory was shut down.
     pub fn informer_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> Result<Informer<K>, InformerError> {
         self.build_with::<K>(kind, scope).start()
     }
 
-    /// An informer of `K` in `scope`, with choices.
+    /// Returns a builder for an informer of `K` in `scope`, to change its settings.
     pub fn build<K>(&self, scope: Scope) -> InformerBuilder<'_, K>
     where
         K: Kept,
@@ -221,7 +224,7 @@ impl InformerFactory {
         self.build_with::<K>(&DynamicType::<K>::default(), scope)
     }
 
-    /// An informer of the resource that `kind` describes, with choices.
+    /// Returns a builder for an informer of the resource that `kind` describes, to change its settings.
     pub fn build_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> InformerBuilder<'_, K> {
         InformerBuilder {
             factory: self,
@@ -246,12 +249,12 @@ impl InformerFactory {
         }
     }
 
-    /// Waits until every informer that runs now is synced; those that are started meanwhile are not waited for.
+    /// Waits until every informer that runs now is synced. Informers started during the wait are not included.
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first, or one is stopped before: each informer that is not synced, with its state and the
-    /// last cause.
+    /// Returns an error if `deadline` passes first, or if an informer is stopped before it is synced. The error lists
+    /// each informer that is not synced, with its state and the last cause.
     pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), SyncTimeout> {
         let environment = self.inner.connection.environment().clone();
         let begun = environment.now();
@@ -268,16 +271,18 @@ impl InformerFactory {
         Err(SyncTimeout { waited: environment.now().since(begun), missing })
     }
 
-    /// Whether each cache of this factory has all of `writes` that it is going to hold: see
-    /// [`Informer::has_writes`](crate::Informer::has_writes), and [`wait_for_writes`](Self::wait_for_writes) for those that
-    /// are not asked.
+    /// Returns true if each cache of this factory contains all of `writes` that match its scope.
+    ///
+    /// See [`Informer::has_writes`](crate::Informer::has_writes). [`wait_for_writes`](Self::wait_for_writes) lists the
+    /// caches that are not checked.
     pub fn has_writes(&self, writes: &Writes) -> bool {
         writes.is_empty()
             || self.controls().iter().all(|control| !control.is_waited_for(writes) || control.has_writes(writes))
     }
 
-    /// Whatever anybody may have written so far to what the caches of this factory look at: see
-    /// [`Informer::written_so_far`](crate::Informer::written_so_far).
+    /// Returns all writes recorded so far, by any client, to the resources of this factory's caches.
+    ///
+    /// See [`Informer::written_so_far`](crate::Informer::written_so_far).
     pub fn written_so_far(&self) -> Writes {
         let mut written = Writes::default();
         for control in self.controls().iter().filter(|control| !control.is_stopped()) {
@@ -288,11 +293,11 @@ impl InformerFactory {
         written
     }
 
-    /// What `event` of `informer` tells, where another cache of this factory that is going to hold it too does not have it
-    /// yet; nothing otherwise.
+    /// Returns the change in `event` of `informer` as a write, if another cache of this factory does not contain the
+    /// change yet. Returns no writes otherwise.
     ///
-    /// Each informer has a watch of its own. Who is called for what one of them has seen, and reads another cache of the same
-    /// resource, is to wait until that has it.
+    /// Each informer has a watch of its own. A handler of one informer that reads another cache of the same resource
+    /// should first wait until that cache contains the change.
     pub fn unseen_elsewhere<K: Kept>(&self, informer: &Informer<K>, event: &Event<K>) -> Writes {
         let own = informer.origin();
         let is_other = |other: &Origin| !std::ptr::eq(own, other) && own.is_beside(other);
@@ -312,13 +317,16 @@ impl InformerFactory {
         }
     }
 
-    /// Waits until each cache of this factory has all of `writes` that it is going to hold: see
-    /// [`Informer::wait_for_writes`](crate::Informer::wait_for_writes). Those that are stopped, or have been in doubt for longer
-    /// than 30 s, are not waited for: what they hold is not to be relied on, as they say themselves.
+    /// Waits until each cache of this factory contains all of `writes` that match its scope.
+    ///
+    /// See [`Informer::wait_for_writes`](crate::Informer::wait_for_writes). The wait skips informers that are stopped,
+    /// and caches that have been in doubt for more than 30 s. Their freshness reports that reads from them are
+    /// unreliable.
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first, or a version cannot be compared: of the first cache to which that happens.
+    /// Returns an error if `deadline` passes first, or if a version cannot be compared. The error names the first cache
+    /// that failed.
     pub async fn wait_for_writes(&self, writes: &Writes, deadline: Duration) -> Result<(), WaitError> {
         self.wait_for_writes_while(writes, deadline, |_, freshness| is_not_doubted(freshness)).await
     }
@@ -364,8 +372,8 @@ impl InformerFactory {
         late.into_iter().chain(incomparable).next().map_or(Ok(()), Err)
     }
 
-    /// How true the caches of this factory are: the worst of all, which one that is and why, and what a readiness probe
-    /// is to be answered with.
+    /// Returns the freshness of this factory's caches: the worst state, the informer in that state with the cause, and
+    /// the response for a readiness probe.
     pub fn freshness(&self) -> FactoryFreshness {
         let (controls, closed) = {
             let informers = self.lock();
@@ -376,9 +384,9 @@ impl InformerFactory {
         FactoryFreshness::new(states.map(|NotSynced { resource, state }| (resource.into(), state)).collect(), closed)
     }
 
-    /// Ends all informers at once, also when cut off: requests are cancelled, handlers are called no more.
+    /// Stops all informers immediately, also during an outage: cancels their requests and calls no handler again.
     ///
-    /// Tells what was not delivered. The connection stays, for whoever else uses it.
+    /// Returns the events that were not delivered. The connection stays open for its other users.
     pub fn shutdown(&self) -> Undelivered {
         let controls = self.close();
         for control in &controls {
@@ -387,8 +395,9 @@ impl InformerFactory {
         sum(&controls)
     }
 
-    /// Ends all watches, lets the handlers see what was read and what waits for them for as long as `deadline`, then ends them
-    /// too.
+    /// Stops all watches, then drains the handlers' queues for at most `deadline`, then stops the handlers.
+    ///
+    /// Returns the events that were not delivered.
     pub async fn shutdown_drained(&self, deadline: Duration) -> Undelivered {
         let controls = self.close();
         for control in &controls {
@@ -417,29 +426,31 @@ impl InformerFactory {
     }
 }
 
-/// Whether a cache is fresh, or was until 30 s ago.
+/// Returns true if a cache is fresh, or was until 30 s ago.
 fn is_not_doubted(freshness: &Freshness) -> bool {
     freshness.doubt().is_none_or(|doubt| doubt.lasting <= DOUBTED)
 }
 
-/// Lets go of an informer that was stopped: its store lives as long as someone reads it.
+/// Removes a stopped informer from the factory. Its store lives as long as a reader holds it.
 fn forget(factory: &Weak<Inner>, ask: &Ask, stopped: &Weak<dyn Control>) {
     let Some(inner) = factory.upgrade() else { return };
     if stopped.upgrade().is_some_and(|stopped| stopped.is_broken()) {
-        // Nobody wanted that: whoever asks how fresh the caches are is to hear of it.
+        // The informer ended without a call of `stop`. It stays registered, so that the factory's freshness reports the
+        // failure.
         return;
     }
     let forgotten = {
         let mut informers = inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |running: &Running| std::ptr::addr_eq(Arc::as_ptr(&running.control), stopped.as_ptr());
-        // Another may run in its place.
+        // Another informer may have started under this key since.
         if informers.running.get(ask).is_some_and(is_it) { informers.running.remove(ask) } else { None }
     };
     drop_contained(forgotten);
 }
 
-/// Drops an informer whose last handle or handler is gone, so that its watch ends. Another handle may have been requested
-/// since: the share under the lock decides.
+/// Drops an informer after its last handle or handler was dropped, so that its watch ends.
+///
+/// Another handle may have been requested since: the share, checked under the lock, decides.
 fn release(factory: &Weak<Inner>, ask: &Ask, unused: &Weak<dyn Control>) {
     let Some(inner) = factory.upgrade() else { return };
     let released = {
@@ -467,7 +478,7 @@ impl fmt::Debug for InformerFactory {
     }
 }
 
-/// An informer about to be made.
+/// Builder of an informer and its settings.
 #[must_use = "an informer is there once it is started"]
 pub struct InformerBuilder<'a, K> {
     factory: &'a InformerFactory,
@@ -480,32 +491,35 @@ pub struct InformerBuilder<'a, K> {
     keeping: Keeping<K>,
 }
 
-/// Where the cache is kept beyond the program's life.
+/// Storage of the cache across restarts of the process.
 #[cfg(feature = "checkpoint")]
 enum Keeping<K> {
     Nothing,
-    /// In a part of a file that is to be taken yet.
+    /// Requested; the partition of the file is claimed at the start of the informer.
     Wanted(Claim<K>),
     Claimed(Box<dyn Keepsake<K>>),
 }
 
-/// Takes an informer's part of a file.
+/// Claims an informer's partition of the checkpoint file.
 #[cfg(feature = "checkpoint")]
 type Claim<K> = Box<dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn Keepsake<K>>, Unkept> + Send>;
 
 #[cfg(feature = "checkpoint")]
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_, Lazy<T>> {
-    /// Keeps the cache in `checkpoint`, so that the next life of this program begins with it: readers have it at once, in doubt
-    /// until the server has confirmed it, and the watch goes on where it was.
+    /// Stores the cache in `checkpoint`, so that the next run of this program starts with its contents.
     ///
-    /// Only what is kept encoded can be kept so: of a decoded object there is no more than its type knew when it was written,
-    /// and the type of the next release may know more. For the same reason there can be no transform.
+    /// Readers see the restored cache immediately. Its freshness is doubt until the server has confirmed the contents.
+    /// The watch resumes at the stored version.
     ///
-    /// That the server is of the same cluster is told by its URL and the UID of the namespace `kube-system`, for which this
-    /// program needs `get` on that one object. Without it nothing is wrong, but a list takes the place of the resumed watch.
-    /// Handlers are called when that is decided, and not before.
+    /// Only objects that are kept encoded (`Lazy`) can be stored. A decoded object contains only the fields of its
+    /// type, and the type of the next release may have more. A transform cannot be combined with a checkpoint for the
+    /// same reason.
     ///
-    /// Secrets are refused, unless [`including_secrets`](Self::including_secrets) is set.
+    /// The cluster is identified by the server's URL and the UID of the namespace `kube-system`. The program needs
+    /// `get` permission on this namespace. Without the permission the cache is still correct, but the informer lists
+    /// instead of resuming its watch. Handlers are called only after this decision.
+    ///
+    /// Secrets are rejected unless [`including_secrets`](Self::including_secrets) is set.
     pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
         self.choices.checkpoint = Some(checkpoint.place().to_owned());
         let checkpoint = checkpoint.clone();
@@ -515,7 +529,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
         self
     }
 
-    /// Has Secrets written to the checkpoint too, as they are: whoever can read the file can read them.
+    /// Allows Secrets in the checkpoint. They are stored unencrypted: every reader of the file can read them.
     pub fn including_secrets(mut self) -> Self {
         self.choices.secrets_on_disk = SecretsOnDisk::Asked;
         self
@@ -523,136 +537,154 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
 }
 
 impl<K: Kept> InformerBuilder<'_, K> {
-    /// Tells `callback` what [`Informer::on_note`] would, from the very first note on: what became of a checkpoint is one.
+    /// Calls `callback` for each diagnostic, like [`Informer::on_note`], starting with the first one.
+    ///
+    /// A callback that is added after the start would miss the diagnostic about the checkpoint's restoration.
     pub fn on_note(mut self, callback: impl Fn(&Note) + Send + Sync + 'static) -> Self {
         self.notes.push(Arc::new(callback));
         self
     }
 
-    /// Keeps `metadata.managedFields`, which are skipped otherwise.
+    /// Keeps `metadata.managedFields` of the objects. By default the decoder skips them.
     pub fn keep_managed_fields(mut self) -> Self {
         self.choices.managed_fields = true;
         self
     }
 
-    /// Changes every object before it is kept. It must answer the same for the same object, and leave its identity.
+    /// Transforms every object before it is cached. The function must be deterministic and must not change the object's
+    /// identity.
     ///
-    /// What time it takes delays this informer's changes and nothing else; an object on which it panics is tainted.
+    /// The transform delays only the changes of this informer. An object on which the transform panics is tainted.
     ///
-    /// Who asks with the same function shares one informer; a closure that captures something is like no other.
+    /// Requests with the same function share one informer. A closure that captures a value equals no other closure.
     pub fn transform<F: Fn(K) -> K + Send + Sync + 'static>(mut self, transform: F) -> Self {
         self.choices.transform = Some(TransformId::of::<F>());
         self.transform = Some(Arc::new(transform));
         self
     }
 
-    /// Lists in pages of `size` objects, where streamed lists are not to be had; none for all at once.
+    /// Sets the page size of paged lists in objects; `None` lists all objects in one response. Defaults to 500.
+    ///
+    /// Paged lists are used if streamed lists are unavailable.
     pub fn page_size(mut self, size: Option<u32>) -> Self {
         self.choices.settings.page_size = size;
         self
     }
 
-    /// Whether lists are streamed where the server can do that, in whichever encoding. Unless it is set they come in the way
-    /// that costs a server least: streamed where protobuf is requested, in pages where only JSON is.
+    /// Enables or disables streamed lists, for both encodings, on servers that support them.
+    ///
+    /// By default the informer uses the cheapest kind of list for the server: streamed if it requests protobuf, paged
+    /// if it requests JSON only.
     pub fn streamed_lists(mut self, streamed: bool) -> Self {
         self.choices.settings.streamed_lists = Some(streamed);
         self
     }
 
-    /// Whether relists after `410 Expired` are made by difference: metadata of all objects, and in full only what is not held as
-    /// they list it. Unless it is set they are where only JSON is requested, which costs a server two to three times what
-    /// metadata do; of protobuf it would save less than half.
+    /// Enables or disables delta relists after `410 Expired`.
     ///
-    /// It is done where many objects are held and little can have changed; whatever is not as it should be, or too much, ends
-    /// in a full list. What is committed is the same in either way.
+    /// A delta relist reads the metadata of all objects, and fetches in full only the objects that differ from the
+    /// cache. By default delta relists are enabled only if the informer requests JSON only. A JSON list costs the
+    /// server two to three times as much as a metadata list. For protobuf the saving is less than half.
+    ///
+    /// A delta relist needs a large cache and few expected changes. The informer falls back to a full list on any
+    /// unexpected response, or if too many objects differ. The result is the same for both kinds.
     pub fn delta_relists(mut self, delta: bool) -> Self {
         self.choices.settings.delta_relists = Some(delta);
         self
     }
 
-    /// How long without a proof of freshness before one is sought; a server's bookmarks come every 60 s.
+    /// Sets the period: the maximum time without a proof of freshness before the informer requests one. Defaults to 60
+    /// s, which is also the interval of a server's bookmarks.
     pub fn period(mut self, period: Duration) -> Self {
         self.choices.settings.period = period;
         self
     }
 
-    /// Lists so often where the server does not let us watch, or its watches always fail; each `period` unless set
-    /// otherwise. The freshness says when that is so.
+    /// Sets the interval between lists for servers that deny watches, or on which watches always fail. Defaults to the
+    /// [`period`](Self::period).
     ///
-    /// Fresh is at most two of `period` old, so that a cache that is listed more rarely is called stale between.
+    /// The freshness reports this mode. A cache counts as fresh for at most two periods. With a longer polling interval
+    /// the cache is therefore stale between the lists.
     pub fn poll_every(mut self, period: Duration) -> Self {
         self.choices.settings.poll_every = Some(period);
         self
     }
 
-    /// The longest period that a stream's own rhythm can give it, `period` unless set otherwise.
+    /// Sets the maximum period for streams with a longer bookmark interval. Defaults to the `period`.
     ///
-    /// Fresh then may be two of these old. That is for servers that send no bookmarks, or ones that rise more rarely.
+    /// A cache can then count as fresh for up to twice this duration. Use a longer value for servers that send no
+    /// bookmarks, or that send them less often.
     pub fn longest_period(mut self, period: Duration) -> Self {
         self.choices.settings.longest_period = Some(period);
         self
     }
 
-    /// Compares what is held with a list of versions, so often that what a server's watch has lost is found and repaired
-    /// within `period` (R12). There is no audit unless it is set.
+    /// Sets the interval of audits. By default there are no audits.
     ///
-    /// It costs a list of metadata in pages of 500, when no other list waits for its place.
+    /// An audit compares the cache with a list of versions. It detects and repairs changes that the server's watch
+    /// lost, within `period` (R12). It costs one list of metadata in pages of 500 objects, and runs only while no other
+    /// list is queued.
     pub fn audit_every(mut self, period: Duration) -> Self {
         self.choices.settings.audit_every = Some(period);
         self
     }
 
-    /// The longest object that is read, in bytes.
+    /// Sets the maximum size of an encoded object in bytes. Defaults to 16 MiB.
     pub fn object_limit(mut self, bytes: usize) -> Self {
         self.choices.object_limit = bytes;
         self
     }
 
-    /// The most that the objects of the cache may take up, with their keys, in bytes; there is no limit unless it is set.
+    /// Sets the maximum size of the cached objects and their keys in bytes. By default there is no limit.
     ///
-    /// What goes beyond it is not taken in: the cache stays as it was, [`Failed`](crate::Freshness::Failed) with the figures, and
-    /// asks for a list once a minute until there is one that fits. While a list comes, objects that have changed are there
-    /// twice (R9). An object counts as it was decoded, whatever a transform leaves of it. What is read at once, some megabytes
-    /// at most, indexes, and what waits for handlers come on top.
+    /// The informer rejects a change or list that exceeds the limit. The cache stays unchanged and its freshness is
+    /// [`Failed`](crate::Freshness::Failed) with the sizes. The informer then retries with one list a minute until the
+    /// list fits.
+    ///
+    /// During a list, changed objects are in memory twice (R9). An object counts with its decoded size, before the
+    /// transform. Read buffers (a few megabytes at most), indexes and handler queues are not included.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.choices.memory_limit = Some(bytes);
         self
     }
 
-    /// Whether objects of built-in kinds are requested as protobuf, which costs the server and the network about half of
-    /// what JSON does. Unless it is set they are, but not for types that learn at run time what they are of, as
-    /// `DynamicObject`. What is not built in comes as JSON, and so does what a server has no protobuf of; where something
-    /// between spoils it, JSON is asked for as soon as that is seen.
+    /// Enables or disables protobuf for objects of built-in kinds.
     ///
-    /// Objects are the same in both, whatever they are kept as, with one exception: protobuf has numbers in place of names, so
-    /// fields that a server of a later version of Kubernetes than 1.37 has added are not there, not even in a
-    /// `DynamicObject`.
+    /// Protobuf costs the server and the network about half as much as JSON. It is enabled by default, except for types
+    /// that are known only at run time, such as `DynamicObject`. Custom resources, and resources without protobuf
+    /// support on the server, use JSON. If a proxy corrupts protobuf responses, the informer changes to JSON when it
+    /// detects the error.
+    ///
+    /// The objects are equal in both encodings, with one exception. Protobuf identifies fields by numbers. Fields added
+    /// after Kubernetes 1.37 are therefore missing, also from a `DynamicObject`.
     pub fn protobuf(mut self, protobuf: bool) -> Self {
         self.choices.protobuf = protobuf;
         self
     }
 
-    /// Keeps objects that are kept encoded (`Lazy`) as what differs from a sibling, an earlier object of the same generated
-    /// name, or else from any other: a tenth to a fifth of their bytes where objects are alike, as a deployment's pods are,
-    /// for some microseconds with each that is kept or read. They are not unless it is set; of objects that are kept decoded
-    /// it changes nothing.
+    /// Enables or disables delta compression of objects that are kept encoded (`Lazy`). Disabled by default.
+    ///
+    /// An object is stored as its difference from a similar object: preferably one with the same generated name. The
+    /// size falls to between a tenth and a fifth if the objects are alike, as the pods of a deployment are. Each write
+    /// and each read of an object costs some microseconds more. The setting has no effect on decoded objects.
     pub fn packed(mut self, packed: bool) -> Self {
         self.choices.packed = packed;
         self
     }
 
-    /// Breaks the contract on purpose, for tests of the checker; keeps it where there is nothing to break.
+    /// Injects a fault that violates the contract, for tests of the checker. `None` changes nothing.
     #[cfg(feature = "breach")]
     pub fn breach(mut self, breach: impl Into<Option<steadfast_core::breach::Breach>>) -> Self {
         self.choices.breaches = breach.into().map_or(Breaches::NONE, Breaches::only);
         self
     }
 
-    /// Starts the informer, or joins the one that runs already, where that has the same settings in all.
+    /// Starts the informer, or returns the running one if all settings are equal.
     ///
     /// # Errors
     ///
-    /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
+    /// Returns an error in four cases. An informer of this scope runs with other settings. `scope` names a namespace
+    /// and the resource is cluster-scoped. The checkpoint cannot hold the cache. The factory was shut down.
     pub fn start(
         #[cfg_attr(not(feature = "checkpoint"), allow(unused_mut))] mut self,
     ) -> Result<Informer<K>, InformerError> {
@@ -691,14 +723,15 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let handle = informer.with_share(share.clone());
         let running = Running { informer: Box::new(informer), choices, control, share: Arc::downgrade(&share) };
         let earlier = informers.running.insert(ask.clone(), running);
-        // What the user keeps may end with them, and its `Drop` may ask for anything.
+        // Dropping `earlier` may drop the user's values, and their `Drop` may call the factory. The lock is released
+        // first.
         drop(informers);
         drop(earlier);
         handle.shared().at_stop(move || forget(&factory, &ask, &own));
         Ok(handle)
     }
 
-    /// Whether there can be such an informer.
+    /// Checks the settings, apart from conflicts with a running informer.
     pub(crate) fn check(&self) -> Result<(), InformerError> {
         match self.scope.in_namespace() {
             Some(namespace) if self.collection.is_cluster_scoped() => {
@@ -709,7 +742,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         }
     }
 
-    /// Whether its cache may be kept, where that is wanted.
+    /// Checks if the cache can be stored in a checkpoint, if a checkpoint was requested.
     fn check_checkpoint(&self) -> Result<(), InformerError> {
         let Choices { checkpoint: Some(_), transform, secrets_on_disk, .. } = &self.choices else { return Ok(()) };
         let is_secret = self.collection.group().is_empty() && self.collection.plural() == "secrets";
@@ -721,7 +754,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         Err(InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })
     }
 
-    /// Takes its part of the checkpoint, where there is one.
+    /// Claims the informer's partition of the checkpoint, if a checkpoint was requested.
     #[cfg(feature = "checkpoint")]
     fn claim(&mut self) -> Result<(), InformerError> {
         if let Keeping::Wanted(claim) = std::mem::replace(&mut self.keeping, Keeping::Nothing) {
@@ -733,7 +766,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         Ok(())
     }
 
-    /// Starts an informer that is nobody else's.
+    /// Starts an informer that is not shared through the factory.
     pub(crate) fn launch(self) -> Informer<K> {
         let connection = self.factory.inner.connection.clone();
         let environment = connection.environment().clone();
@@ -771,7 +804,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             shared.observe(observed.add(self.collection.labels(&self.scope), Arc::downgrade(&shared) as _));
         }
         let (commands, received) = mpsc::unbounded_channel();
-        // It does not hold the informer: what is kept may be held for longer than that.
+        // A weak sender: cached objects hold this hook, may outlive the informer, and must not keep it running.
         let own = commands.downgrade();
         let unread = move |error: &DecodeError| {
             if let Some(commands) = own.upgrade() {
@@ -797,8 +830,10 @@ impl<K: Kept> InformerBuilder<'_, K> {
     }
 }
 
-/// Whether `K` is requested as protobuf unless something else is set. A type that is made for a kind has the fields that it
-/// was made with, in either encoding; one that takes what comes is to have also those that only JSON can name.
+/// Returns the default of the `protobuf` setting for `K`.
+///
+/// A generated type has a fixed set of fields in both encodings. A dynamic type must also contain the fields that only
+/// JSON can name.
 fn has_protobuf<K: Kept>() -> bool {
     TypeId::of::<DynamicType<K>>() == TypeId::of::<()>()
 }

@@ -1,49 +1,51 @@
-//! Handlers: what is called for each change.
+//! Handlers, which receive the changes of a cache.
 
 use std::future::Future;
 
 use futures::future::BoxFuture;
 use steadfast_core::Event;
 
-/// What is called, one call at a time, for each change of an informer's objects.
+/// Handler that receives each change of an informer's objects, one call at a time.
 ///
-/// For those who keep state or want to know of retries; a closure does for the others
+/// Implement this trait for handlers with state, or with access to retries. For other handlers a closure is enough
 /// ([`Informer::on_event`](crate::Informer::on_event)).
 pub trait Handler<K>: Send + Sync + 'static {
-    /// Takes in `event`. It may block: it has a thread of its own, and delays nobody else.
+    /// Processes `event`. The call can block: it runs on a thread of its own and delays no other handler.
     fn handle(&self, event: Event<K>, call: Call);
 
-    /// How many calls may run at a time, each for another name; calls for one name never overlap.
+    /// Returns the maximum number of concurrent calls. Defaults to 1. Calls for one object never overlap.
     fn concurrency(&self) -> usize {
         1
     }
 }
 
-/// The same as [`Handler`], on the async runtime that was current when it was registered.
+/// Async variant of [`Handler`], which runs on the async runtime that was current at its registration.
 pub trait AsyncHandler<K>: Send + Sync + 'static {
-    /// Takes in `event`.
+    /// Processes `event`.
     fn handle(&self, event: Event<K>, call: Call) -> impl Future<Output = ()> + Send;
 
-    /// How many calls may run at a time, each for another name; calls for one name never overlap.
+    /// Returns the maximum number of concurrent calls. Defaults to 1. Calls for one object never overlap.
     fn concurrency(&self) -> usize {
         1
     }
 }
 
-/// What there is to know of a call beside its event.
+/// Data of a call in addition to its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// How many calls with this very event panicked before this one.
+    /// Number of earlier calls with this event that panicked.
     pub retry: u32,
-    /// How many changes of the cache this event covers: more than one where the handler was behind and the states
-    /// between are skipped, none for [`Event::Resynced`]. What a server never sent us is not counted.
+    /// Number of cache changes that this event covers.
+    ///
+    /// More than one if the handler was behind and skipped intermediate states; zero for [`Event::Resynced`]. Changes
+    /// that the server did not send are not counted.
     pub changes: u64,
-    /// How many events were merged into others since the call before, since more waited than the bound of
-    /// [`deliver_each`](crate::HandlerBuilder::deliver_each); always zero without that.
+    /// Number of events merged since the previous call because the queue had reached the bound of
+    /// [`deliver_each`](crate::HandlerBuilder::deliver_each). Always zero without that option.
     pub missed: u64,
 }
 
-/// A closure as a handler.
+/// Handler that calls a closure.
 pub(crate) struct Closure<F>(pub(crate) F);
 
 impl<K, F: Fn(Event<K>) + Send + Sync + 'static> Handler<K> for Closure<F> {
@@ -52,7 +54,7 @@ impl<K, F: Fn(Event<K>) + Send + Sync + 'static> Handler<K> for Closure<F> {
     }
 }
 
-/// An async closure as a handler.
+/// Async handler that calls a closure.
 pub(crate) struct AsyncClosure<F>(pub(crate) F);
 
 impl<K, F, Fut> AsyncHandler<K> for AsyncClosure<F>
@@ -66,7 +68,7 @@ where
     }
 }
 
-/// An [`AsyncHandler`] that can be kept beside others of its kind.
+/// Object-safe form of [`AsyncHandler`].
 pub(crate) trait BoxedAsyncHandler<K>: Send + Sync {
     fn handle(&self, event: Event<K>, call: Call) -> BoxFuture<'_, ()>;
 }

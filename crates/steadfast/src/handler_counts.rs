@@ -1,32 +1,32 @@
-//! What a handler has done and has before it, for its user and for a scrape.
+//! Statistics of a handler, for users and for scrapes.
 
 #[cfg(feature = "metrics")]
 use std::time::Duration;
 
-/// The counts of a handler.
+/// Statistics of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandlerCounts {
     /// Calls that returned.
     pub returned: u64,
     /// Calls that panicked.
     pub panicked: u64,
-    /// Events given up after their retries.
+    /// Events dropped after their retries.
     pub skipped: u64,
-    /// Events merged into others though each was to be delivered: what came beyond the handler's bound.
+    /// Events merged by a [`deliver_each`](crate::HandlerBuilder::deliver_each) handler because its queue was full.
     pub missed: u64,
-    /// Entries that wait or are being delivered.
+    /// Entries in the queue or in delivery.
     pub entries: usize,
-    /// Calls that have begun and are not over.
+    /// Calls in progress.
     pub running: usize,
 }
 
-/// A handler at the moment of a scrape.
+/// State of a handler at a scrape.
 #[cfg(feature = "metrics")]
 pub(crate) struct HandlerReading {
-    /// Tells it from the others of its informer; taken again once it is free.
+    /// Distinguishes the handlers of an informer; reused after a handler has ended.
     pub(crate) ordinal: usize,
     pub(crate) counts: HandlerCounts,
     pub(crate) synced: bool,
-    /// How long the oldest change waits from whose call it has not returned.
+    /// Age of the oldest change that the handler has not finished.
     pub(crate) lag: Duration,
 }

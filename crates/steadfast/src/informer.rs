@@ -1,4 +1,4 @@
-//! An informer: one watch, its cache, and all who follow it.
+//! Informer: one watch, its cache, and its readers and handlers.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -25,10 +25,11 @@ use crate::registration::{HandlerBuilder, Registration};
 use crate::scope::Scope;
 use crate::shared::Shared;
 
-/// How long a wait lasts before a proof is sought for it: a write outside the selector makes no event (C12).
+/// Time that a wait lasts before the informer requests a proof of freshness. A write that does not match the selector
+/// causes no event, so only a proof shows that the cache has passed it (C12).
 pub(crate) const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 
-/// A cache of the objects of one resource and scope, kept true by one watch, and delivered to any number of handlers.
+/// A cache of the objects of one resource and scope, updated by one watch and delivered to any number of handlers.
 ///
 /// Cheap to clone. The watch ends when the informer is stopped, or when its last handle (informer, lister or index) is
 /// dropped. While the factory exists, handlers keep the watch running too: it ends with the last handle or handler.
@@ -75,43 +76,43 @@ impl<K: Kept> Informer<K> {
         &self.owner.origin
     }
 
-    /// Has its driver do something.
+    /// Sends `command` to the driver.
     pub(crate) fn command(&self, command: Command) {
-        // One that has ended does nothing any more.
+        // A driver that has ended ignores commands.
         let _ = self.owner.commands.send(command);
     }
 
-    /// The resource and its scope, for people.
+    /// Returns the resource and its scope, for display.
     pub fn name(&self) -> &str {
         &self.shared().name
     }
 
-    /// Identity of the cache.
+    /// Returns the identity of the cache.
     pub fn cache_id(&self) -> CacheId {
         CacheId(Arc::as_ptr(self.shared()).addr())
     }
 
-    /// What the informer looks at.
+    /// Returns the scope of the informer.
     pub fn scope(&self) -> &Scope {
         &self.shared().scope
     }
 
-    /// Calls `handle` for every change, one call at a time, on a thread of its own. It may block: nobody waits for it.
+    /// Calls `handle` for every change, one call at a time, on a thread of its own. The callback can block.
     ///
-    /// A handler that holds this informer keeps it running until it is stopped or the handler removed.
+    /// A handler that holds this informer keeps the informer running until it is stopped or the handler is removed.
     ///
     /// # Errors
     ///
-    /// After the stop.
+    /// Returns an error if the informer was stopped.
     pub fn on_event(&self, handle: impl Fn(Event<K>) + Send + Sync + 'static) -> Result<Registration<K>, HandlerError> {
         self.handler().on_event(handle)
     }
 
-    /// Calls `handle` for every change, one call at a time, on the async runtime that is current now.
+    /// Calls `handle` for every change, one call at a time, on the current async runtime.
     ///
     /// # Errors
     ///
-    /// Where no runtime is current, and after the stop.
+    /// Returns an error outside an async runtime, or if the informer was stopped.
     pub fn on_event_async<F, Fut>(&self, handle: F) -> Result<Registration<K>, HandlerError>
     where
         F: Fn(Event<K>) -> Fut + Send + Sync + 'static,
@@ -120,25 +121,25 @@ impl<K: Kept> Informer<K> {
         self.handler().on_event_async(handle)
     }
 
-    /// Adds a handler that keeps state or wants to know of retries.
+    /// Adds a handler with state, or with access to [`Call`](crate::Call) data such as retries.
     ///
     /// # Errors
     ///
-    /// After the stop.
+    /// Returns an error if the informer was stopped.
     pub fn add_handler(&self, handler: impl Handler<K>) -> Result<Registration<K>, HandlerError> {
         self.handler().add_handler(handler)
     }
 
-    /// Adds an async handler that keeps state or wants to know of retries.
+    /// Adds an async handler with state, or with access to call data such as retries.
     ///
     /// # Errors
     ///
-    /// Where no runtime is current, and after the stop.
+    /// Returns an error outside an async runtime, or if the informer was stopped.
     pub fn add_async_handler(&self, handler: impl AsyncHandler<K>) -> Result<Registration<K>, HandlerError> {
         self.handler().add_async_handler(handler)
     }
 
-    /// A handler with choices: a filter, a resync period, each event delivered.
+    /// Returns a builder for a handler with options: a filter, a resync period, delivery of each event.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -153,27 +154,31 @@ impl<K: Kept> Informer<K> {
         HandlerBuilder::new(&self.owner)
     }
 
-    /// Tells `callback` what a log line would: faults, relists, resumes; before the readers and handlers see what comes
-    /// of it. They see it when `callback` has returned; nobody else waits for that.
+    /// Calls `callback` for each diagnostic, such as faults, relists and resumes, like a log line.
+    ///
+    /// The callback runs before readers and handlers see the result, and delays this informer until it returns. Other
+    /// informers do not wait for it.
     pub fn on_note(&self, callback: impl Fn(&Note) + Send + Sync + 'static) {
         self.shared().on_note(Arc::new(callback));
     }
 
-    /// Whether the cache is true, and if not, since when and why.
+    /// Returns the freshness of the cache: if it is stale or in doubt, with the time and the cause.
     pub fn freshness(&self) -> Freshness {
         self.shared().freshness()
     }
 
-    /// Whether the first complete list is in the cache. Never undone: whether the cache is true now is its freshness.
+    /// Returns true after the first complete list is in the cache, and never false again.
+    ///
+    /// For the current state of the cache see [`freshness`](Self::freshness).
     pub fn has_synced(&self) -> bool {
         self.shared().is_synced()
     }
 
-    /// A reader of the cache.
+    /// Returns a reader of the cache.
     ///
     /// # Errors
     ///
-    /// Before the first complete list, so that "not there" is never "not yet".
+    /// Returns an error before the first complete list. A missing object therefore never means an incomplete cache.
     pub fn lister(&self) -> Result<Lister<K>, NotSynced> {
         if self.has_synced() { Ok(Lister::new(self.owner.clone())) } else { Err(self.not_synced()) }
     }
@@ -182,11 +187,11 @@ impl<K: Kept> Informer<K> {
         NotSynced { resource: self.name().into(), state: self.freshness() }
     }
 
-    /// Adds an index by the values that `extract` finds in an object, filled when it is handed out.
+    /// Adds an index by the values that `extract` returns for an object. The index is filled before this call returns.
     ///
-    /// `extract` must answer the same for the same object; one on which it panics counts as having no more values. It
-    /// may take its time, and ask this informer for anything: readers, handlers and other informers do not wait for it,
-    /// only this informer's next changes do. An index is kept up as long as the informer runs, so it is to be made once.
+    /// `extract` must be deterministic. If it panics, the object has no further values. The function can be slow and
+    /// can call this informer: it delays only this informer's next changes, not readers, handlers or other informers.
+    /// An index is updated as long as the informer runs, so create it once.
     pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
@@ -196,7 +201,7 @@ impl<K: Kept> Informer<K> {
         let contained = move |object: &K| {
             let values = contained(&name, || extract(object).into_iter());
             let name = name.clone();
-            // The values may be found as late as they are taken.
+            // The iterator may compute its values lazily, so each step runs under `contained`.
             values.into_iter().flat_map(move |mut values| {
                 let name = name.clone();
                 std::iter::from_fn(move || contained(&name, || values.next()).flatten())
@@ -206,22 +211,23 @@ impl<K: Kept> Informer<K> {
         Index::new(self.owner.clone(), index)
     }
 
-    /// The cache as it is now, consistent in itself, before the first list too.
+    /// Returns a consistent snapshot of the cache, also before the first list.
     pub fn snapshot(&self) -> Arc<Snapshot<K>> {
         self.shared().snapshot()
     }
 
-    /// Tells of every change of the cache or of its freshness from here on; what changed is to be read.
+    /// Returns a receiver that is notified of every later change of the cache or its freshness. The caller reads the
+    /// change from the cache.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.shared().moved()
     }
 
-    /// What it takes up in memory, by part. To count it takes about a microsecond for each hundred objects.
+    /// Returns the memory used by the informer, by component. The count takes about 1 µs per 100 objects.
     pub fn memory(&self) -> Memory {
         self.owner.shared.memory()
     }
 
-    /// What each handler has done and has before it.
+    /// Returns the statistics of each handler.
     pub fn handlers(&self) -> Vec<HandlerCounts> {
         self.shared().handler_counts()
     }
@@ -230,18 +236,19 @@ impl<K: Kept> Informer<K> {
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first: the state and its cause.
+    /// Returns the state and its cause if `deadline` passes first.
     pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
         self.wait_until(deadline, |shared| shared.is_synced().then_some(())).await.map_err(|_| self.not_synced())
     }
 
-    /// Waits until the cache holds `written` or a later state of its resource: reads then see that write.
+    /// Waits for at most 30 s until the cache contains `written` or a later state of its resource. Later reads see that
+    /// write.
     ///
-    /// Where the server gives no versions of what it lists, that is after the next list.
+    /// If the server returns no versions in its lists, the wait ends with the next list.
     ///
     /// # Errors
     ///
-    /// When 30 s pass first, the informer is stopped, or the version cannot be compared.
+    /// Returns an error after 30 s, if the informer is stopped, or if the version cannot be compared.
     pub async fn wait_for<R: Resource>(&self, written: &R) -> Result<(), WaitError> {
         let deadline = Duration::from_secs(30);
         match written.meta().resource_version.as_deref() {
@@ -251,17 +258,17 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// Waits until what was written before this call is in a list that was requested after it.
+    /// Waits for a list that was requested after this call, so that it contains all earlier writes.
     pub(crate) async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
         let begun = self.shared().environment.now();
         self.wait_aided(deadline, "a new list".to_owned(), None, |shared| is_listed_since(shared, begun)).await
     }
 
-    /// Waits until the cache is at or past `version`, a version of this same resource.
+    /// Waits until the cache is at or past `version`, a version of the informer's resource.
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first, the informer is stopped, or the version cannot be compared.
+    /// Returns an error if `deadline` passes first, if the informer is stopped, or if the version cannot be compared.
     pub async fn wait_for_version(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), WaitError> {
         if is_unversioned(self.shared()) {
             return self.wait_for_list(deadline).await;
@@ -276,21 +283,23 @@ impl<K: Kept> Informer<K> {
         let reached = |shared: &Shared<K>| {
             shared.snapshot().version().is_some_and(|at| is_at(at, version)) || is_listed_since(shared, begun)
         };
-        // Known by now, or found out while this waits: then it ends at its deadline, and says how things stand.
+        // The server's versions may prove incomparable only during the wait. The wait then ends at its deadline and
+        // reports the state.
         if self.snapshot().version().is_some_and(|at| !at.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
         self.wait_aided(deadline, format!("version {version}"), Some(version), reached).await
     }
 
-    /// Waits until the cache no longer holds `object`, which was seen or returned by the server.
+    /// Waits until the cache no longer contains `object`, as read or returned by the server.
     ///
-    /// One that has no UID is known by its name: then another of that name is waited for as well.
+    /// An object without a UID is identified by its name. The wait then also includes later objects with this name.
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first, the informer is stopped, or the object is not held and its version cannot be
-    /// compared, so that "gone" and "not there yet" look alike.
+    /// Returns an error if `deadline` passes first or if the informer is stopped. Also returns an error if the cache
+    /// does not contain the object and its version cannot be compared: the object may be deleted, or not yet in the
+    /// cache.
     pub async fn wait_gone<R: Resource>(&self, object: &R, deadline: Duration) -> Result<(), WaitError> {
         let meta = object.meta();
         let Some(name) = &meta.name else { return Err(WaitError::NoVersion) };
@@ -316,8 +325,8 @@ impl<K: Kept> Informer<K> {
         drop(begun);
         let gone = |shared: &Shared<K>| {
             let snapshot = shared.snapshot();
-            // A cache that has not reached the object's own version lacks it for another reason. In another epoch its
-            // version says nothing, and the list that began that epoch all.
+            // A cache that has not reached the object's own version does not contain the object yet. Versions of
+            // another epoch cannot be compared, but the list that started the epoch is complete.
             let at = snapshot.version().zip(version.as_ref());
             let reached = was_held || snapshot.epoch() != epoch || at.is_some_and(|(at, version)| is_at(at, version));
             (reached || is_listed_since(shared, asked)) && !held(&snapshot)
@@ -326,7 +335,8 @@ impl<K: Kept> Informer<K> {
         self.wait_aided(deadline, format!("the end of {name} ({who})"), None, gone).await
     }
 
-    /// Waits until `reached` says so, which it does not before the cache has come to `version`, where that is said.
+    /// Waits until `reached` returns true, and requests a proof of freshness if the wait is long. `reached` is not
+    /// called before the cache has reached `version`, if a version is given.
     pub(crate) async fn wait_aided(
         &self,
         deadline: Duration,
@@ -368,7 +378,7 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// Waits until `reached` finds what it looks for, and returns that.
+    /// Waits until `reached` returns a value, and returns that value.
     pub(crate) async fn wait_until<T>(
         &self,
         deadline: Duration,
@@ -377,7 +387,8 @@ impl<K: Kept> Informer<K> {
         self.wait_beyond(None, deadline, reached).await
     }
 
-    /// The same; before the cache has come to `version` nothing is looked for, unless that may never be.
+    /// Waits until `reached` returns a value. Checks nothing before the cache has reached `version`, unless the
+    /// versions cannot be compared.
     async fn wait_beyond<T>(
         &self,
         version: Option<&ResourceVersion>,
@@ -389,10 +400,10 @@ impl<K: Kept> Informer<K> {
         let mut timeout = shared.environment.sleep_until(shared.environment.now() + deadline);
         let mut expired = false;
         loop {
-            // Before anything is looked at, so that nobody passes between the two.
+            // Subscribes before the first check, so that a change between the two is not lost.
             let ahead = version.filter(|version| !shared.snapshot().version().is_some_and(|at| is_at(at, version)));
             let milestone = ahead.and_then(|version| shared.milestone(version));
-            // Looked at even when the time is up: the last change may have come together with that.
+            // Checks once more after the deadline: the last change may have arrived at the same time.
             if let Some(found) = reached(shared) {
                 return Ok(found);
             }
@@ -416,40 +427,41 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// Ends the watch; the handlers may go on with what waits for them.
+    /// Stops the watch. Handlers continue with their queues.
     pub(crate) fn stop_reading(&self) {
         self.shared().stop();
         self.command(Command::Stop { handlers: false });
     }
 
-    /// Ends the watch, also when cut off; what handlers were not given stays undelivered. The cache stays readable.
+    /// Stops the watch immediately, also during an outage. Queued events of handlers are not delivered. The cache stays
+    /// readable.
     pub fn stop(&self) {
         self.shared().stop();
         self.command(Command::Stop { handlers: true });
-        // Here and not by the driver alone, which the user's code may hold up.
+        // Closes the handlers here too: a callback of the user may block the driver.
         self.shared().close_handlers();
     }
 }
 
-/// Why what was waited for did not come.
+/// Reason that a wait ended without a result.
 pub(crate) enum Unreached {
     /// The informer was stopped.
     Stopped,
-    /// The time was up.
+    /// The deadline passed.
     Expired,
 }
 
-/// Whether the server gives no version of what it lists, so that only a list tells what it has come to (C12).
+/// Returns true if the server's lists carry no version, so that only a new list proves progress (C12).
 pub(crate) fn is_unversioned<K: Kept>(shared: &Shared<K>) -> bool {
     shared.is_synced() && shared.snapshot().version().is_none()
 }
 
-/// Whether what has no version was listed, and requested after this moment.
+/// Returns true if an unversioned list was completed that was requested after `then`.
 fn is_listed_since<K: Kept>(shared: &Shared<K>, then: Instant) -> bool {
     is_unversioned(shared) && shared.evidence.load().proven.is_some_and(|proven| proven > then)
 }
 
-/// Runs the user's `extract`; what it breaks stays with the object.
+/// Runs the user's `extract` and catches a panic, which affects only this object.
 fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
     let found = std::panic::catch_unwind(AssertUnwindSafe(extract));
     if found.is_err() {
@@ -458,7 +470,7 @@ fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
     found.ok()
 }
 
-/// Whether `held` is known to be at `version` or past it.
+/// Returns true if `held` is known to be equal to or later than `version`.
 pub(crate) fn is_at(held: &ResourceVersion, version: &ResourceVersion) -> bool {
     held.order(version).is_some_and(std::cmp::Ordering::is_ge)
 }

@@ -1,4 +1,4 @@
-//! What an informer begins with that an earlier life of its program has kept, and what is kept of it for the next one.
+//! Interface to the stored state of an informer: restored at its start, and written for the next run.
 
 use std::sync::Arc;
 
@@ -8,39 +8,40 @@ use steadfast_core::checkpoint::{OwedKey, Saved, SavedDebt};
 
 use crate::shared::Shared;
 
-/// Where the cache of one informer is kept beyond its program's life.
+/// Storage of one informer's cache across restarts of the process.
 pub(crate) trait Keepsake<K: Send + Sync + 'static>: Send {
-    /// Takes note of whose cache it is: when that is stopped, another informer may have the place.
+    /// Records the owner of the storage. After the owner is stopped, another informer can claim the storage.
     fn belongs_to(&mut self, shared: &Arc<Shared<K>>);
 
-    /// Hands all that was kept to `take`, in the order of the keys. What was handed out before an error is worth nothing.
+    /// Passes all stored rows to `take`, in key order. After an error the passed rows must be discarded.
     ///
     /// # Errors
     ///
-    /// Where there is nothing that can be used: why, or nothing where nothing was ever kept.
+    /// Returns the reason that the stored state is unusable, or `None` if nothing was ever stored.
     fn restore(&mut self, take: &mut dyn FnMut(Saved)) -> Result<Restored, Option<Arc<str>>>;
 
-    /// Asks the server of which cluster it is: until it says so, where what was restored depends on that.
+    /// Requests the identity of the server's cluster. Retries until the server responds if a restored state depends on
+    /// it.
     fn ask(&self, restored: bool) -> BoxFuture<'static, Asked>;
 
-    /// Keeps what is published from here on, of `cluster`. What was restored is there already, if it `is_restored`.
+    /// Stores all later snapshots for `cluster`. The restored state is already stored if `is_restored`.
     fn keep(self: Box<Self>, shared: &Arc<Shared<K>>, is_restored: bool, cluster: Option<String>);
 }
 
-/// What was kept, beside the objects.
+/// Restored state, apart from the objects.
 pub(crate) struct Restored {
-    /// The version that the cache had reached.
+    /// Version that the cache had reached.
     pub(crate) version: ResourceVersion,
-    /// The cluster that it was of, if that was known.
+    /// Cluster of the state, if known.
     pub(crate) cluster: Option<String>,
-    /// The durable handlers, and what they are owed.
+    /// Durable handlers and their pending deliveries.
     pub(crate) owed: Vec<(OwedKey, SavedDebt)>,
 }
 
-/// Of which cluster a server is.
+/// Identity of a server's cluster.
 pub(crate) enum Asked {
-    /// This one.
+    /// The identity.
     Cluster(String),
-    /// It cannot be told, and why.
+    /// The identity is unavailable, for this reason.
     Unknown(Arc<str>),
 }

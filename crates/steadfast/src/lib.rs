@@ -26,20 +26,22 @@
 //! # }
 //! ```
 //!
-//! | room | what it is |
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | [`environment`] | time, threads, randomness, sockets: everything of the machine, as one value |
-//! | [`transport`] | HTTP/2 and HTTP/1.1 connections, their health, their pool |
-//! | [`connection`] | one server: the pool, authentication, `kube::Client` |
-//! | `factory` | informers, shared by all who ask for the same |
-//! | `informer`, `until`, `lister`, `stream`, `readiness` | what users hold |
-//! | `writes`, `catching_up` | what was written through a client, and waits for caches that have it; `milestones` wakes those |
-//! | `uncached` | lists and changes straight from the server, for those who keep what they need themselves |
-//! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
-//! | `checkpoint`, `keepsake` | caches that survive their program's death, in a file (feature `checkpoint`) |
-//! | `durable` | handlers that acknowledge what they have done, and are told until then (feature `checkpoint`) |
-//! | [`metrics`] | what all of these count, as a scrape of Prometheus reads them (feature `metrics`) |
-//! | `shared`, `runner`, `handler` | the store and those who are notified of its changes, each by a queue of its own |
+//! | [`environment`] | clock, threads, randomness and sockets of the machine, behind one value |
+//! | [`transport`] | HTTP/2 and HTTP/1.1 connections, their health checks and their pool |
+//! | [`connection`] | access to one API server: connection pool, authentication, `kube::Client` |
+//! | `factory` | informers, shared by all callers that request the same resource and scope |
+//! | `informer`, `until`, `lister`, `stream`, `readiness` | handles of an informer: reads, waits, event streams |
+//! | `writes`, `catching_up` | record of a client's writes, and waits for caches; `milestones` wakes the waits |
+//! | `uncached` | lists and watches without a cache, for callers that store the objects themselves |
+//! | `driver`, `answers` | I/O of one informer: responses, the reflector of `steadfast-core`, the store |
+//! | `checkpoint`, `keepsake` | caches in a file, for the next run of the process (feature `checkpoint`) |
+//! | `durable` | handlers that acknowledge events, with redelivery until then (feature `checkpoint`) |
+//! | [`metrics`] | Prometheus metrics of all modules (feature `metrics`) |
+//! | `shared`, `runner`, `handler` | the store, the handlers that receive its changes, and one queue for each handler |
 
 /// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
 macro_rules! debug_as_message {
@@ -93,9 +95,9 @@ mod until;
 mod wishes;
 mod writes;
 
-/// The Kubernetes types that informers are made for; a program has to enable a feature of it, such as `latest`.
+/// The Kubernetes types of the informers. The program must enable a version feature of this crate, such as `latest`.
 pub use k8s_openapi;
-/// The client library whose types this one speaks: a program has to use the same one.
+/// The Kubernetes client library used in this crate's API. The program must use the same version.
 pub use kube;
 
 #[cfg(feature = "checkpoint")]
@@ -134,11 +136,13 @@ pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_fr
 pub use writes::Writes;
 pub use writes::recording::Recording;
 
-/// The events of `K` in `scope` as a stream, by a watch of its own, and nothing else to hold.
+/// Returns a stream of the events of `K` in `scope`, from a watch of its own.
+///
+/// The stream needs no factory and no informer handle.
 ///
 /// # Errors
 ///
-/// Where a namespace is given for what is in none.
+/// Returns an error if `scope` names a namespace and `K` is cluster-scoped.
 pub fn watch<K>(connection: &Connection, scope: Scope) -> Result<Watch<K>, InformerError>
 where
     K: Kept,
@@ -147,11 +151,11 @@ where
     watch_with(connection, &DynamicType::<K>::default(), scope)
 }
 
-/// The events of the resource that `kind` describes in `scope` as a stream, by a watch of its own.
+/// Returns a stream of the events of the resource that `kind` describes in `scope`, from a watch of its own.
 ///
 /// # Errors
 ///
-/// Where a namespace is given for what is in none.
+/// Returns an error if `scope` names a namespace and the resource is cluster-scoped.
 pub fn watch_with<K: Kept>(
     connection: &Connection,
     kind: &DynamicType<K>,

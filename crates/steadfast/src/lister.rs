@@ -1,4 +1,4 @@
-//! Readers of a cache: they never block, and never make the watch wait.
+//! Readers of a cache. Reads never block and never delay the watch.
 
 use std::sync::Arc;
 
@@ -26,51 +26,51 @@ impl<K: Kept> Lister<K> {
         Self { owner }
     }
 
-    /// The object `name` in `namespace`.
+    /// Returns the object `name` in `namespace`, or `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// Where the object's newest state could not be decoded, so that nothing true can be said of it.
+    /// Returns an error if the object's newest state could not be decoded.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, Unknown> {
         let found = self.owner.shared.reader().get(Some(namespace), name);
         known(found, || ObjectKey::namespaced(namespace, name))
     }
 
-    /// The cluster-scoped object `name`.
+    /// Returns the cluster-scoped object `name`, or `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// Where the object's newest state could not be decoded, so that nothing true can be said of it.
+    /// Returns an error if the object's newest state could not be decoded.
     pub fn get_cluster(&self, name: &str) -> Result<Option<Object<K>>, Unknown> {
         let found = self.owner.shared.reader().get(None, name);
         known(found, || ObjectKey::cluster(name))
     }
 
-    /// The object at `key`, cluster-scoped or not.
+    /// Returns the object at `key`, cluster-scoped or not, or `None` if it does not exist.
     ///
-    /// A key is hashed when it is made: for whoever asks again and again this is the cheapest way.
+    /// A key caches its hash, so this is the fastest method for repeated reads of an object.
     ///
     /// # Errors
     ///
-    /// Where the object's newest state could not be decoded, so that nothing true can be said of it.
+    /// Returns an error if the object's newest state could not be decoded.
     pub fn get_by_key(&self, key: &ObjectKey) -> Result<Option<Object<K>>, Unknown> {
         known(self.owner.shared.reader().get_by_key(key), || key.clone())
     }
 
-    /// All objects, ordered by namespace and name, of one moment; those that could not be decoded are not among them.
+    /// Returns all objects of one snapshot, ordered by namespace and name, without objects that could not be decoded.
     pub fn all(&self) -> Vec<Object<K>> {
         all_known(self.snapshot().iter())
     }
 
-    /// All objects of `namespace`, ordered by name, of one moment.
+    /// Returns all objects of `namespace` in one snapshot, ordered by name.
     pub fn namespace(&self, namespace: &str) -> Vec<Object<K>> {
         all_known(self.snapshot().namespace(namespace))
     }
 
-    /// All objects whose labels match `selector`, of one moment.
+    /// Returns all objects of one snapshot whose labels match `selector`.
     ///
-    /// [`parse_selector`](crate::parse_selector) makes one from text. To look at the objects without holding each of
-    /// them, ask the [`snapshot`](Self::snapshot) the same ([`Snapshot::select`]).
+    /// [`parse_selector`](crate::parse_selector) parses a selector. To filter without holding each object, use the
+    /// [`snapshot`](Self::snapshot) and its [`Snapshot::select`].
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -89,27 +89,28 @@ impl<K: Kept> Lister<K> {
         self.snapshot().select(None, selector).cloned().collect()
     }
 
-    /// The objects of `namespace` whose labels match `selector`, of one moment; no other namespace is looked at.
+    /// Returns the objects of `namespace` in one snapshot whose labels match `selector`, without a scan of other
+    /// namespaces.
     pub fn select_in(&self, namespace: &str, selector: &Selector) -> Vec<Object<K>> {
         self.snapshot().select(Some(namespace), selector).cloned().collect()
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.snapshot().len()
     }
 
-    /// Whether there is no object.
+    /// Returns true if the cache contains no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Everything at one moment: several reads of a snapshot fit together.
+    /// Returns a snapshot of the cache. Several reads of one snapshot are consistent.
     pub fn snapshot(&self) -> Arc<Snapshot<K>> {
         self.owner.shared.snapshot()
     }
 
-    /// Whether what is read here is true, and if not, since when and why.
+    /// Returns the freshness of the cache: if it is stale or in doubt, with the time and the cause.
     pub fn freshness(&self) -> Freshness {
         self.owner.shared.freshness()
     }
@@ -127,7 +128,7 @@ fn all_known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Obje
     entries.filter_map(Entry::object).cloned().collect()
 }
 
-/// Finds an informer's objects by a value that a function of the user's finds in them. Cheap to clone.
+/// Finds an informer's objects by a value that the user's function extracts. Cheap to clone.
 pub struct Index<K, I> {
     owner: Held<K>,
     index: store::Index<K, I>,
@@ -144,14 +145,15 @@ impl<K: Kept, I: Ord + Clone + Send + Sync + 'static> Index<K, I> {
         Self { owner, index }
     }
 
-    /// The objects that have `value`, ordered by namespace and name, of one moment.
+    /// Returns the objects of one snapshot that have `value`, ordered by namespace and name.
     ///
-    /// An index of `String`s is asked with a `&str`.
+    /// An index of `String`s accepts a `&str`.
     pub fn get<Q: ToOwned<Owned = I> + ?Sized>(&self, value: &Q) -> Vec<Object<K>> {
         self.owner.shared.snapshot().by_index(&self.index, &value.to_owned()).cloned().collect()
     }
 
-    /// The index at this moment: which values it has, how many objects have each, and which; nothing is copied.
+    /// Returns a snapshot of the index: its values, and the number and list of objects for each value. Nothing is
+    /// copied.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;

@@ -1,25 +1,25 @@
-//! What an informer takes up in memory.
+//! Memory use of an informer.
 
-/// What an informer takes up, in bytes, as an allocator is asked for it; what an allocator adds for itself is not counted.
+/// Memory use of an informer in bytes, as requested from the allocator, without the allocator's overhead.
 ///
-/// What a type does with memory is seen where it asks serde for strings, sequences and maps, as the types of `k8s-openapi`,
-/// derived custom resources and `DynamicObject` do: for those it is within 10 % of what is allocated. A type that shares
-/// its strings, or has other kinds of maps, takes up less or more, and so does what a transform leaves or adds.
+/// The size of an object is measured by the strings, sequences and maps that its type requests from serde. For the
+/// types of `k8s-openapi`, derived custom resources and `DynamicObject`, the result is within 10 % of the allocated
+/// size. A type that shares strings or uses other maps differs more, and so does the result of a transform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// The objects, as they are kept. An object that somebody holds longer than the cache is not among them, nor is what
-    /// a `Lazy` was decoded to.
+    /// Cached objects. Objects that a caller holds longer than the cache are not included, nor are the values decoded
+    /// from a `Lazy`.
     pub objects: usize,
-    /// Who each object is, and what it is found by.
+    /// Keys and identities of the objects.
     pub keys: usize,
-    /// The indexes.
+    /// Indexes.
     pub indexes: usize,
-    /// What waits for handlers, with the states that they have seen, or are to be shown the end of.
+    /// Queues of the handlers, including the last delivered states needed for later events.
     pub queues: usize,
 }
 
 impl Memory {
-    /// All of it.
+    /// Returns the sum of all parts.
     pub fn total(&self) -> usize {
         let Self { objects, keys, indexes, queues } = self;
         objects + keys + indexes + queues

@@ -1,8 +1,8 @@
-//! Metrics: what connections, informers and handlers have done and how they are, as a scrape of Prometheus reads them.
+//! Prometheus metrics of connections, informers and handlers.
 //!
-//! Counting costs one relaxed addition where something happens, and is always done. Everything that has an age is
-//! computed when it is requested, by the scraping thread's own clock: a gauge that is pushed would itself be silently
-//! stale where the program hangs. Informers, handlers and connections that are gone are gone from the next scrape.
+//! Each event costs one relaxed atomic addition, also without the feature. Ages are computed during a scrape, by the
+//! scraping thread's own clock: a gauge updated by the program would itself be silently stale if the program hangs.
+//! Informers, handlers and connections that have ended are missing from the next scrape.
 //!
 //! With the feature `metrics`:
 //!
@@ -19,14 +19,14 @@
 //! # }
 //! ```
 //!
-//! | room | what it is |
+//! | module | content |
 //! |---|---|
-//! | `counted` | the counters of one informer |
-//! | `ledger` | what became of each of an informer's requests, reported to its counters |
-//! | `traffic` | the counters of one connection's pool |
-//! | `register` | items by their labels, numbered where those are the same |
-//! | `observed` | which informers there are, by weak references, and how they are now |
-//! | `collector`, `families`, `samples` | all of it as families of Prometheus |
+//! | `counted` | counters of one informer |
+//! | `ledger` | results of an informer's requests, reported to its counters |
+//! | `traffic` | counters of one connection pool |
+//! | `register` | items by label, with ordinals for equal labels |
+//! | `observed` | weak references to the running informers, and their current states |
+//! | `collector`, `families`, `samples` | encoding as Prometheus metric families |
 
 pub(crate) mod counted;
 pub(crate) mod ledger;

@@ -1,6 +1,6 @@
-//! Those who wait until a cache has come to a version: each is woken when it has, and not by every change on the way there.
+//! Waits for a version of a cache. Each waiter is woken once at its version, not at every change before it.
 //!
-//! A controller whose watch lags has a wait for each key that has written, and each publication would wake all of them.
+//! If a controller's watch lags, each key with a write has a waiter, and each publication would wake all of them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use steadfast_core::ResourceVersion;
 
-/// Those who wait, by the version that they wait for.
+/// Waiters by target version.
 #[derive(Default)]
 pub(crate) struct Milestones {
     waiting: Mutex<Waiting>,
@@ -19,13 +19,13 @@ pub(crate) struct Milestones {
 #[derive(Default)]
 struct Waiting {
     next: u64,
-    /// Which epoch the cache was in: what is waited for may never come in another.
+    /// Epoch of the cache. In another epoch a target may never be reached.
     epoch: u64,
-    /// None, until it has waited once.
+    /// `None` until the first poll.
     by_place: BTreeMap<Place, Option<Waker>>,
 }
 
-/// A version that can be ordered, and which of those who wait for it.
+/// An ordered version and the number of a waiter for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     version: ResourceVersion,
@@ -46,8 +46,9 @@ impl PartialOrd for Place {
 }
 
 impl Milestones {
-    /// A place among those who wait for `version`. Whoever has one looks then whether the cache has come to it already. None where
-    /// the version cannot be ordered: nobody could tell when it is reached.
+    /// Adds a waiter for `version`, or returns `None` if the version cannot be ordered.
+    ///
+    /// The caller must then check if the cache has already reached the version.
     pub(crate) fn enter(&self, version: &ResourceVersion) -> Option<Milestone<'_>> {
         version.is_ordered().then(|| {
             let mut waiting = self.lock();
@@ -58,8 +59,8 @@ impl Milestones {
         })
     }
 
-    /// The cache is at `version` of `epoch` now: wakes those who wait for it or one before it, and all where that is another
-    /// epoch than before, or a version that cannot be ordered.
+    /// Records that the cache is at `version` of `epoch`, and wakes the waiters up to that version. Wakes all waiters
+    /// after a change of epoch, or if the version cannot be ordered.
     pub(crate) fn pass(&self, version: &ResourceVersion, epoch: u64) {
         let passed = {
             let mut waiting = self.lock();
@@ -70,7 +71,7 @@ impl Milestones {
             } else if first.version.is_newer_than(version) {
                 return;
             } else {
-                // Numbers are given one after the other, and none comes to the last.
+                // Waiter numbers increase and never reach the maximum.
                 let ahead = waiting.by_place.split_off(&Place { version: version.clone(), number: u64::MAX });
                 std::mem::replace(&mut waiting.by_place, ahead)
             }
@@ -78,14 +79,14 @@ impl Milestones {
         wake(passed);
     }
 
-    /// Wakes all: what they wait for may never come.
+    /// Wakes all waiters, because their versions may never be reached.
     pub(crate) fn pass_all(&self) {
         let passed = std::mem::take(&mut self.lock().by_place);
         wake(passed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Wakers are called, and dropped, without the lock.
+        // Wakers are called and dropped without the lock.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,7 +95,7 @@ fn wake(passed: BTreeMap<Place, Option<Waker>>) {
     passed.into_values().flatten().for_each(Waker::wake);
 }
 
-/// A place among those who wait: ready when the cache has come to the version, or it is not to be waited for any more.
+/// A waiter, ready after the cache has reached its version, or after the wait became pointless.
 pub(crate) struct Milestone<'a> {
     milestones: &'a Milestones,
     place: Place,
@@ -144,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_once_when_the_version_is_reached_and_by_none_before_it() {
+    fn waiter_is_woken_only_at_its_version() {
         let milestones = Milestones::default();
         let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
-        // As numbers: the text of the last is the least.
+        // Versions are compared as numbers; as text the last would be the smallest.
         let wanted = [8, 9, 10].map(version);
         let mut places: Vec<_> = wanted.iter().filter_map(|version| milestones.enter(version).map(Box::pin)).collect();
         assert_eq!(places.len(), 3);
@@ -168,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_finds_the_version_passed_by_looking() {
+    fn late_waiter_finds_version_passed() {
         let milestones = Milestones::default();
         milestones.pass(&version(5), 0);
         let mut place = pin!(milestones.enter(&version(5)).expect("it can be ordered"));
-        // Nobody keeps what was passed: whoever enters looks for himself, after he has entered.
+        // Passed versions are not stored: the caller checks the cache after it has entered.
         assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         milestones.pass(&version(5), 0);
         assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_leaves_nothing_behind() {
+    fn cancelled_waiter_leaves_no_entry() {
         let milestones = Milestones::default();
         for _ in 0..3 {
             drop(milestones.enter(&version(7)));

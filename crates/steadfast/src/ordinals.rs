@@ -1,17 +1,17 @@
-//! Small numbers that tell things apart, used again once they are free.
+//! Pool of small reusable numbers.
 
 use std::collections::BTreeSet;
 
-/// Numbers from zero on, the smallest free one next; each step costs the logarithm of how many there are.
+/// Pool of numbers from zero. It returns the smallest free number, in logarithmic time.
 #[derive(Debug, Default)]
 pub(crate) struct Ordinals {
-    /// Those below `next` that nobody has.
+    /// Free numbers below `next`.
     free: BTreeSet<usize>,
     next: usize,
 }
 
 impl Ordinals {
-    /// The smallest number that nobody has.
+    /// Takes the smallest free number.
     pub(crate) fn take(&mut self) -> usize {
         self.free.pop_first().unwrap_or_else(|| {
             self.next += 1;
@@ -19,10 +19,10 @@ impl Ordinals {
         })
     }
 
-    /// Takes back a number that was taken.
+    /// Returns a number to the pool.
     pub(crate) fn give_back(&mut self, number: usize) {
         self.free.insert(number);
-        // What was many once does not stay in memory.
+        // Shrinks the set after a peak.
         while self.next > 0 && self.free.last() == Some(&(self.next - 1)) {
             self.free.pop_last();
             self.next -= 1;

@@ -17,14 +17,14 @@ pub(crate) struct Owner<K> {
     pub(crate) shared: Arc<Shared<K>>,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
     pub(crate) origin: Origin,
-    /// Tells the factory that a handle or a handler is gone; unset for an informer without a factory.
+    /// Notifies the factory after a handle or a handler was dropped; unset for an informer without a factory.
     pub(crate) release: OnceLock<Release>,
 }
 
-/// Has the factory drop an informer that has neither handles nor handlers.
+/// Callback that lets the factory drop an informer without handles and handlers.
 pub(crate) type Release = Arc<dyn Fn() + Send + Sync>;
 
-/// The common share of all handles of one informer: the last one to be dropped tells the factory.
+/// Common share of all handles of one informer. Dropping the last one notifies the factory.
 pub(crate) struct Share {
     release: Release,
 }
@@ -41,7 +41,7 @@ impl Drop for Share {
     }
 }
 
-/// A reference to an informer: that of a handle has a share, that of the factory has none.
+/// A reference to an informer. Handles have a share; the factory's own reference has none.
 pub(crate) struct Held<K> {
     owner: Arc<Owner<K>>,
     share: Option<Arc<Share>>,
@@ -52,7 +52,7 @@ impl<K> Held<K> {
         Self { owner, share: None }
     }
 
-    /// Returns a share for the next handle, after the last one was dropped; none for an informer without a factory.
+    /// Returns a share for the next handle, after the last one was dropped; `None` for an informer without a factory.
     pub(crate) fn new_share(&self) -> Option<Arc<Share>> {
         self.owner.release.get().map(|release| Arc::new(Share::new(release.clone())))
     }
@@ -78,23 +78,24 @@ impl<K> Deref for Held<K> {
 
 impl<K> Drop for Held<K> {
     fn drop(&mut self) {
-        // First, so that the factory's reference is the last one where it is dropped because of this.
+        // The share is dropped first. If the factory then drops its reference, that reference is the last one.
         drop(self.share.take());
     }
 }
 
-/// Where the objects of an informer come from.
+/// Source of an informer's objects.
 pub(crate) struct Origin {
     pub(crate) server: Server,
     pub(crate) group: String,
     pub(crate) plural: String,
     pub(crate) scope: Scope,
-    /// Which labels they have, where that can be told of an object.
+    /// Label selector, if objects can be matched locally.
     pub(crate) selector: Option<Selector>,
 }
 
 impl Origin {
-    /// Whether `write` may have changed something here. The version of the group does not matter: all are of the same objects.
+    /// Returns true if `write` may have changed an object of this scope. The API version is ignored: all versions of a
+    /// group share their objects.
     pub(crate) fn concerns(&self, write: &Write) -> bool {
         let target = write.target();
         let (own, written) = (self.scope.in_namespace(), target.namespace.as_deref());
@@ -102,7 +103,7 @@ impl Origin {
         write.is_on(&self.server) && self.is_resource(&target.group, &target.plural) && !elsewhere
     }
 
-    /// Whether both hold objects of one resource of one server, in whichever scopes.
+    /// Returns true if both caches have the same resource and server, in any scope.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.server == other.server && self.is_resource(&other.group, &other.plural)
     }
@@ -111,7 +112,7 @@ impl Origin {
         self.group == group && self.plural == plural
     }
 
-    /// A write to this resource that has come to `outcome`.
+    /// Returns a write to this resource with `outcome`.
     pub(crate) fn write(&self, namespace: Option<&str>, name: Option<&str>, outcome: Outcome) -> Write {
         let target = Target {
             group: self.group.clone(),
@@ -122,12 +123,13 @@ impl Origin {
         Write::new(Some(self.server.clone()), target, outcome)
     }
 
-    /// Whatever was written here so far, by anybody.
+    /// Returns a write that stands for all writes to this scope so far, by any client.
     pub(crate) fn anything(&self) -> Write {
         self.write(self.scope.in_namespace(), None, Outcome::Unknown(None))
     }
 
-    /// Whether an object of this name with these labels may be held here, as far as that can be told.
+    /// Returns true if an object with this name and these labels may match the scope, as far as it can be evaluated
+    /// locally.
     pub(crate) fn may_hold(&self, key: &ObjectKey, labels: Option<&Labels>) -> bool {
         let selected = self.selector.as_ref().zip(labels).is_none_or(|(selector, labels)| selector.matches(labels));
         self.scope.may_hold_name(key.name()) && selected

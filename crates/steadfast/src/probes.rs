@@ -1,8 +1,8 @@
 //! Probes shared by the informers of one resource on a server (R2, R5).
 //!
-//! Each informer asks for its own scope, for it may be allowed no other; the version in the answer is that of the whole
-//! resource. An answer serves all who seek one that was sent recently enough. A failure is of who met it: the others ask
-//! for themselves, in turn.
+//! Each informer probes its own scope, because RBAC may allow no other. The version in the response belongs to the
+//! whole resource. A response therefore serves all informers whose request is older than the probe. A failure affects
+//! only the informer that sent the probe; the others then probe one at a time.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,31 +14,31 @@ use steadfast_core::{Instant, ResourceVersion};
 
 use crate::environment::SharedEnvironment;
 
-/// How long one waits for the answer to another's probe before it asks for itself: half of a probe's own time.
+/// Maximum wait for another informer's probe before an informer probes itself: half of the probe timeout.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// The answer to a probe.
+/// Response to a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Probed {
-    /// The collection's version, if it has one.
+    /// Version of the collection, if the server sends one.
     pub(crate) version: Option<ResourceVersion>,
-    /// When it was requested.
+    /// Time at which the probe was sent.
     pub(crate) sent: Instant,
 }
 
-/// The probes of all resources of a server.
+/// Probes of all resources of a server.
 #[derive(Default)]
 pub(crate) struct Board {
     resources: Mutex<BTreeMap<String, Arc<Place>>>,
 }
 
-/// The probes of one resource.
+/// Probes of one resource.
 #[derive(Default)]
 struct Place {
     last: Mutex<Option<Probed>>,
-    /// Held while a probe is under way.
+    /// Held during a probe.
     first: tokio::sync::Mutex<()>,
-    /// Held by one of those who lost patience with the first.
+    /// Held by one informer that no longer waits for the first probe.
     second: tokio::sync::Mutex<()>,
 }
 
@@ -50,8 +50,8 @@ impl Place {
 }
 
 impl Board {
-    /// The answer to a probe for `resource` that was sent at `since` or later: another's, or that of `probe`, which is not
-    /// begun before it is needed.
+    /// Returns the response to a probe for `resource` that was sent at `since` or later: another informer's response,
+    /// or that of `probe`. `probe` is polled only if needed.
     pub(crate) async fn ask(
         &self,
         resource: &str,
@@ -94,7 +94,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Asks as the `number`th of many, counting the probes that are really made; the probe takes `time`, or for ever.
+    /// Probes as caller `number` and counts the sent probes. A probe takes `time`, or never ends.
     async fn ask(
         board: &Board,
         environment: &SharedEnvironment,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_answer_serves_all_who_ask_at_about_that_time() {
+    async fn one_probe_serves_concurrent_callers() {
         let (board, environment, made) = stage();
         tokio::time::sleep(SECOND * 10).await;
         let asked = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND / 2))));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_stands_still_keeps_nobody_from_asking() {
+    async fn stuck_probe_blocks_no_other_probe() {
         let (board, environment, made) = stage();
         let stuck = tokio::time::timeout(SECOND * 5, ask(&board, &environment, &made, None));
         let others = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND))));

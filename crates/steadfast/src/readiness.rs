@@ -1,13 +1,14 @@
-//! How true several caches are, taken together: what a readiness probe asks.
+//! Combined freshness of several caches, for readiness probes.
 
 use std::fmt;
 
 use http::StatusCode;
 use steadfast_core::Freshness;
 
-/// How true the caches of a factory are: each of its informers with its freshness, the worst first.
+/// Freshness of each informer of a factory, worst first.
 ///
-/// It is a value for `/readyz`: a status, and a text that names what is not fresh and why, for any web framework.
+/// Use it for `/readyz` in any web framework: it provides a status code, and a text that lists each cache that is not
+/// fresh with the cause.
 ///
 /// ```no_run
 /// # use steadfast::InformerFactory;
@@ -18,45 +19,46 @@ use steadfast_core::Freshness;
 /// }
 /// ```
 ///
-/// Ready is what is synced and fresh now. A program that would rather serve what it knows while its API server is away
-/// decides by [`worst`](Self::worst) what it takes.
+/// A factory is ready if all caches are synced and fresh. A program that prefers to serve old data during an outage of
+/// its API server can decide by [`worst`](Self::worst).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactoryFreshness {
-    /// By name, the worst first.
+    /// By name, worst first.
     informers: Vec<(String, Freshness)>,
     shut_down: bool,
 }
 
 impl FactoryFreshness {
-    /// That of these informers, by name.
+    /// Creates the freshness of these informers, by name.
     pub(crate) fn new(mut informers: Vec<(String, Freshness)>, shut_down: bool) -> Self {
-        // Those that are alike stay in their order.
+        // The sort is stable, so informers of equal state stay ordered by name.
         informers.sort_by_key(|(_, state)| std::cmp::Reverse(badness(state)));
         Self { informers, shut_down }
     }
 
-    /// Whether there is an informer, and all there are, are synced and fresh.
+    /// Returns true if there is at least one informer, and all are synced and fresh.
     pub fn is_ready(&self) -> bool {
         !self.shut_down && !self.informers.is_empty() && self.informers.iter().all(|(_, state)| state.is_fresh())
     }
 
-    /// What to answer a readiness probe with: 200 or 503.
+    /// Returns the status code for a readiness probe: 200 or 503.
     pub fn status(&self) -> StatusCode {
         if self.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
     }
 
-    /// The informer that is worst off, by the name of its resource and scope, and its freshness; none without informers.
+    /// Returns the name (resource and scope) and freshness of the worst informer, or `None` without informers.
     pub fn worst(&self) -> Option<(&str, &Freshness)> {
         self.informers().next()
     }
 
-    /// Every informer with its freshness, the worst first; of those that are fresh, the one proven longest ago.
+    /// Returns all informers with their freshness, worst first. Fresh informers are ordered by their last proof, oldest
+    /// first.
     pub fn informers(&self) -> impl Iterator<Item = (&str, &Freshness)> {
         self.informers.iter().map(|(name, state)| (name.as_str(), state))
     }
 }
 
-/// What a probe is to read: `ok`, or what is not fresh and why, a line each.
+/// Formats the body for a probe: `ok`, or one line for each cache that is not fresh, with the cause.
 impl fmt::Display for FactoryFreshness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_ready() {
@@ -74,7 +76,7 @@ impl fmt::Display for FactoryFreshness {
     }
 }
 
-/// How bad a state is, and how long it has been so, or how long ago it was proven.
+/// Returns the rank of a state and its duration, or the time since the last proof.
 fn badness(state: &Freshness) -> (u8, std::time::Duration) {
     let rank = match state {
         Freshness::Fresh { age, .. } => return (0, *age),
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_comes_first_and_says_why() {
+    fn worst_informer_is_listed_first_with_cause() {
         let all = of(&[
             ("pods", fresh(1)),
             ("nodes", Freshness::Resuming(doubt(9))),
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_what_is_all_fresh_and_not_nothing() {
+    fn readiness_requires_fresh_informers() {
         let all = of(&[("pods", fresh(1)), ("nodes", fresh(3))]);
         assert_eq!((all.status(), all.to_string().as_str()), (StatusCode::OK, "ok\n"));
         assert_eq!(all.worst().map(|(name, _)| name), Some("nodes"), "the one proven longest ago");

@@ -1,4 +1,4 @@
-//! How handlers come to an informer, and go.
+//! Registration and removal of handlers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::runner::Runner;
 use crate::screen::Accepts;
 use crate::wishes::{Mode, Wishes};
 
-/// A handler about to be added, with choices.
+/// Builder of a handler and its options.
 #[must_use = "a handler is there once it is added"]
 pub struct HandlerBuilder<'a, K> {
     owner: &'a Held<K>,
@@ -31,14 +31,14 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
         Self { owner, filter: None, resync: None, each: None }
     }
 
-    /// Shows the handler only objects that `accepts` likes, as if it were an informer's selector.
+    /// Delivers only objects that `accepts` returns true for, like a selector of the informer.
     ///
-    /// One that changes so that it passes is `Added`, one that no longer does is `Deleted`, with the last state that
-    /// passed, and with [`DeleteReason::Left`](crate::DeleteReason::Left) for a reason. Of several filters an object has
-    /// to pass all.
+    /// An object that starts to match is delivered as `Added`. An object that no longer matches is delivered as
+    /// `Deleted`, with its last matching state and the reason [`DeleteReason::Left`](crate::DeleteReason::Left). With
+    /// several filters an object must match all.
     ///
-    /// The informer asks `accepts` about each state once, before the handler's queue. What time that takes delays this
-    /// informer's changes and nothing else; an object on which it panics does not pass.
+    /// The informer calls `accepts` once for each state, before the handler's queue. The call delays only this
+    /// informer's changes. An object on which it panics does not match.
     pub fn filter(mut self, accepts: impl Fn(&K) -> bool + Send + Sync + 'static) -> Self {
         self.filter = Some(match self.filter {
             Some(earlier) => Arc::new(move |object| earlier(object) && accepts(object)),
@@ -47,20 +47,20 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
         self
     }
 
-    /// Has this handler look at every object again after each `period`, as `Resynced`; zero is never, as is no call.
+    /// Delivers every object as `Resynced` after each `period`. Disabled by default; zero disables it too.
     ///
-    /// A period in which it has not returned from all objects of its first view yet is skipped.
+    /// A resync is skipped while the handler still processes its initial objects.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period).filter(|period| !period.is_zero());
         self
     }
 
-    /// Delivers each event, in the order of the server, and not only the latest state of each object.
+    /// Delivers each event in the order of the server, instead of only the latest state of each object.
     ///
-    /// No more than `bound` events wait, beside one state of each object. What comes while so many do is merged as it is
-    /// for other handlers, so that the last state is never lost; how many events were merged is logged, counted
-    /// ([`HandlerCounts::missed`]), and said to the handler with the next call ([`Call::missed`](crate::Call::missed)).
-    /// What a relist has skipped nobody can deliver.
+    /// The queue holds at most `bound` events, in addition to one state for each object. Further events are merged as
+    /// for other handlers, so the last state is never lost. The number of merged events is logged, counted
+    /// ([`HandlerCounts::missed`]) and passed to the handler's next call ([`Call::missed`](crate::Call::missed)).
+    /// States that a relist skipped cannot be delivered.
     pub fn deliver_each(mut self, bound: usize) -> Self {
         self.each = Some(bound);
         self
@@ -70,16 +70,16 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
     ///
     /// # Errors
     ///
-    /// After the informer's stop.
+    /// Returns an error if the informer was stopped.
     pub fn on_event(self, handle: impl Fn(Event<K>) + Send + Sync + 'static) -> Result<Registration<K>, HandlerError> {
         self.add_handler(Closure(handle))
     }
 
-    /// Calls `handle` for every event, one call at a time, on the async runtime that is current now.
+    /// Calls `handle` for every event, one call at a time, on the current async runtime.
     ///
     /// # Errors
     ///
-    /// Where no runtime is current, and after the informer's stop.
+    /// Returns an error outside an async runtime, or if the informer was stopped.
     pub fn on_event_async<F, Fut>(self, handle: F) -> Result<Registration<K>, HandlerError>
     where
         F: Fn(Event<K>) -> Fut + Send + Sync + 'static,
@@ -88,21 +88,21 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
         self.add_async_handler(AsyncClosure(handle))
     }
 
-    /// Adds a handler that keeps state or wants to know of retries.
+    /// Adds a handler with state, or with access to call data such as retries.
     ///
     /// # Errors
     ///
-    /// After the informer's stop.
+    /// Returns an error if the informer was stopped.
     pub fn add_handler(self, handler: impl Handler<K>) -> Result<Registration<K>, HandlerError> {
         let concurrency = handler.concurrency();
         self.register(Mode::Sync(Arc::new(handler)), concurrency)
     }
 
-    /// Adds an async handler that keeps state or wants to know of retries.
+    /// Adds an async handler with state, or with access to call data such as retries.
     ///
     /// # Errors
     ///
-    /// Where no runtime is current, and after the informer's stop.
+    /// Returns an error outside an async runtime, or if the informer was stopped.
     pub fn add_async_handler(self, handler: impl AsyncHandler<K>) -> Result<Registration<K>, HandlerError> {
         let runtime = Handle::try_current().map_err(|_| HandlerError::NoRuntime)?;
         let concurrency = handler.concurrency();
@@ -135,10 +135,10 @@ impl<K> std::fmt::Debug for HandlerBuilder<'_, K> {
     }
 }
 
-/// A handler's place at an informer. Dropping it removes nothing; [`remove`](Self::remove) does.
+/// A handler's registration at an informer. Dropping it does not remove the handler; [`remove`](Self::remove) does.
 pub struct Registration<K> {
     runner: Arc<Runner<K>>,
-    /// An informer without handles ends with its last handler.
+    /// Ends an informer without handles after its last handler is removed.
     release: Option<Release>,
 }
 
@@ -149,36 +149,38 @@ impl<K> std::fmt::Debug for Registration<K> {
 }
 
 impl<K: Send + Sync + 'static> Registration<K> {
-    /// Whether the handler has returned from every object that was there when its view began.
+    /// Returns true after the handler has returned from every object of its initial view.
     pub fn has_synced(&self) -> bool {
         self.runner.is_synced()
     }
 
-    /// Waits until [`has_synced`](Self::has_synced), or until the handler is ended before that; returns which.
+    /// Waits until [`has_synced`](Self::has_synced) and returns true, or returns false if the handler ends first.
     pub async fn until_synced(&self) -> bool {
         self.runner.until_synced().await
     }
 
-    /// What the handler has done and has before it.
+    /// Returns the statistics of the handler.
     pub fn counts(&self) -> HandlerCounts {
         self.runner.counts()
     }
 
-    /// Ends the handler: no call begins any more. Returns how many events were not delivered to it.
+    /// Removes the handler: no further call starts. Returns the number of undelivered events.
     ///
-    /// What the handler holds is let go, when the calls that are running have returned.
+    /// The handler is dropped after its running calls have returned.
     pub fn remove(&self) -> usize {
         let undelivered = self.runner.remove();
         self.released();
         undelivered
     }
 
-    /// Ends the handler as [`remove`](Self::remove) does, and returns when no call of it runs any more; none will begin.
+    /// Removes the handler like [`remove`](Self::remove), and waits until its running calls have returned.
     ///
-    /// There is no deadline: a call that never returns is waited for, unless this future is dropped, which takes nothing
-    /// back. Called from within a call of this same handler, which cannot wait for itself, it returns when the other
-    /// calls are over that do not wait in here likewise: at once for a handler without concurrency. A call that hands
-    /// this to another task and waits for that task waits for itself, and for ever.
+    /// Returns the number of undelivered events. There is no timeout: a call that never returns blocks this future
+    /// forever. Dropping the future does not undo the removal.
+    ///
+    /// From within a call of the same handler, the method does not wait for that call, nor for other calls that wait
+    /// here. A handler without concurrency therefore returns immediately. A call must not wait for another task that
+    /// waits here: the two would deadlock.
     pub async fn remove_and_wait(&self) -> usize {
         let undelivered = self.runner.remove_and_wait().await;
         self.released();

@@ -1,4 +1,4 @@
-//! Which collection an informer asks for.
+//! Resource and collection of an informer.
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use steadfast_core::decode::{Kept, Wanted};
 
 use crate::scope::Scope;
 
-/// What is said at run time of the resource that `K` is a form of: nothing, where its type says all.
+/// Run-time description of the resource of `K`; `()` for types that are known at compile time.
 pub type DynamicType<K> = <<K as Kept>::Resource as Resource>::DynamicType;
 
-/// A resource's collection: its path and its name for people.
+/// Collection of a resource: its path and its display name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Collection {
     path: String,
@@ -24,12 +24,12 @@ pub(crate) struct Collection {
     group: String,
     version: String,
     plural: String,
-    /// Whether its type says that its objects are in no namespace; a dynamic one does not say.
+    /// True if the type is known to be cluster-scoped; false for dynamic types.
     cluster_scoped: bool,
 }
 
 impl Collection {
-    /// The collection of the objects within `scope` that `K` is a form of.
+    /// Returns the collection of `K` within `scope`.
     pub(crate) fn of<K: Kept>(kind: &DynamicType<K>, scope: &Scope) -> Self {
         Self::of_resource::<K::Resource>(kind, scope)
     }
@@ -38,8 +38,8 @@ impl Collection {
         let group = K::group(kind);
         let plural = K::plural(kind);
         let name = if group.is_empty() { plural.clone().into_owned() } else { format!("{plural}.{group}") };
-        // Whoever defines a resource may call its lists anything, and definitions have groups with a dot; those without
-        // are the server's own.
+        // A custom resource definition can choose any list kind. Its group contains a dot; groups without a dot are
+        // built in.
         let list_kind = (!group.contains('.')).then(|| format!("{}List", K::kind(kind)));
         Self {
             path: K::url_path(kind, scope.in_namespace()),
@@ -55,48 +55,48 @@ impl Collection {
         }
     }
 
-    /// Its path on the server.
+    /// Returns the path on the server.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// The path of its resource in all namespaces: what holds for one namespace on a server holds for all.
+    /// Returns the path of the resource in all namespaces, as a key for facts that hold for the whole resource.
     pub(crate) fn everywhere(&self) -> &str {
         &self.everywhere
     }
 
-    /// Whether its objects are known to be in no namespace.
+    /// Returns true if the objects are known to be cluster-scoped.
     pub(crate) fn is_cluster_scoped(&self) -> bool {
         self.cluster_scoped
     }
 
-    /// The `kind` of its lists, where that is beyond doubt.
+    /// Returns the `kind` of the resource's lists, if it is certain.
     pub(crate) fn list_kind(&self) -> Option<&str> {
         self.list_kind.as_deref()
     }
 
-    /// What its objects say they are; where `metadata` alone are requested, they may say that they are those.
+    /// Returns the expected kind of the objects. With `metadata`, `PartialObjectMetadata` is accepted too.
     pub(crate) fn wanted(&self, metadata: bool) -> Wanted {
         Wanted { api_version: self.api_version.clone(), kind: self.kind.clone(), metadata }
     }
 
-    /// How metrics name an informer of it in `scope`.
+    /// Returns the metric labels of an informer of this collection in `scope`.
     #[cfg(feature = "metrics")]
     pub(crate) fn labels(&self, scope: &Scope) -> crate::metrics::observed::Labels {
         crate::metrics::observed::Labels::new(&self.group, &self.version, &self.plural, scope)
     }
 
-    /// Its group, empty for the oldest one.
+    /// Returns the API group, empty for the core group.
     pub(crate) fn group(&self) -> &str {
         &self.group
     }
 
-    /// The resource as paths have it.
+    /// Returns the plural resource name, as in request paths.
     pub(crate) fn plural(&self) -> &str {
         &self.plural
     }
 
-    /// Its name for people: `pods`, `deployments.apps`.
+    /// Returns the display name: `pods`, `deployments.apps`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

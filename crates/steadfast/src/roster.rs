@@ -1,4 +1,4 @@
-//! The handlers of one informer: to come and to go costs the same however many there are.
+//! Registry of an informer's handlers, with constant-time insertion and removal.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ordinals::Ordinals;
 
-/// Members by their places: small numbers, used again once they are free.
+/// Members by place. Places are small numbers and are reused.
 pub(crate) struct Roster<T> {
     members: BTreeMap<usize, T>,
     places: Ordinals,
-    /// The places of those that have left and are still among the members.
+    /// Places of members that have left but are still stored.
     left: Arc<Mutex<Vec<usize>>>,
-    /// How many members were looked at by whoever came or went.
+    /// Number of members visited by insertions and removals, for a test.
     #[cfg(test)]
     steps: usize,
 }
 
-/// A member's place, which it gives up when it likes; it needs no lock on the roster for that.
+/// Place of a member. It can leave without locking the registry.
 #[derive(Debug)]
 pub(crate) struct Seat {
     place: usize,
@@ -26,13 +26,13 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// What tells its owner from the other members.
+    /// Returns the member's number within the registry.
     #[cfg(any(feature = "metrics", test))]
     pub(crate) fn place(&self) -> usize {
         self.place
     }
 
-    /// Leaves the roster; whoever asks it next finds the member gone.
+    /// Leaves the registry. The next access removes the member.
     pub(crate) fn give_up(&self) {
         if !self.given_up.swap(true, Ordering::AcqRel) {
             self.left.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
@@ -41,7 +41,7 @@ impl Seat {
 }
 
 impl<T> Roster<T> {
-    /// Takes in the member that `make` makes of its seat.
+    /// Adds the member that the closure creates for its seat.
     pub(crate) fn add(&mut self, member: impl FnOnce(Seat) -> T) {
         self.forget_left();
         let place = self.places.take();
@@ -49,7 +49,7 @@ impl<T> Roster<T> {
         self.members.insert(place, member(seat));
     }
 
-    /// All that have not left, by their places.
+    /// Returns all members that have not left, by place.
     pub(crate) fn members(&mut self) -> impl Iterator<Item = &T> {
         self.forget_left();
         self.members.values()
@@ -68,7 +68,7 @@ impl<T> Roster<T> {
     }
 }
 
-// By hand: a derive would ask for members with a default.
+// Implemented manually: a derive would require `T: Default`.
 impl<T> Default for Roster<T> {
     fn default() -> Self {
         Self {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_used_again_once_it_is_free() {
+    fn free_place_is_reused() {
         let mut roster = Roster::default();
         let first = come(&mut roster);
         let _second = come(&mut roster);
@@ -110,9 +110,9 @@ mod tests {
         assert_eq!(places(&mut roster), [0, 1], "the place is another's now");
     }
 
-    /// It took the cube of their number to add them, and its square to have them go one by one.
+    /// Adding the handlers took cubic time, and removing them one by one quadratic time.
     #[test]
-    fn ten_thousand_handlers_come_and_go_in_as_many_steps() {
+    fn handler_registration_takes_constant_steps() {
         const MANY: usize = 10_000;
         let mut roster = Roster::default();
         let seats: Vec<_> = (0..MANY).map(|_| come(&mut roster)).collect();

@@ -1,4 +1,4 @@
-//! Runs one handler: its queue, its calls, its panics; nobody else waits for it (C7, C8).
+//! Runner of one handler: its queue, calls and panics, independent of other handlers (C7, C8).
 
 mod inside;
 
@@ -24,12 +24,12 @@ use crate::roster::Seat;
 use crate::screen::Screen;
 use crate::wishes::{Mode, Wishes};
 
-/// How often a call that panicked is made again before its event is counted and skipped (C3).
+/// Number of retries of a call that panicked, before its event is counted and skipped (C3).
 const RETRIES: u32 = 3;
 
 /// One handler of an informer.
 pub(crate) struct Runner<K> {
-    /// The informer's name, for people.
+    /// Name of the informer, for display.
     informer: String,
     concurrency: usize,
     pub(crate) screen: Option<Screen<K>>,
@@ -37,51 +37,52 @@ pub(crate) struct Runner<K> {
     environment: SharedEnvironment,
     breaches: Breaches,
     state: Mutex<State<K>>,
-    /// Wakes whoever pulls.
+    /// Wakes the reader of a stream.
     pulled: Notify,
     view: watch::Sender<View>,
-    /// Written under the lock of `state`, so that no call begins once it is set.
+    /// Written under the lock of `state`, so that no call starts afterwards.
     closed: AtomicBool,
     returned: AtomicU64,
     panicked: AtomicU64,
     skipped: AtomicU64,
     missed: AtomicU64,
-    /// Wakes whoever waits for the end of its calls.
+    /// Wakes the tasks that wait for the end of all calls.
     quiet: Notify,
-    /// Its place among the handlers of its informer, given up when it is closed.
+    /// Place among the handlers of the informer, released at the close.
     seat: OnceLock<Seat>,
 }
 
 struct State<K> {
-    /// How the handler is called; nothing once it is closed, so that what the handler holds is let go.
+    /// Call mode; `None` after the close, so that values held by the handler are dropped.
     mode: Option<Mode<K>>,
     queue: DeliveryQueue<K>,
-    /// What is held for nobody any more, to be dropped where no lock is held: its `Drop` is the user's.
+    /// Objects to drop without a lock held, because their `Drop` is user code.
     unwanted: Vec<Object<K>>,
-    /// The whole first view is in the queue, or was.
+    /// True after all initial objects were queued.
     viewed: bool,
-    /// Workers that were given an event and have not begun to tell it.
+    /// Number of workers with an event whose call has not started.
     waiting: usize,
-    /// Calls that have begun and are not over.
+    /// Number of running calls.
     running: usize,
-    /// Those of them that wait for the end of the others.
+    /// Number of running calls that wait for the end of the others.
     leaving: usize,
-    /// Whether events were merged though each was to be delivered, since nothing waited; and whether that is to be logged.
+    /// True if events were merged since the queue was last empty, although each was to be delivered; and true if that
+    /// must be logged.
     is_behind: bool,
     falls_behind: bool,
-    /// What was not delivered when the handler was closed.
+    /// Undelivered events at the close.
     untold: usize,
-    /// Since when what each worker tells waited; a worker that is over has left its place.
+    /// Time since which each worker's event was queued. A finished worker leaves an empty slot.
     telling: Vec<Option<Instant>>,
 }
 
-/// How far a handler is with the objects of its first view (C9).
+/// Progress of a handler with its initial objects (C9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
     Incomplete,
-    /// It has returned from every one of them.
+    /// All were processed.
     Complete,
-    /// It was closed before.
+    /// The handler was closed before.
     GivenUp,
 }
 
@@ -132,7 +133,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         })
     }
 
-    /// Takes its place among the handlers of its informer.
+    /// Sets the handler's place among the handlers of its informer.
     pub(crate) fn sit_down(&self, seat: Seat) {
         let seat = self.seat.get_or_init(|| seat);
         if self.is_closed() {
@@ -140,8 +141,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
     }
 
-    /// Takes in changes; `viewed` says that the first view is complete with them. Whoever has pushed is to
-    /// [start](Self::start) the handler, when no lock is held any more.
+    /// Queues changes. With `viewed` the initial objects are complete. The caller must then [start](Self::start) the
+    /// handler without a lock held.
     pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
         let now = self.environment.now();
         let mut state = self.lock();
@@ -163,7 +164,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.tell_view(&state);
     }
 
-    /// Starts workers for what waits, as many as the handler allows.
+    /// Starts workers for queued events, up to the handler's concurrency.
     pub(crate) fn start(self: &Arc<Self>) {
         let (unwanted, falls_behind) = {
             let mut state = self.lock();
@@ -208,7 +209,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.pulled.notify_one();
     }
 
-    /// Takes the next event for someone who pulls.
+    /// Takes the next event for a stream.
     pub(crate) fn pull(&self) -> Pull<K> {
         let mut state = self.lock();
         let Some(delivery) = state.queue.pop() else {
@@ -219,14 +220,14 @@ impl<K: Send + Sync + 'static> Runner<K> {
         Pull::Event(delivery.event)
     }
 
-    /// Waits until there may be something to pull.
+    /// Waits until an event may be available to a stream.
     pub(crate) async fn pulled(&self) {
         self.pulled.notified().await;
     }
 
-    /// Takes no more changes and begins no more calls; those running are left to themselves.
+    /// Accepts no more changes and starts no more calls. Running calls continue.
     ///
-    /// What waits is let go of, unless someone pulls it, who may yet take it.
+    /// Queued events are dropped, except for a stream, whose reader can still take them.
     pub(crate) fn close(&self) {
         let given_up;
         {
@@ -260,7 +261,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.pulled.notify_one();
     }
 
-    /// Closes the handler for whoever wants nothing more of it; returns what it was not given, which no later count has.
+    /// Closes the handler and returns its undelivered events, which no later count includes.
     pub(crate) fn remove(&self) -> usize {
         self.close();
         let (untold, queue) = {
@@ -272,8 +273,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
         untold
     }
 
-    /// Closes the handler, and waits until no call of it runs. Whoever asks from within such a call waits for the others
-    /// that do not.
+    /// Closes the handler and waits until no call is running. From within such a call, waits only for calls that do not
+    /// wait here themselves.
     pub(crate) async fn remove_and_wait(&self) -> usize {
         let untold = self.remove();
         let leaving = inside::is_in_call_of(self.number()).then(|| Leaving::new(self));
@@ -291,7 +292,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
     }
 
-    /// What tells it from all other handlers there are.
+    /// Returns a process-wide identifier of the handler.
     fn number(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -300,24 +301,24 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// What was not delivered.
+    /// Returns the number of undelivered events.
     pub(crate) fn undelivered(&self) -> usize {
         let state = self.lock();
         let waiting = if self.is_closed() { state.untold } else { state.waiting };
         waiting + state.queue.undelivered()
     }
 
-    /// Whether nothing waits and no call runs.
+    /// Returns true if no event is queued and no call is running.
     pub(crate) fn is_idle(&self) -> bool {
         self.lock().queue.is_empty()
     }
 
-    /// Whether the handler has returned from every object of its first view (C9).
+    /// Returns true if the handler has processed all its initial objects (C9).
     pub(crate) fn is_synced(&self) -> bool {
         *self.view.borrow() == View::Complete
     }
 
-    /// Waits until the handler is synced or closed; returns which.
+    /// Waits until the handler is synced and returns true, or returns false if it is closed first.
     pub(crate) async fn until_synced(&self) -> bool {
         // The sender lives as long as `self`.
         let view = self.view.subscribe().wait_for(|view| *view != View::Incomplete).await.map(|view| *view);
@@ -336,18 +337,18 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
     }
 
-    /// What waits takes up, in bytes.
+    /// Returns the memory of the queue in bytes.
     pub(crate) fn footprint(&self) -> usize {
         self.lock().queue.footprint()
     }
 
-    /// What tells this handler from the others of its informer; used again once it is closed.
+    /// Returns the handler's number within its informer, reused after the close.
     #[cfg(feature = "metrics")]
     fn place(&self) -> usize {
         self.seat.get().map_or(0, Seat::place)
     }
 
-    /// The handler as it is now.
+    /// Returns the handler's current state.
     #[cfg(feature = "metrics")]
     pub(crate) fn read(&self) -> HandlerReading {
         let now = self.environment.now();
@@ -371,11 +372,11 @@ impl<K: Send + Sync + 'static> Runner<K> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State<K>> {
-        // No handler runs under this lock, so a poisoned one is as good as any.
+        // No user code runs under this lock, so a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and tells whether its event is done with: delivered, or given up after its retries.
+    /// Counts a call. Returns true if its event is finished: delivered, or dropped after its retries.
     fn is_over(&self, made: &std::thread::Result<()>, key: &ObjectKey, retry: u32) -> bool {
         if made.is_ok() {
             self.returned.fetch_add(1, Ordering::Relaxed);
@@ -394,7 +395,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
 }
 
 impl<K> State<K> {
-    /// A place in `telling` for a worker: as many as run at once, and no more.
+    /// Returns a slot in `telling` for a worker. There are at most as many slots as concurrent workers.
     fn tell(&mut self, since: Instant) -> usize {
         let free = self.telling.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
@@ -406,24 +407,24 @@ impl<K> State<K> {
     }
 }
 
-/// What there is to pull.
+/// Result of a read from a stream's queue.
 pub(crate) enum Pull<K> {
-    /// This.
+    /// An event.
     Event(Event<K>),
-    /// Nothing now.
+    /// No event yet.
     Nothing,
-    /// Nothing, now or later.
+    /// No further events.
     End,
 }
 
-/// Drops what may hold the user's own objects; what their `Drop` breaks stays with them.
+/// Drops a value that may hold user objects, and catches panics of their `Drop`.
 pub(crate) fn drop_contained<T>(dropped: T) {
     if std::panic::catch_unwind(AssertUnwindSafe(|| drop(dropped))).is_err() {
         tracing::error!("dropping an object or a handler panicked");
     }
 }
 
-/// A call that waits for the end of the others.
+/// Marks a call as waiting for the end of the others.
 struct Leaving<'a, K: Send + Sync + 'static>(&'a Runner<K>);
 
 impl<'a, K: Send + Sync + 'static> Leaving<'a, K> {
@@ -440,11 +441,11 @@ impl<K: Send + Sync + 'static> Drop for Leaving<'_, K> {
     }
 }
 
-/// The right to make calls, one after the other.
+/// Permission to make calls, one at a time.
 struct Worker<K: Send + Sync + 'static> {
     runner: Arc<Runner<K>>,
     stage: Stage,
-    /// Its place in `telling`.
+    /// Slot in `telling`.
     place: usize,
 }
 
@@ -489,7 +490,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
         }
     }
 
-    /// The first call begins, unless the handler was closed before its worker came to it.
+    /// Starts the first call, unless the handler was closed before.
     fn begin(&mut self, first: Delivery<K>) -> Option<Delivery<K>> {
         let mut state = self.runner.lock();
         state.waiting -= 1;
@@ -503,7 +504,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
         Some(first)
     }
 
-    /// The call for `key` is over; the next one begins, if there is one.
+    /// Ends the call for `key` and starts the next one, if any.
     fn next(&mut self, key: &ObjectKey) -> Option<Delivery<K>> {
         let mut state = self.runner.lock();
         state.queue.done(key);
@@ -511,7 +512,8 @@ impl<K: Send + Sync + 'static> Worker<K> {
         let next = if self.runner.is_closed() { None } else { state.queue.pop() };
         state.telling[self.place] = next.as_ref().map(|delivery| delivery.since);
         if next.is_none() {
-            // Under the same lock as the look into the queue: what comes later finds this worker gone.
+            // Under the same lock as the queue check, so that a later push finds this worker finished and starts
+            // another.
             state.running -= 1;
             state.is_behind = false;
             self.stage = Stage::Over;
@@ -542,7 +544,7 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
             tracing::error!("the async runtime of a handler has ended; the handler is given nothing more");
             self.runner.close();
         }
-        // The event that this worker had.
+        // The event of this worker.
         self.runner.lock().untold += 1;
     }
 }

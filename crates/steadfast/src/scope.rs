@@ -1,10 +1,10 @@
-//! What an informer looks at: a namespace or all, and selectors.
+//! Scope of an informer: one namespace or all, and selectors.
 
 use std::fmt;
 
 use steadfast_core::reflector::{OF_NOTHING, encoded};
 
-/// The part of a resource's objects that an informer keeps.
+/// The part of a resource's objects that an informer caches.
 ///
 /// ```
 /// use steadfast::Scope;
@@ -20,49 +20,51 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// All objects, in all namespaces.
+    /// Returns a scope of all objects in all namespaces.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// The objects in one namespace; all namespaces if the name is empty, as in client-go.
+    /// Returns a scope of the objects in one namespace; of all namespaces if the name is empty, as in client-go.
     pub fn namespace(namespace: impl Into<String>) -> Self {
         Self { namespace: not_empty(namespace.into()), ..Self::default() }
     }
 
-    /// One object. With an empty `namespace`, the cluster-scoped object of this name.
+    /// Returns a scope of one object. With an empty `namespace`, it is the cluster-scoped object of this name.
     pub fn object(namespace: impl Into<String>, name: &str) -> Self {
         Self::namespace(namespace).fields(format!("metadata.name={name}"))
     }
 
-    /// Only objects whose labels match `selector`, as `app=web,tier in (a,b),!legacy`. An empty selector selects all.
+    /// Restricts the scope to objects whose labels match `selector`, for example `app=web,tier in (a,b),!legacy`.
+    /// An empty selector selects all.
     #[must_use]
     pub fn labels(self, selector: impl Into<String>) -> Self {
         Self { labels: not_empty(selector.into()), ..self }
     }
 
-    /// Only objects whose fields match `selector`, as `spec.nodeName=node-1`. An empty selector selects all.
+    /// Restricts the scope to objects whose fields match `selector`, for example `spec.nodeName=node-1`.
+    /// An empty selector selects all.
     #[must_use]
     pub fn fields(self, selector: impl Into<String>) -> Self {
         Self { fields: not_empty(selector.into()), ..self }
     }
 
-    /// The namespace, none for all.
+    /// Returns the namespace, or `None` for all namespaces.
     pub fn in_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The label selector.
+    /// Returns the label selector.
     pub fn label_selector(&self) -> Option<&str> {
         self.labels.as_deref()
     }
 
-    /// The field selector.
+    /// Returns the field selector.
     pub fn field_selector(&self) -> Option<&str> {
         self.fields.as_deref()
     }
 
-    /// Whether a living object can leave the scope: `metadata.name` and `metadata.namespace` cannot change.
+    /// Returns true if an existing object can leave the scope. `metadata.name` and `metadata.namespace` never change.
     pub(crate) fn is_selective(&self) -> bool {
         let changeable = |fields: &str| {
             fields
@@ -75,14 +77,14 @@ impl Scope {
             || self.fields.as_deref().is_some_and(changeable)
     }
 
-    /// Whether the field selector has room for an object of this name, as far as it speaks of that.
+    /// Returns true if the field selector can match an object with this name, as far as its terms restrict the name.
     pub(crate) fn may_hold_name(&self, name: &str) -> bool {
         let terms = self.fields.as_deref().unwrap_or_default().split(',');
         let mut named = terms.filter_map(|term| term.trim().strip_prefix("metadata.name="));
         named.all(|wanted| wanted.trim_start_matches('=') == name)
     }
 
-    /// The selectors as query parameters, each preceded by `&`.
+    /// Returns the selectors as query parameters, each preceded by `&`.
     pub(crate) fn query(&self) -> String {
         let parameter = |name: &str, value: &Option<String>| {
             value.as_ref().map_or_else(String::new, |value| format!("&{name}={}", encoded(value)))
@@ -90,19 +92,20 @@ impl Scope {
         parameter("labelSelector", &self.labels) + &parameter("fieldSelector", &self.fields)
     }
 
-    /// The same, but that no object has them.
+    /// Returns the query parameters with a selector that matches no object.
     pub(crate) fn query_of_nothing(&self) -> String {
         self.query_beside(OF_NOTHING)
     }
 
-    /// The same for the object of this name alone, which has to need no escape in a field selector.
+    /// Returns the query parameters for one object. The name must need no escape in a field selector.
     pub(crate) fn query_of_one(&self, name: &str) -> String {
         self.query_beside(&format!("metadata.name={name}"))
     }
 
     fn query_beside(&self, terms: &str) -> String {
         let fields = match self.fields.as_deref().map(str::trim) {
-            // The user's own first: a permission may be for one name alone.
+            // The user's own terms come first: RBAC may grant access to one name only, and the server authorizes the
+            // first `metadata.name` term.
             Some(fields) if !fields.is_empty() => format!("{fields},{terms}"),
             _ => terms.to_owned(),
         };
@@ -134,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_selectors_on_what_can_change_are_selective() {
+    fn only_mutable_fields_are_selective() {
         assert!(!Scope::all().is_selective());
         assert!(!Scope::object("shop", "web-0").is_selective());
         assert!(!Scope::namespace("shop").is_selective());

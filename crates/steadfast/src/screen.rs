@@ -1,4 +1,4 @@
-//! A handler's filter as the informer runs it: the user's predicate, and which objects have passed it.
+//! Filter of a handler: the user's predicate, and the set of objects that matched it.
 
 use std::borrow::Borrow;
 use std::panic::AssertUnwindSafe;
@@ -12,12 +12,12 @@ use steadfast_core::filter::Filter;
 /// The user's predicate.
 pub(crate) type Accepts<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
 
-/// The filter of a handler that wants to see a part of the scope only. The driver alone passes changes through it.
+/// Filter of a handler. Only the driver passes changes through it.
 pub(crate) struct Screen<K> {
-    /// Nothing once the handler has ended, so that what the predicate holds is let go.
+    /// `None` after the handler has ended, so that values captured by the predicate are dropped.
     accepts: Mutex<Option<Accepts<K>>>,
     filter: Mutex<Filter>,
-    /// Whether the handler was shown what there was, and is delivered changes from then on.
+    /// True after the handler received the initial objects. From then on it receives changes.
     joined: AtomicBool,
 }
 
@@ -26,10 +26,11 @@ impl<K> Screen<K> {
         Self { accepts: Mutex::new(Some(accepts)), filter: Mutex::default(), joined: AtomicBool::new(false) }
     }
 
-    /// Those of `changes` that pass, as they are to the handler. Called with no lock held that anyone waits for.
+    /// Returns the matching `changes`, adjusted to the handler's view. The caller must hold no lock that other tasks
+    /// need.
     pub(crate) fn pass<C: Borrow<Change<K>>>(&self, changes: impl IntoIterator<Item = C>) -> Vec<Change<K>> {
         let Some(accepts) = lock(&self.accepts).clone() else { return Vec::new() };
-        // The driver's own; the predicate cannot come here.
+        // Only the driver takes this lock; the predicate cannot reach it.
         let mut filter = lock(&self.filter);
         let passing = changes.into_iter().filter_map(|change| {
             let change = change.borrow();
@@ -46,7 +47,7 @@ impl<K> Screen<K> {
         passing
     }
 
-    /// Whether the object passed when it was last looked at.
+    /// Returns true if the object matched in its last checked state.
     pub(crate) fn has(&self, key: &ObjectKey) -> bool {
         lock(&self.filter).has(key)
     }
@@ -59,13 +60,13 @@ impl<K> Screen<K> {
         self.joined.load(Ordering::Acquire)
     }
 
-    /// Lets nothing pass any more, and returns the predicate, to be dropped where no lock is held.
+    /// Ends the filter and returns the predicate, to be dropped without a lock held.
     pub(crate) fn end(&self) -> Option<Accepts<K>> {
         lock(&self.accepts).take()
     }
 }
 
-/// No user code runs under the first lock, and none that panics under the other.
+/// No user code runs under the first lock, and no code that panics under the other.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

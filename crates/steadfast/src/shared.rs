@@ -1,4 +1,4 @@
-//! What an informer's driver, handles and readers share.
+//! State shared by an informer's driver, handles and readers.
 
 #[cfg(feature = "checkpoint")]
 mod owing;
@@ -32,44 +32,45 @@ use crate::runner::{Runner, drop_contained};
 use crate::scope::Scope;
 use crate::screen::Screen;
 
-/// The state of an informer.
+/// State of an informer.
 pub(crate) struct Shared<K> {
-    /// The resource and its scope, for people.
+    /// Resource and scope, for display.
     pub(crate) name: String,
     pub(crate) scope: Scope,
     pub(crate) environment: SharedEnvironment,
     pub(crate) breaches: Breaches,
     pub(crate) evidence: ArcSwap<Evidence>,
     reader: StoreReader<K>,
-    /// The driver's: it holds this lock while the user's functions find values for indexes, so nobody waits for it.
+    /// Store of the driver. The driver holds this lock while user functions compute index values, so no reader takes
+    /// it.
     store: Mutex<Store<K>>,
-    /// Indexes that are filled and not in the store yet.
+    /// Filled indexes that are not in the store yet.
     joining: Mutex<Vec<Joining<K>>>,
-    /// Held while a change is published and delivered, and while a handler is added, so that nothing is between the two; the
-    /// user's code does not run then.
+    /// Held during a publication with its delivery, and while a handler is added, so that no change falls between the
+    /// two. User code never runs under this lock.
     handlers: Mutex<Roster<Arc<Runner<K>>>>,
-    /// Whether it ended though nobody stopped it.
+    /// True if the driver ended without being stopped.
     pub(crate) broken: AtomicBool,
-    /// Handlers that want something of the driver, and that it has not come to yet.
+    /// Added handlers with options that the driver has not processed yet.
     newcomers: Mutex<Vec<Arc<Runner<K>>>>,
-    /// When it was stopped.
+    /// Time of the stop.
     stopped: OnceLock<Instant>,
-    /// Whether its driver has ended, so that nothing more is delivered.
+    /// True after the driver has ended, so that nothing more is delivered.
     ended: AtomicBool,
-    /// What is to be done when the informer is stopped, once.
+    /// Action to run once at the stop.
     at_stop: Mutex<Option<AtStop>>,
     #[cfg(feature = "metrics")]
     observation: OnceLock<Observation>,
-    /// How many bytes those have beside which objects are packed, where they are.
+    /// Memory of the base objects of delta compression in bytes, if it is enabled.
     pub(crate) beside: OnceLock<Arc<AtomicUsize>>,
-    /// Counts publications and changes of state.
+    /// Counter of publications and state changes.
     moved: watch::Sender<u64>,
-    /// Who waits for the cache to come to a version.
+    /// Waiters for versions of the cache.
     milestones: Milestones,
     synced: AtomicBool,
-    /// Whether handlers wait though there is something to be seen: what a checkpoint has kept, and nothing has confirmed.
+    /// True while handlers wait for the confirmation of a restored cache.
     withheld: AtomicBool,
-    /// Handlers that acknowledge.
+    /// Durable handlers.
     #[cfg(feature = "checkpoint")]
     pub(crate) durables: Durables<K>,
     notes: Mutex<Vec<NoteCallback>>,
@@ -78,13 +79,13 @@ pub(crate) struct Shared<K> {
 
 pub(crate) type NoteCallback = Arc<dyn Fn(&Note) + Send + Sync>;
 
-/// What passes a handler's filter.
+/// Handler and the changes that match its filter.
 type Screened<K> = (Arc<Runner<K>>, Vec<Change<K>>);
 
 type AtStop = Box<dyn FnOnce() + Send>;
 
-/// So often an index that is being filled follows the store without its lock; what changed in the last of these moments
-/// is taken in under it.
+/// Number of rounds in which a new index catches up with the store without the lock. Changes after the last round are
+/// applied under the lock.
 const UNLOCKED_ROUNDS: u32 = 8;
 
 impl<K: Send + Sync + 'static> Shared<K> {
@@ -125,17 +126,17 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// Has the driver edit the store, then takes in the indexes that waited for that.
+    /// Edits the store, then adds the indexes that waited for the edit.
     pub(crate) fn edit<T>(&self, edit: impl FnOnce(&mut Store<K>) -> T) -> T {
-        // What runs under the lock leaves the store whole even if it panics (`Store::add_index`).
+        // The store is consistent even if code under the lock panics (`Store::add_index`).
         let edited = edit(&mut self.store.lock().unwrap_or_else(PoisonError::into_inner));
         self.admit();
         edited
     }
 
-    /// Adds an index, filled from what readers see: the user's function holds up no change meanwhile.
+    /// Adds an index and fills it from a snapshot, so that the user's function delays no change.
     ///
-    /// It may be called from within such a function; the index then joins the store when that is done.
+    /// The call may come from within such a function. The index is then added to the store after that function returns.
     pub(crate) fn add_index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
@@ -147,9 +148,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
         index
     }
 
-    /// Has the indexes that wait follow the store, and takes in those that have reached it.
+    /// Lets the waiting indexes catch up with the store, and adds the current ones.
     ///
-    /// Where the store is being edited, whoever edits it does that next.
+    /// If the store is being edited, the editing thread does this afterwards.
     fn admit(&self) {
         loop {
             let mut waiting = std::mem::take(&mut *lock(&self.joining));
@@ -171,7 +172,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 continue;
             }
             lock(&self.joining).append(&mut waiting);
-            // Whoever held it may have let go before it could find these.
+            // The previous holder may have released the lock before the waiting indexes were visible to it.
             if self.try_store().is_none() {
                 return;
             }
@@ -198,7 +199,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.evidence().at(self.environment.now())
     }
 
-    /// What the freshness is computed from. That of an informer that was stopped says so, whatever its driver is at.
+    /// Returns the evidence for the freshness. After a stop the state is `Stopped`, independent of the driver.
     fn evidence(&self) -> Arc<Evidence> {
         let evidence = self.evidence.load_full();
         match self.stopped.get() {
@@ -211,21 +212,23 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Whether handlers are shown what there is.
+    /// Returns true if handlers receive objects.
     fn is_shown(&self) -> bool {
         self.is_synced() && !self.withheld.load(Ordering::Acquire)
     }
 
-    /// Makes the store's changes visible, then tells the handlers (C6); `viewed` says that a complete list is among
-    /// them, so that the informer is synced before any handler can be (C9), and no longer says that it is starting.
+    /// Publishes the store's changes to readers, then delivers them to handlers (C6).
+    ///
+    /// With `viewed` the changes include a complete list. The informer is then marked as synced before any handler can
+    /// be (C9), and its freshness is no longer `Starting`.
     pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
-        // The driver alone changes that, and it is here.
+        // Only the driver changes this flag, and this is the driver.
         let withheld = self.withheld.load(Ordering::Acquire);
         #[cfg(feature = "checkpoint")]
         let (before, owed) = ((withheld && viewed).then(|| self.snapshot()), changes);
         let all: Vec<_> = if withheld && viewed { first_view(store.working()).collect() } else { Vec::new() };
         let changes = if withheld { &all } else { changes };
-        // Before the lock is taken, for it is the user's code that says what passes.
+        // Runs before the lock is taken, because filters are user code.
         let screened = self.screened(changes, viewed);
         let mut handlers = lock(&self.handlers);
         if withheld && viewed {
@@ -233,7 +236,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         if self.breaches.commit(Breach::HandlerFirst) {
             deliver(&mut handlers, changes, screened, viewed).iter().for_each(Runner::start);
-            // Time for the handlers to see that the store does not have it yet.
+            // Gives handlers time to observe that the store lacks the change.
             std::thread::sleep(std::time::Duration::from_millis(20));
             store.publish();
             self.stand(evidence);
@@ -254,12 +257,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.durables.start();
     }
 
-    /// What passes each filter of those that have one and follow already.
+    /// Returns the matching changes for each handler with a filter that has received its initial objects.
     fn screened(&self, changes: &[Change<K>], viewed: bool) -> Vec<Screened<K>> {
         if changes.is_empty() && !viewed {
             return Vec::new();
         }
-        // The driver alone has them join, and it is here. Most informers have none, and nothing is allocated for them.
+        // Only the driver adds handlers to the delivery, and this is the driver. Most informers have no filters, so
+        // nothing is allocated for them.
         let has_joined = |handler: &&Arc<Runner<K>>| handler.screen.as_ref().is_some_and(Screen::has_joined);
         let joined: Vec<_> = lock(&self.handlers).members().filter(has_joined).cloned().collect();
         let passing = |handler: Arc<Runner<K>>| {
@@ -269,13 +273,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
         joined.into_iter().filter_map(passing).collect()
     }
 
-    /// The handlers that were added since the last call and want something of the driver.
+    /// Returns the handlers added since the last call with options for the driver.
     pub(crate) fn take_newcomers(&self) -> Vec<Arc<Runner<K>>> {
         std::mem::take(&mut *lock(&self.newcomers))
     }
 
-    /// Shows a handler that has a filter what there is of it, and has it follow from here on. Only for the driver, which
-    /// publishes nothing meanwhile.
+    /// Sends a handler with a filter its initial objects, and adds it to the delivery. Only the driver may call this,
+    /// because no publication may happen concurrently.
     pub(crate) fn join(&self, handler: &Arc<Runner<K>>) {
         let Some(screen) = &handler.screen else { return };
         if self.is_shown() {
@@ -285,8 +289,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         handler.start();
     }
 
-    /// Has `handler` look at all its objects again, unless it has not seen all of them once. Only for the driver, which
-    /// publishes nothing meanwhile: what is published is what was delivered to the handler.
+    /// Delivers all objects to `handler` again, unless it has not finished its initial objects. Only the driver may
+    /// call this, because no publication may happen concurrently: the published state then equals the delivered state.
     pub(crate) fn resync(&self, handler: &Arc<Runner<K>>) {
         if !handler.is_synced() {
             return;
@@ -300,13 +304,15 @@ impl<K: Send + Sync + 'static> Shared<K> {
         handler.start();
     }
 
-    /// Tells of every publication and change of state from here on.
+    /// Returns a receiver that is notified of every later publication and state change.
     pub(crate) fn moved(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    /// A place among those who wait for the cache to come to `version`, if that can be waited for: whoever has one looks whether it
-    /// has, and is then woken when it has, or when that may never be.
+    /// Returns a waiter for `version`, or `None` if the version cannot be ordered.
+    ///
+    /// The caller must then check the cache. The waiter is woken at the version, or if the version may never be
+    /// reached.
     pub(crate) fn milestone(&self, version: &ResourceVersion) -> Option<Milestone<'_>> {
         self.milestones.enter(version)
     }
@@ -333,7 +339,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         lock(&self.notes).push(callback);
     }
 
-    /// Tells `note` to the callbacks; what they break stays with them.
+    /// Calls the diagnostic callbacks and catches their panics.
     pub(crate) fn tell(&self, note: &Note) {
         let callbacks = lock(&self.notes).clone();
         for callback in callbacks {
@@ -343,23 +349,24 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// Adds a handler and shows it what there is; returns whether the driver is to look after it too.
+    /// Adds a handler with its initial objects. Returns true if the driver must process the handler's options.
     ///
     /// # Errors
     ///
-    /// After the end, when there is nothing to deliver.
+    /// Returns an error after the driver has ended, because nothing would be delivered.
     pub(crate) fn add_handler(&self, runner: &Arc<Runner<K>>) -> Result<bool, Ended> {
         let wants_driver = runner.screen.is_some() || runner.resync.is_some();
         {
             let mut handlers = lock(&self.handlers);
-            // Under the lock under which `close_handlers` finds all there are, so that none is between the two.
+            // Checked under the lock of `close_handlers`, so that no handler is missed between the two.
             if self.is_stopped() {
                 drop(handlers);
                 runner.close();
                 return Err(Ended);
             }
             if self.is_shown() && runner.screen.is_none() {
-                // What is published is what was delivered to the others, while nothing more can be.
+                // Under this lock nothing is published, so the snapshot equals the state delivered to the other
+                // handlers.
                 runner.push(first_view(&self.snapshot()), true);
             }
             handlers.add(|seat| {
@@ -374,7 +381,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         Ok(wants_driver)
     }
 
-    /// Says that nobody holds the informer any more though handlers wait for what it brings.
+    /// Logs that the last handle was dropped while handlers are still registered.
     pub(crate) fn warn_of_handlers_left(&self) {
         let handlers = self.handlers().len();
         if handlers > 0 {
@@ -386,7 +393,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// Nothing more is to come: waits end, and handlers added from here on are given nothing.
+    /// Marks the informer as stopped: waits end, and handlers added later receive nothing.
     pub(crate) fn stop(&self) {
         let _ = self.stopped.set(self.environment.now());
         self.tell_moved();
@@ -396,7 +403,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// Has `action` done when the informer is stopped, whoever stops it; at once if it was.
+    /// Runs `action` at the stop, or immediately if the informer is stopped.
     pub(crate) fn at_stop(&self, action: impl FnOnce() + Send + 'static) {
         *lock(&self.at_stop) = Some(Box::new(action));
         if self.is_stopped() {
@@ -408,14 +415,14 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.stopped.get().is_some()
     }
 
-    /// Lets go of the note callbacks and of newcomers: what they hold may hold this.
+    /// Drops the diagnostic callbacks and new handlers, because they may hold this value.
     pub(crate) fn end_notes(&self) {
         drop(self.take_newcomers());
         let notes = std::mem::take(&mut *lock(&self.notes));
         drop_contained(notes);
     }
 
-    /// Ends all handlers and tells what they were not given.
+    /// Closes all handlers and returns their undelivered events.
     pub(crate) fn close_handlers(&self) -> Undelivered {
         let handlers = self.handlers();
         let mut sum = Undelivered::default();
@@ -432,17 +439,17 @@ impl<K: Send + Sync + 'static> Shared<K> {
         sum
     }
 
-    /// What objects and keys take up.
+    /// Returns the memory of objects and keys in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.snapshot().held_bytes() + self.beside_bytes()
     }
 
-    /// What those take up that others are packed beside.
+    /// Returns the memory of the base objects of delta compression in bytes.
     pub(crate) fn beside_bytes(&self) -> usize {
         self.beside.get().map_or(0, |beside| beside.load(Ordering::Relaxed))
     }
 
-    /// What all of it takes up.
+    /// Returns the memory of all parts.
     pub(crate) fn memory(&self) -> Memory {
         let Footprint { objects, entries, layout, indexes } = self.snapshot().footprint();
         let beside = self.beside_bytes();
@@ -450,12 +457,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
         Memory { objects: objects + beside, keys: entries + layout, indexes, queues }
     }
 
-    /// The driver has ended.
+    /// Records that the driver has ended.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Whether the handlers have been given all that the driver had read, and are done with it.
+    /// Returns true if the handlers have processed everything that the driver read.
     pub(crate) fn is_drained(&self) -> bool {
         #[cfg(feature = "checkpoint")]
         let settled = self.durables.is_idle();
@@ -468,7 +475,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.handlers().iter().map(|handler| handler.counts()).collect()
     }
 
-    /// Returns whether the informer has a handler, durable ones included.
+    /// Returns true if the informer has a handler, durable ones included.
     pub(crate) fn has_handlers(&self) -> bool {
         #[cfg(feature = "checkpoint")]
         let durable = self.durables.counts().iter().any(|(_, counts)| counts.is_here);
@@ -481,7 +488,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         lock(&self.handlers).members().cloned().collect()
     }
 
-    /// Keeps the informer's place among the observed.
+    /// Keeps the informer's registration for scrapes.
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self, observation: Observation) {
         drop(self.observation.set(observation));
@@ -510,19 +517,19 @@ impl<K: Send + Sync + 'static> Observe for Shared<K> {
     }
 }
 
-/// An informer has ended.
+/// Error for a handler added after the informer has ended.
 pub(crate) struct Ended;
 
-/// What was not delivered when handlers were ended.
+/// Undelivered events of closed handlers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undelivered {
-    /// Events that waited.
+    /// Queued events.
     pub events: usize,
-    /// Calls that were still running, and are left to themselves.
+    /// Calls that were still running and continue.
     pub running: usize,
 }
 
-/// Puts changes into the handlers' queues, and returns those that are to be started.
+/// Appends changes to the handlers' queues, and returns the handlers to start.
 fn deliver<K: Send + Sync + 'static>(
     handlers: &mut Roster<Arc<Runner<K>>>,
     changes: &[Change<K>],
@@ -543,7 +550,8 @@ fn deliver<K: Send + Sync + 'static>(
     told
 }
 
-/// What a handler that comes late is shown. A tainted object is delivered as it last was: its end will be delivered too.
+/// Returns the initial objects for a late handler. A tainted object is delivered in its last readable state, because
+/// its deletion will be delivered too.
 fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator<Item = Change<K>> {
     snapshot.iter().filter_map(|entry| {
         let object = entry.last()?.clone();
@@ -551,7 +559,7 @@ fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator
     })
 }
 
-/// No user code runs under the locks that this is for, so a poisoned one is as good as any.
+/// No user code runs under these locks, so a poisoned lock is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

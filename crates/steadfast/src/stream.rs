@@ -1,4 +1,4 @@
-//! An informer's events as a stream, for those who want only that.
+//! Event stream of an informer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::informer::Informer;
 use crate::runner::{Pull, Runner};
 use crate::wishes::{Mode, Wishes};
 
-/// The events of an informer, one after the other.
+/// Stream of an informer's events.
 ///
-/// It resumes by itself, and ends only when the informer is stopped or the stream is dropped: errors are reported aside
-/// ([`Watch::informer`]) and never end it. Whoever reads slowly is given less often, never too little: what is not read
-/// yet is merged as in a handler's queue.
+/// The stream resumes automatically after errors. It ends only when the informer is stopped. Errors are reported
+/// through [`Watch::informer`] and never end the stream. A slow reader loses no state: unread events of an object are
+/// merged, as in a handler's queue.
 #[must_use = "the watch ends with its stream"]
 pub struct Watch<K: Kept> {
     informer: Informer<K>,
@@ -30,29 +30,31 @@ impl<K: Kept> Watch<K> {
         let shared = informer.shared();
         let wishes = Wishes { concurrency: 1, filter: None, resync: None, each: None };
         let runner = Runner::new(&shared.name, Mode::Pulled, wishes, shared.environment.clone(), shared.breaches);
-        // Where the informer has ended, so has the stream.
+        // If the informer has ended, the handler is rejected and the stream ends too.
         let _ = shared.add_handler(&runner);
         Self { informer, woken: woken(runner.clone()), runner }
     }
 
-    /// The informer behind the stream: its freshness, its notes, its cache.
+    /// Returns the informer of the stream, with its freshness, diagnostics and cache.
     pub fn informer(&self) -> &Informer<K> {
         &self.informer
     }
 
-    /// Whether every object of the first complete list was given, or its end.
+    /// Returns true after every object of the first complete list was returned, or its deletion.
     pub fn has_synced(&self) -> bool {
         self.runner.is_synced()
     }
 
-    /// Waits until [`has_synced`](Self::has_synced), or until the informer is stopped before that; returns which. The
-    /// stream can be read meanwhile, and has to be.
+    /// Waits until [`has_synced`](Self::has_synced) and returns true, or returns false if the informer is stopped
+    /// first.
+    ///
+    /// The stream must be polled concurrently; otherwise the wait never ends.
     pub fn until_synced(&self) -> impl Future<Output = bool> + Send + use<K> {
         let runner = self.runner.clone();
         async move { runner.until_synced().await }
     }
 
-    /// Whether what was delivered is true up to now, and if not, since when and why.
+    /// Returns the freshness of the delivered events: if they are stale or in doubt, with the time and the cause.
     pub fn freshness(&self) -> Freshness {
         self.informer.freshness()
     }

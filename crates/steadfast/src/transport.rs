@@ -1,26 +1,26 @@
-//! HTTP/2 and HTTP/1.1 to one server: connections, their health, and the pool that hands them out.
+//! HTTP/2 and HTTP/1.1 to one server: connections, their health checks, and their pool.
 //!
-//! | room | what it is |
+//! | module | content |
 //! |---|---|
-//! | `pool` | chooses, opens and forgets connections; whom to tell when one is there |
-//! | `lease` | a place on a connection, and the pool as connections know it |
-//! | `connection` | one connection: its state machine, its streams, its record |
-//! | `state` | that state machine as a table; what is dead stays dead |
-//! | `life` | the task of one connection, from its dial to its end |
-//! | `connector` | a socket to one of the server's addresses, a proxy before it, TLS on it, and which protocol was agreed |
-//! | `http2`, `http1` | one connection at work: its driver, and one request on it |
-//! | `heartbeat` | is the peer there, also when nobody asks |
-//! | `inquiry` | does the server behind it answer, where something on the way may answer pings |
-//! | `upgrade` | a connection for one request that makes something else of it: `exec`, `attach`, `port-forward` |
-//! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
-//! | `body` | an answer's body: a clean end, or an error that says how it was cut |
-//! | `notice` | what becomes of the connection that an answer comes on, or is awaited on |
-//! | `turn`, `upload`, `windows` | the use of an HTTP/1.1 connection by one request; a request's body on its way; how much may come unread |
-//! | `fence` | until when requests may be sent, judged at each write to a socket |
-//! | `purpose`, `want`, `end`, `failure` | what a connection is for, what a request wants of it, why the one ended and the other failed |
-//! | `settings`, `report`, `error`, `cause`, `socket` | limits, what can be reported, what goes wrong, bytes counted |
+//! | `pool` | selection, opening and removal of connections; notification of waiting requests |
+//! | `lease` | place of a request on a connection, and the connections' interface to the pool |
+//! | `connection` | one connection: its state, its streams, its report |
+//! | `state` | state machine of a connection as a table; a dead connection stays dead |
+//! | `life` | task of one connection, from dial to end |
+//! | `connector` | socket to an address of the server, proxy, TLS and protocol negotiation |
+//! | `http2`, `http1` | protocol driver of a connection, and one request on it |
+//! | `heartbeat` | pings that detect a dead peer without a request |
+//! | `inquiry` | requests that detect an unresponsive server behind a proxy that answers pings |
+//! | `upgrade` | dedicated connection of an upgraded request: `exec`, `attach`, `port-forward` |
+//! | `dispatch` | one request from deadlines to response, with a safe retry on another connection |
+//! | `body` | response body: a clean end, or an error with the cause of the interruption |
+//! | `notice` | events of the connection of a pending or arriving response |
+//! | `turn`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
+//! | `fence` | time limit for sending, checked at each write to a socket |
+//! | `purpose`, `want`, `end`, `failure` | purpose of a connection, requirements of a request, ends and failures |
+//! | `settings`, `report`, `error`, `cause`, `socket` | limits, reports, errors and their texts, byte counts |
 //!
-//! Time, tasks and sockets come from the [`Environment`](crate::environment::Environment) alone.
+//! Time, tasks and sockets come only from the [`Environment`](crate::environment::Environment).
 
 mod body;
 mod cause;

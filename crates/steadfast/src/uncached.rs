@@ -1,7 +1,6 @@
-//! What a server says, straight from it: streams for those who keep what they need themselves.
+//! Lists and watches without a cache, as streams, for callers that store the objects themselves.
 //!
-//! Nothing is cached and nothing compared here. Each stream is read at its reader's pace, and goes on by itself where a
-//! connection is lost.
+//! A stream caches and compares nothing. It reads at the pace of its caller, and resumes after a lost connection.
 
 mod changes;
 mod list;
@@ -19,7 +18,7 @@ pub use changes::{Change, Changes};
 pub use list::List;
 pub use source::StreamError;
 
-/// The objects of `K` in `scope`, once, one after the other as they arrive: see [`List`].
+/// Lists the objects of `K` in `scope` once, as a stream: see [`List`].
 pub fn list<K>(connection: &Connection, scope: Scope) -> List<K>
 where
     K: Kept,
@@ -28,12 +27,12 @@ where
     list_with(connection, &DynamicType::<K>::default(), scope)
 }
 
-/// The objects of the resource that `kind` describes in `scope`, once: see [`List`].
+/// Lists the objects of the resource that `kind` describes in `scope` once, as a stream: see [`List`].
 pub fn list_with<K: Kept>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> List<K> {
     List::new(Source::new::<K>(connection, kind, scope))
 }
 
-/// The changes of `K` in `scope` after `version`, which the caller has: see [`Changes`].
+/// Watches the changes of `K` in `scope` after `version`: see [`Changes`].
 pub fn watch_from<K>(connection: &Connection, scope: Scope, version: &ResourceVersion) -> Changes<K>
 where
     K: Kept,
@@ -42,7 +41,7 @@ where
     watch_from_with(connection, &DynamicType::<K>::default(), scope, version)
 }
 
-/// The changes of the resource that `kind` describes in `scope` after `version`: see [`Changes`].
+/// Watches the changes of the resource that `kind` describes in `scope` after `version`: see [`Changes`].
 pub fn watch_from_with<K: Kept>(
     connection: &Connection,
     kind: &DynamicType<K>,

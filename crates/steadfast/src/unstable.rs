@@ -1,4 +1,4 @@
-//! What this project's own tests look at beside what is promised. Nothing in here is: it may change or go with any release.
+//! Internals for this project's own tests. Without any stability guarantee.
 
 #[cfg(feature = "checkpoint")]
 use std::path::Path;
@@ -9,21 +9,21 @@ use tokio::sync::watch;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::connection::Connection;
 
-/// How many connections were ever dialled.
+/// Returns the number of connections ever dialled.
 pub fn dialled(connection: &Connection) -> u64 {
     connection.dialled()
 }
 
-/// Counts how often the server was found to answer after a failure, at most every 2 s.
+/// Returns a counter of recoveries: responses of the server after a failure, at most one every 2 s.
 pub fn reachability(connection: &Connection) -> watch::Receiver<u64> {
     connection.reachability()
 }
 
-/// A checkpoint on a disk on which each change fails that `fails` says is to.
+/// Opens a checkpoint on a disk whose changes fail if `fails` returns true.
 ///
 /// # Errors
 ///
-/// As [`Checkpoint::open`].
+/// Returns the errors of [`Checkpoint::open`].
 #[cfg(feature = "checkpoint")]
 pub fn failing_checkpoint(
     path: &Path,

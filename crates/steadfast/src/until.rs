@@ -1,4 +1,4 @@
-//! Waits for what the cache is to hold.
+//! Waits for conditions on the cache.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::informer::{Informer, Unreached};
 use crate::shared::Shared;
 
 impl<K: Kept> Informer<K> {
-    /// Waits until `condition` finds in the cache what it looks for, and returns that.
+    /// Waits until `condition` returns a value for the cache, and returns that value.
     ///
-    /// It is asked of the first complete list and of each state of the cache after it, so that "not there" is never "not
-    /// yet"; of changes that follow each other closely, of the last. It runs in the caller's task, and is called again
-    /// only when the cache has changed.
+    /// The condition is called for the first complete list and for each later state of the cache. A missing object
+    /// therefore never means an incomplete cache. Of changes in quick succession, the condition sees only the last. The
+    /// condition runs in the caller's task, and is called again only after the cache has changed.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -30,7 +30,8 @@ impl<K: Kept> Informer<K> {
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first (what was last seen, and how fresh that is), or the informer is stopped.
+    /// Returns an error if `deadline` passes first, with the last input and its freshness, or if the informer is
+    /// stopped.
     pub async fn until<T>(
         &self,
         condition: impl FnMut(&Snapshot<K>) -> Option<T>,
@@ -39,10 +40,11 @@ impl<K: Kept> Informer<K> {
         self.hold(condition, deadline, "the condition", summary).await
     }
 
-    /// Waits until `condition` holds for the object at `key`, which is `None` where there is no such object, and returns
-    /// what there is.
+    /// Waits until `condition` returns true for the object at `key`, or for `None` if the object does not exist.
+    /// Returns that object or `None`.
     ///
-    /// As [`until`](Self::until). While the object's newest state cannot be decoded, it holds for no condition.
+    /// The wait works like [`until`](Self::until). While the object's newest state cannot be decoded, no condition
+    /// holds.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -59,7 +61,8 @@ impl<K: Kept> Informer<K> {
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first (what was last seen of the object, and how fresh that is), or the informer is stopped.
+    /// Returns an error if `deadline` passes first, with the object's last state and its freshness, or if the informer
+    /// is stopped.
     pub async fn until_object(
         &self,
         key: &ObjectKey,
@@ -84,8 +87,8 @@ impl<K: Kept> Informer<K> {
         self.hold(found, deadline, &format!("the condition on {key}"), seen).await
     }
 
-    /// Waits until `condition` finds something in a state of the cache; the errors say `what` was waited for and what
-    /// was `seen` last.
+    /// Waits until `condition` returns a value for a state of the cache. Errors contain `what` as the target and `seen`
+    /// as the last input.
     async fn hold<T>(
         &self,
         mut condition: impl FnMut(&Snapshot<K>) -> Option<T>,
@@ -119,7 +122,7 @@ impl<K: Kept> Informer<K> {
     }
 }
 
-/// The state of a synced cache, where it is another than the one `looked_at`.
+/// Returns the snapshot of a synced cache, if it differs from `looked_at`.
 fn unseen<K: Kept>(shared: &Shared<K>, looked_at: Option<&Arc<Snapshot<K>>>) -> Option<Arc<Snapshot<K>>> {
     let snapshot = shared.is_synced().then(|| shared.snapshot())?;
     (!looked_at.is_some_and(|last| Arc::ptr_eq(last, &snapshot))).then_some(snapshot)

@@ -1,4 +1,4 @@
-//! How a handler is called, and what it wants beside that.
+//! Call mode and options of a handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use tokio::runtime::Handle;
 use crate::handler::{BoxedAsyncHandler, Handler};
 use crate::screen::Accepts;
 
-/// How a handler is called.
+/// Call mode of a handler.
 pub(crate) enum Mode<K> {
-    /// On threads taken on demand.
+    /// Calls on threads from the blocking pool.
     Sync(Arc<dyn Handler<K>>),
-    /// On the runtime that was current at registration.
+    /// Calls on the runtime that was current at registration.
     Async(Arc<dyn BoxedAsyncHandler<K>>, Handle),
-    /// Not at all: someone takes the events when they like.
+    /// No calls: a stream takes the events.
     Pulled,
 }
 
-// By hand: a derive would ask `K: Clone`, and only pointers are cloned.
+// Implemented manually: a derive would require `K: Clone`, although only pointers are cloned.
 impl<K> Clone for Mode<K> {
     fn clone(&self) -> Self {
         match self {
@@ -29,14 +29,14 @@ impl<K> Clone for Mode<K> {
     }
 }
 
-/// What a handler wants beside being called.
+/// Options of a handler.
 pub(crate) struct Wishes<K> {
-    /// How many of its calls may run at a time.
+    /// Maximum number of concurrent calls.
     pub(crate) concurrency: usize,
-    /// Which objects it wants to see.
+    /// Filter of the delivered objects.
     pub(crate) filter: Option<Accepts<K>>,
-    /// How often it wants to look at each object again.
+    /// Resync period.
     pub(crate) resync: Option<Duration>,
-    /// How many events may wait where each is to be delivered.
+    /// Maximum queue length for delivery of each event.
     pub(crate) each: Option<usize>,
 }

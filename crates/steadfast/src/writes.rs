@@ -1,7 +1,7 @@
-//! What was written through a client: so that a cache can be waited for that has it (C12).
+//! Writes of a client, so that a caller can wait until a cache contains them (C12).
 //!
-//! A write is known by what the server has answered. Where that was lost, the write may have been made all the same: then
-//! it is taken to be no newer than what the server has come to when it is asked a while afterwards ([`GRACE`]).
+//! A write is identified by its response. If the response is lost, the server may have executed the write. The client
+//! then requests the server's current version after a delay ([`GRACE`]), and assumes that the write is not newer.
 
 pub(crate) mod answer;
 pub(crate) mod recording;
@@ -17,34 +17,35 @@ use kube::core::ObjectMeta;
 use steadfast_core::{Instant, ObjectKey, ResourceVersion, Uid};
 use tokio::sync::Notify;
 
-/// So long after an answer was lost the server is asked: it may act until it notices that nobody waits. One that is behind
-/// something which does not tell it may act later, for as long as a request may take there.
+/// Delay between a lost response and the version request. During this time the server can still execute the write,
+/// until it notices that the client has disconnected. A proxy that does not forward the disconnect can delay the write
+/// for as long as its own request timeout.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
-/// Writes that were made, or may have been.
+/// Writes that were made, or may have been made.
 ///
-/// They come from a [`Recording`](crate::Recording), or are [added](Self::add) by hand where another client made them.
+/// A [`Recording`](crate::Recording) collects them. The caller can also [add](Self::add) writes of another client.
 /// [`Informer::wait_for_writes`](crate::Informer::wait_for_writes) and
-/// [`InformerFactory::wait_for_writes`](crate::InformerFactory::wait_for_writes) wait until caches have them.
+/// [`InformerFactory::wait_for_writes`](crate::InformerFactory::wait_for_writes) wait until caches contain them.
 #[derive(Clone, Default)]
 pub struct Writes {
     made: Vec<Arc<Write>>,
 }
 
-/// A request that may have written, and what came of it.
+/// A request that may have written, and its outcome.
 pub(crate) struct Write {
-    /// On which server; none where whoever tells of it does not say.
+    /// Server of the write; `None` if the caller did not specify it.
     server: Option<Server>,
     target: Target,
     outcome: Mutex<Outcome>,
-    /// Wakes who waits for that. There is one of these for each write that a cache does not have yet, and a channel would be ten times
+    /// Wakes the waiters for the outcome. Each write that a cache lacks has one of these; a channel would be ten times
     /// as large.
     ended: Notify,
-    /// What the server had come to when it was asked after the write.
+    /// Version of the server in a response requested after the write.
     reached: OnceLock<ResourceVersion>,
 }
 
-/// Tells one server from another: what has the same is the same connection, or a clone of it.
+/// Identity of a server: equal for a connection and its clones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server(Arc<()>);
 
@@ -54,45 +55,47 @@ impl PartialEq for Server {
     }
 }
 
-/// What a request writes.
+/// Target of a write request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// The group, empty for the oldest one.
+    /// API group, empty for the core group.
     pub(crate) group: String,
-    /// The resource as paths have it.
+    /// Plural resource name, as in request paths.
     pub(crate) plural: String,
-    /// None for what is in no namespace, or in any.
+    /// `None` for a cluster-scoped resource or all namespaces.
     pub(crate) namespace: Option<String>,
-    /// None where the server chooses it, and for a whole collection.
+    /// `None` if the server generates the name, and for a whole collection.
     pub(crate) name: Option<String>,
 }
 
-/// The labels of an object.
+/// Labels of an object.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// What came of a write.
+/// Outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is under way.
+    /// In flight.
     Awaited,
-    /// Nothing was written.
+    /// No effect.
     Nothing,
-    /// The object is, or was, in this version, and has these labels, where they are known.
+    /// The object exists, or existed, in this version, with these labels if known.
     Held { key: ObjectKey, version: ResourceVersion, labels: Option<Labels> },
-    /// The object is gone; in this version, if the server has said so.
+    /// The object was deleted, in this version if the server returned one.
     Gone { key: ObjectKey, uid: Option<Uid>, version: Option<ResourceVersion> },
-    /// It may have been made: it was answered, and no version told; or the answer was lost, at this moment.
+    /// The write may have been made. The response had no version, or was lost at this time.
     Unknown(Option<Instant>),
 }
 
 impl Writes {
-    /// Whether there is none.
+    /// Returns true if there are no writes.
     pub fn is_empty(&self) -> bool {
         self.made.is_empty()
     }
 
-    /// Whether all of them tell a version that objects have since, so that a cache says by itself when it has come to that. Of others it
-    /// takes a question to the server to find out, an answer that is still to come, or to see an object go.
+    /// Returns true if all writes have a known version of an existing object, so that a cache shows without a request
+    /// that it contains them.
+    ///
+    /// Other writes need a request to the server, a pending response, or the observed removal of an object.
     pub fn are_versioned(&self) -> bool {
         self.made.iter().all(|write| match write.outcome() {
             Outcome::Held { version, .. } => version.is_ordered(),
@@ -102,14 +105,14 @@ impl Writes {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of writes.
     pub fn len(&self) -> usize {
         self.made.len()
     }
 
-    /// Adds a write that another client made: `written` is what the server answered.
+    /// Adds a write of another client. `written` is the object in the server's response.
     ///
-    /// One without a version says nothing, and is not added.
+    /// An object without a version is ignored.
     pub fn add<K: Resource>(&mut self, written: &K)
     where
         K::DynamicType: Default,
@@ -120,7 +123,7 @@ impl Writes {
         self.tell::<K>(&key, Outcome::Held { key: key.clone(), version: version.into(), labels });
     }
 
-    /// Adds a deletion that another client made: `deleted` is the object as it was seen or answered last.
+    /// Adds a deletion by another client. `deleted` is the last known state of the object.
     pub fn add_deleted<K: Resource>(&mut self, deleted: &K)
     where
         K::DynamicType: Default,
@@ -146,8 +149,10 @@ impl Writes {
         self.push(Arc::new(Write::new(None, target, outcome)));
     }
 
-    /// Adds those of `others`; of two states of one object the newer is enough, and of two of which nobody knows what they were
-    /// the one after which the server is asked later.
+    /// Adds the writes of `others`.
+    ///
+    /// Of two states of one object only the newer is kept. Of two unconfirmed writes, the one with the later version
+    /// request is kept.
     pub fn extend(&mut self, others: Self) {
         for write in others.made {
             match self.made.iter_mut().find(|known| write.covers(known)) {
@@ -157,7 +162,7 @@ impl Writes {
         }
     }
 
-    /// Takes out those that are among `others`, the very same.
+    /// Removes the writes that are also in `others`, by identity.
     pub fn remove(&mut self, others: &Self) {
         self.made.retain(|write| !others.made.iter().any(|other| Arc::ptr_eq(write, other)));
     }
@@ -175,7 +180,7 @@ fn key_of(meta: &ObjectMeta) -> Option<ObjectKey> {
     Some(key_in(meta.namespace.as_deref(), meta.name.as_deref()?))
 }
 
-/// The key of `name` in `namespace`, which is none for what is in none.
+/// Returns the key of `name` in `namespace`, which is `None` for cluster-scoped objects.
 pub(crate) fn key_in(namespace: Option<&str>, name: &str) -> ObjectKey {
     namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
 }
@@ -185,18 +190,18 @@ impl Write {
         Self { server, target, outcome: Mutex::new(outcome), ended: Notify::new(), reached: OnceLock::new() }
     }
 
-    /// Whether it may have been made on `server`.
+    /// Returns true if the write may have been made on `server`.
     pub(crate) fn is_on(&self, server: &Server) -> bool {
         self.server.as_ref().is_none_or(|own| own == server)
     }
 
-    /// Whether a cache that has this also has `other`, and is to hold both if it is to hold one.
+    /// Returns true if a cache that contains this write also contains `other`, and both match the same caches.
     fn covers(&self, other: &Self) -> bool {
-        // As good as always these differ, and nothing is copied.
+        // The cheap comparison comes first: it nearly always fails, and copies nothing.
         if (&self.server, &self.target) != (&other.server, &other.target) {
             return false;
         }
-        // One lock at a time: two that are compared both ways must not wait for each other.
+        // Takes one lock at a time: two writes compared in both orders must not deadlock.
         let theirs = other.outcome();
         match (&*self.lock(), &theirs) {
             (Outcome::Unknown(None), Outcome::Unknown(None)) => self.reached().is_none(),
@@ -211,12 +216,12 @@ impl Write {
         &self.target
     }
 
-    /// What came of it, so far.
+    /// Returns the current outcome.
     pub(crate) fn outcome(&self) -> Outcome {
         self.lock().clone()
     }
 
-    /// Says what came of it, if that was not known.
+    /// Sets the outcome, if it was not known.
     pub(crate) fn end(&self, outcome: Outcome) {
         let mut known = self.lock();
         if *known == Outcome::Awaited {
@@ -226,10 +231,10 @@ impl Write {
         }
     }
 
-    /// What came of it, once that is known.
+    /// Waits for the outcome.
     pub(crate) async fn ended(&self) -> Outcome {
         loop {
-            // It hears of what happens from here on.
+            // Subscribes before the check, so that no notification is lost.
             let ended = self.ended.notified();
             let known = self.outcome();
             if known != Outcome::Awaited {
@@ -239,7 +244,7 @@ impl Write {
         }
     }
 
-    /// The history in which it was made is no more.
+    /// Marks the write as void: the history that contained it was replaced, for example by a restore.
     pub(crate) fn make_void(&self) {
         *self.lock() = Outcome::Nothing;
         self.ended.notify_waiters();
@@ -249,12 +254,12 @@ impl Write {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the server had come to when it was asked after the write, if it was.
+    /// Returns the server's version from a request after the write, if one was made.
     pub(crate) fn reached(&self) -> Option<&ResourceVersion> {
         self.reached.get()
     }
 
-    /// The server was asked after the write, and had come to `version`; the first answer stays.
+    /// Records that the server was at `version` after the write. The first response is kept.
     pub(crate) fn reach(&self, version: ResourceVersion) {
         drop(self.reached.set(version));
     }
@@ -293,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tells_no_version_is_not_found_in_a_cache_by_that() {
+    fn write_without_version_is_unversioned() {
         let key = || key_in(Some("default"), "a");
         let target = || Target {
             group: String::new(),

@@ -1,8 +1,8 @@
-//! What only a kernel can show, in real time: a peer that vanished without FIN or RST is noticed in 15 s or less (R1).
+//! Kernel tests in real time: a peer that vanished without FIN or RST is detected within 15 s (R1).
 //!
-//! The peer is in a network namespace of its own, at the other end of a virtual cable. When that is cut, either end
-//! sends its packets to a machine that is not there, and neither kernel is told. It takes root and `ip`; where there
-//! is none of either, these tests are skipped.
+//! The peer runs in a network namespace, connected by a virtual cable. After a cut, both ends send their packets to a
+//! machine that does not exist, and neither kernel is notified. The tests require root and `ip`, and are skipped
+//! without.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -22,22 +22,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// R1's bound. The assertions on it are about the contract, not about the speed of the machine.
+/// Bound of R1. The assertions are about the contract, not about the speed of the machine.
 const BOUND: Duration = Duration::from_secs(15);
 
-/// What ends before this was ended by something else: keepalive has not even begun to ask.
+/// An end before this time has another cause: keepalive has not sent a probe yet.
 const TOO_EARLY: Duration = Duration::from_secs(5);
 
-/// Says to a copy of this program that it is the peer, and where.
+/// Environment variable that makes a copy of this program the peer, with its address.
 const PEER: &str = "STEADFAST_KERNEL_TEST_PEER";
 
-/// What a peer says once it takes connections.
+/// Line printed by the peer once it accepts connections.
 const LISTENING: &str = "the peer is listening";
 
-/// What the peer says on a watch before it falls silent.
+/// Event sent by the peer on a watch before it falls silent.
 const EVENT: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"1\"}}}\n";
 
-/// The hardware address that no machine has: what is sent there vanishes.
+/// Unused hardware address: packets to it vanish.
 const NOBODY: &str = "02:00:00:00:00:01";
 
 #[test]
@@ -112,7 +112,8 @@ fn a_silent_peer_that_is_there_is_kept_beyond_these_15_s() {
     });
 }
 
-/// What a [`Fence`](steadfast::transport::Fence) relies on: the program does nothing after it has written, as if it were frozen.
+/// Basis of a [`Fence`](steadfast::transport::Fence): the program does nothing after its write, as if it were
+/// suspended.
 #[test]
 fn what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_be_does() {
     let name = "what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_be_does";
@@ -125,7 +126,7 @@ fn what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_
         network.cut();
         ordinary.write_all(b"GET /late HTTP/1.1\r\n\r\n").await.expect("the kernel takes it");
         limited.write_all(b"GET /late HTTP/1.1\r\n\r\n").await.expect("the kernel takes it");
-        // Twice as long as it may be late, and no longer than an ordinary kernel tries.
+        // Twice the lateness, and shorter than a default kernel retransmits.
         tokio::time::sleep(2 * limit).await;
         network.mend();
         let late = timeout(2 * BOUND, ordinary.read_u8()).await.expect("it arrives").expect("an answer");
@@ -135,7 +136,7 @@ fn what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_
     });
 }
 
-/// A watch over HTTP/1.1 whose head and first event have come.
+/// Returns an HTTP/1.1 watch after its head and first event.
 async fn watch(peer: SocketAddr) -> (Connection, ResponseBody) {
     let url = format!("http://{peer}").parse().expect("a URL");
     let connection = Connection::new(kube::Config::new(url)).expect("a connection");
@@ -153,14 +154,15 @@ async fn piece(body: &mut ResponseBody) -> Result<Bytes, TransportError> {
     Ok(frame.into_data().expect("data"))
 }
 
-/// A kernel left to itself still believes in the peer, so what was noticed was noticed by our settings.
+/// Asserts that a socket with default settings still believes in the peer, so the detection is due to this crate's
+/// settings.
 async fn nothing_is_noticed_on(ordinary: &mut TcpStream) {
     timeout(Duration::from_millis(50), ordinary.read_u8()).await.expect_err("a socket without settings waits on");
 }
 
-/// Runs `test` with a peer in a network of its own, or is that peer.
+/// Runs `test` with a peer in a separate network, or acts as that peer.
 ///
-/// The peer is this program once more, started in the namespace with nothing but the test of this `name` to run.
+/// The peer is a copy of this program, started in the namespace with only the test `name`.
 fn in_a_network<F>(number: u32, name: &str, test: F)
 where
     F: AsyncFnOnce(&Network),
@@ -179,11 +181,11 @@ where
 fn skip(reason: &str) {
     let required = env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
     assert!(!required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: {reason}");
-    // Past the capture of tests that pass: nobody should take a skip for a success.
+    // Bypasses the capture of passing tests, so that a skip is visible.
     writeln!(io::stderr(), "skipped: {reason}").expect("a standard error");
 }
 
-/// A namespace, a cable to it, and the peer in it; all gone when this is dropped.
+/// A namespace, a cable to it, and its peer, all removed on drop.
 struct Network {
     namespace: String,
     here: String,
@@ -194,11 +196,11 @@ struct Network {
 }
 
 impl Network {
-    /// An error is a reason to skip: this machine has no networks to give.
+    /// Creates the network. An error is a reason to skip: this machine does not permit network namespaces.
     fn new(number: u32, name: &str) -> Result<Self, String> {
         let id = process::id();
         let namespace = format!("sf{id}n{number}");
-        // Four addresses for each network, of 65,536 in all.
+        // Four addresses for each network, of 65,536 in total.
         let subnet = u32::from(Ipv4Addr::new(10, 199, 0, 0)) + (id * 4 + number) % (1 << 14) * 4;
         let (host, peer) = (Ipv4Addr::from(subnet + 1), Ipv4Addr::from(subnet + 2));
         ip(&format!("netns add {namespace}"))?;
@@ -236,7 +238,7 @@ impl Network {
         assert!(lines.any(|line| line.expect("a line").contains(LISTENING)), "the peer does not listen");
     }
 
-    /// From now on the packets of either end vanish, and neither kernel sees a link that is down.
+    /// Makes the packets of both ends vanish without a link-down event.
     fn cut(&self) {
         let Self { namespace, here, there, host, .. } = self;
         let peer = self.peer.ip();
@@ -245,7 +247,7 @@ impl Network {
         ip(&format!("-n {namespace} neigh replace {host} dev {there} {nobody}")).expect("a cut cable");
     }
 
-    /// From now on they arrive again.
+    /// Lets packets arrive again.
     fn mend(&self) {
         let Self { namespace, here, there, host, .. } = self;
         ip(&format!("neigh delete {} dev {here}", self.peer.ip())).expect("a cable");
@@ -259,7 +261,7 @@ impl Drop for Network {
             drop(process.kill());
             drop(process.wait());
         }
-        // Where the making of it failed there is no cable. The namespace alone would take it along, but later.
+        // After a failed setup there is no cable. Removing the namespace alone would remove the cable only later.
         drop(ip(&format!("link delete {}", self.here)));
         if let Err(error) = ip(&format!("netns delete {}", self.namespace)) {
             eprintln!("a namespace is left: {error}");
@@ -275,7 +277,7 @@ fn ip(arguments: &str) -> Result<(), String> {
     Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// Answers each request on `address` with an event and silence, until whoever started it is gone.
+/// Responds to each request on `address` with an event and silence, until the parent process exits.
 fn be_the_peer(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("an address of this namespace");
     println!("{LISTENING}");

@@ -1,6 +1,6 @@
-//! What may be answered, as requests say it: in JSON alone, or in protobuf and else in JSON.
+//! Values of the `Accept` header: JSON only, or protobuf with JSON as a fallback.
 
-/// Objects, in a list or in a stream.
+/// Objects, in a list or a stream.
 pub(super) const OBJECTS: [&str; 2] = ["application/json", "application/vnd.kubernetes.protobuf,application/json"];
 /// Metadata in a stream.
 pub(super) const METADATA: [&str; 2] = [
@@ -14,7 +14,7 @@ pub(super) const METADATA_LIST: [&str; 2] = [
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 ];
-/// A list of versions, whatever else comes with them.
+/// List of versions, with any form of objects.
 pub(super) const VERSIONS: [&str; 2] = [
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\

@@ -1,4 +1,4 @@
-//! What an informer asks for: its requests, as the server is sent them.
+//! Builder of an informer's HTTP requests.
 
 use std::time::Duration;
 
@@ -22,39 +22,39 @@ use crate::resource::Collection;
 use crate::scope::Scope;
 use crate::transport::{self, Awaited, Carrier, Deadlines, Placement, Reader, ResponseBody, TransportError};
 
-/// The longest single object's metadata that is read of a probe's answer, in bytes.
+/// Maximum metadata size of a single object in a probe's response, in bytes.
 const LONGEST_METADATA: usize = 4 * 1024 * 1024;
 
-/// How an informer's requests look, whatever they ask for.
+/// Common parts of an informer's requests.
 pub(crate) struct Asker {
     pub(crate) connection: Connection,
     pub(crate) path: String,
-    /// The path of the resource in all namespaces: probes of it are shared.
+    /// Path of the resource in all namespaces, as the key of shared probes.
     pub(crate) everywhere: String,
-    /// The `kind` that its lists have to have, where that is known.
+    /// Required `kind` of lists, if known.
     pub(crate) list_kind: Option<String>,
-    /// What objects may say they are.
+    /// Expected kinds of objects.
     pub(crate) wanted: Wanted,
-    /// The namespace that all objects have to be in, none for any.
+    /// Required namespace of all objects, `None` for any.
     pub(crate) namespace: Option<String>,
-    /// The resource as permissions name it, for people.
+    /// Resource name in RBAC rules, for messages.
     pub(crate) resource: String,
     pub(crate) selectors: String,
-    /// The same, and no object has them.
+    /// Selectors that match no object.
     pub(crate) selectors_of_nothing: String,
-    /// What they are made of, to be made of it with a name beside.
+    /// Scope of the selectors, for requests that add an object name.
     pub(crate) scope: Scope,
     pub(crate) metadata_only: bool,
-    /// Whether protobuf is asked for before JSON.
+    /// True if protobuf is preferred over JSON.
     pub(crate) protobuf: bool,
-    /// Until when JSON is asked for instead, as protobuf could not be read.
+    /// End of the period in which JSON is requested because protobuf failed to decode.
     pub(crate) json_until: Option<Instant>,
-    /// Who reads the answers.
+    /// Reader of the responses.
     pub(crate) reader: Reader,
 }
 
 impl Asker {
-    /// Asks for the objects of `K` in `scope`, for an informer.
+    /// Creates a builder for the objects of `K` in `scope`, read by an informer.
     pub(crate) fn new<K: Kept>(connection: Connection, collection: &Collection, scope: &Scope) -> Self {
         Self {
             json_until: connection.remembers_json(collection.everywhere()),
@@ -74,8 +74,8 @@ impl Asker {
         }
     }
 
-    /// Sends `request` for whoever reads its answer at a pace of their own, which may make no progress for as long as
-    /// `progress` says while it is being read.
+    /// Sends `request` for a caller that reads the response at its own pace. `progress` is the maximum time without
+    /// progress during a read.
     pub(crate) fn ask_for_caller(
         &self,
         request: &Request,
@@ -92,10 +92,10 @@ impl Asker {
         })
     }
 
-    /// Checks that a document is the list that was requested; any other document could pass for an empty list.
+    /// Checks that a document is the requested list; any other document could pass for an empty list.
     ///
-    /// A list without `items` is empty if it has the requested list's kind and a version: Go servers omit an empty
-    /// `items` where the type has `omitempty` (kube-apiserver 1.30, `ValidatingAdmissionPolicyList`).
+    /// A list without `items` is empty if it has the requested list's kind and a version. Go servers omit an empty
+    /// `items` if the type has `omitempty` (kube-apiserver 1.30, `ValidatingAdmissionPolicyList`).
     pub(crate) fn check_list(
         &self,
         kind: Option<&str>,
@@ -107,7 +107,7 @@ impl Asker {
         if !items && !self.is_empty_list(kind, meta) {
             return Err(Failure::unreadable(format!("the response is not a list: it is a {told:?} without items")));
         }
-        // Metadata alone come in lists of their own name, whatever they are of.
+        // Lists of metadata have a kind of their own, independent of the resource.
         match (&self.list_kind, kind) {
             (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
             (Some(wanted), Some(kind)) if kind != wanted => {
@@ -121,38 +121,38 @@ impl Asker {
         let Some(kind) = kind else { return false };
         let is_requested = match &self.list_kind {
             Some(wanted) => kind == wanted,
-            // A CRD may name its list otherwise, but only a built-in type omits its items.
+            // A CRD may choose another list kind, but only built-in types omit their items.
             None => kind.strip_suffix("List") == Some(&self.wanted.kind),
         };
         is_requested && meta.is_some_and(|meta| meta.version.is_some())
     }
 
-    /// Whether an object is of another namespace than was requested.
+    /// Returns true if an object belongs to another namespace than the requested one.
     pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
         let wanted = self.namespace.as_deref();
         wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
     }
 
-    /// What is wrong with an object that [is stray](Self::is_stray), for people.
+    /// Returns the message for an object that [is stray](Self::is_stray).
     pub(crate) fn why_stray(&self, key: &ObjectKey) -> String {
         let wanted = self.namespace.as_deref().unwrap_or_default();
         format!("{key} is not in the namespace {wanted} that was requested")
     }
 
-    /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
+    /// Sends `request`. A verification of a `doubted` stream uses a recent connection.
     pub(super) fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
         self.ask_telling(request, doubted, None)
     }
 
-    /// The same, and what is `awaited` is told where it waits for its head.
+    /// Sends `request` and reports connection events to `awaited` until the response head.
     pub(super) fn ask_telling(
         &self,
         request: &Request,
         doubted: bool,
         awaited: Option<Awaited>,
     ) -> BoxFuture<'static, Result<Head, Failure>> {
-        // What is short is not worth it, to the server neither. A stream that begins with a list is one: should something
-        // between hold its later events back, a proof is missed, and the watch that is opened then is not compressed.
+        // Short responses are not worth the compression, for the server neither. A streamed list is compressed. If a
+        // proxy then delays its later events, a proof is missed, and the next watch is uncompressed.
         let gzip = self.connection.takes_gzip() && request.is_full_transfer();
         let (connection, expected) = (self.connection.clone(), Expected { gzip, ..self.expected(request) });
         let request = self.request(request, doubted).map(|mut request| {
@@ -169,13 +169,13 @@ impl Asker {
 
     fn request(&self, request: &Request, doubted: bool) -> Result<http::Request<Body>, Failure> {
         let uri = match request {
-            // In its namespace a server finds it by its name, and elsewhere by looking at all there are.
+            // Within a namespace the server finds the object by its name; otherwise it would scan all objects.
             Request::State { key, .. } => {
                 format!("{}?{}{}", self.path_in(key.namespace()), request.query(), self.scope.query_of_one(key.name()))
             }
             _ => format!("{}?{}{}", self.path, request.query(), self.selectors),
         };
-        // A watch may rightly be silent; whether it is so too long is the reflector's to judge.
+        // A watch can be silent for long; the reflector decides when that is too long.
         let deadlines = Deadlines::default();
         let placement = match request {
             Request::Watch { elsewhere: true, .. } => Placement::Elsewhere,
@@ -192,7 +192,7 @@ impl Asker {
         built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
     }
 
-    /// The path of the resource in a namespace.
+    /// Returns the path of the resource in a namespace.
     fn path_in(&self, namespace: Option<&str>) -> String {
         match (namespace, self.everywhere.rsplit_once('/')) {
             (Some(namespace), Some((group, plural))) => format!("{group}/namespaces/{namespace}/{plural}"),
@@ -200,12 +200,12 @@ impl Asker {
         }
     }
 
-    /// What may be answered to `request`.
+    /// Returns the `Accept` header for `request`.
     fn accept(&self, request: &Request) -> &'static str {
         let accepted = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
-            // In place of whole objects, they would not do.
+            // Full objects must not replace metadata.
             _ if matches!(request, Request::Metadata { .. }) => accepted::METADATA_LIST,
-            // Where only versions matter, whole objects tell them too, to servers that cannot leave out the rest.
+            // For versions alone, full objects are accepted from servers that cannot return metadata.
             _ if request.is_metadata_only() => accepted::VERSIONS,
             (false, _) => accepted::OBJECTS,
             (true, true) => accepted::METADATA,
@@ -214,27 +214,27 @@ impl Asker {
         accepted[usize::from(self.asks_in_protobuf(request))]
     }
 
-    /// Whether the answer to `request` may be in protobuf.
+    /// Returns true if the response to `request` may be protobuf.
     fn asks_in_protobuf(&self, request: &Request) -> bool {
         match request {
-            // Of these nothing is kept. Custom resources have metadata in protobuf, though nothing else.
+            // Metadata are not cached. Custom resources support protobuf only for metadata.
             Request::Metadata { .. } => self.protobuf && self.protobuf_works(),
             _ => self.asks_for_protobuf(),
         }
     }
 
-    /// Whether an answer may be in protobuf: it has to be known what its messages say.
+    /// Returns true if responses may be protobuf, for which the message types must be known.
     pub(crate) fn asks_for_protobuf(&self) -> bool {
         let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
         self.protobuf && known() && self.protobuf_works()
     }
 
-    /// Whether protobuf can be read here, as far as is known.
+    /// Returns true if protobuf has not failed to decode recently.
     pub(crate) fn protobuf_works(&self) -> bool {
         self.json_until.is_none_or(|until| self.connection.environment().now() >= until)
     }
 
-    /// Sends a short watch, on the connection on which the server has answered that it has reached the target.
+    /// Sends a short watch on the connection on which the server has proven that it reached the target.
     pub(super) fn watch_shortly(
         &self,
         short: &Request,
@@ -281,7 +281,7 @@ impl Asker {
         })
     }
 
-    /// What the head of an answer to `request` is held against.
+    /// Returns the expected response head of `request`.
     fn expected(&self, request: &Request) -> Expected {
         let (needs, missing) = (self.needs(request), self.missing());
         Expected { needs, missing, protobuf: self.asks_in_protobuf(request), gzip: false }
@@ -302,10 +302,10 @@ impl Asker {
         format!("the server does not serve the kind {kind} of {api_version}: {remedy}")
     }
 
-    /// Which permissions are missing where `request` is forbidden, for people.
+    /// Returns the permissions that a forbidden `request` requires, for messages.
     fn needs(&self, request: &Request) -> String {
         let verbs = match request {
-            // A list needs a watch next, and may have been one.
+            // A list is followed by a watch, and may have been combined with one.
             _ if request.is_full_transfer() => "list and watch",
             _ if request.is_stream() => "watch",
             _ => "list",
@@ -313,7 +313,7 @@ impl Asker {
         format!("needs {verbs} on {}", self.resource)
     }
 
-    /// The version that the server had come to when it was asked at `since` or later.
+    /// Returns the server's version from a request at `since` or later.
     pub(crate) fn newest(
         &self,
         since: Instant,
@@ -322,7 +322,7 @@ impl Asker {
         async move { probed.await.map(|probed| probed.version) }
     }
 
-    /// Sends a probe, or waits for another's that was sent at `since` or later.
+    /// Sends a probe, or waits for another informer's probe that was sent at `since` or later.
     pub(super) fn probe(
         &self,
         request: &Request,
@@ -341,7 +341,7 @@ impl Asker {
     }
 }
 
-/// That the connection which was to carry a request takes no more decides nothing: it is soon asked again on another.
+/// Converts a failed send on a closing connection to a transient failure; the request is soon repeated on another.
 fn gone(error: &SendError) -> Failure {
     let failure = Failure::unreachable(error.cause());
     match error {
@@ -356,7 +356,7 @@ async fn send(connection: &Connection, request: http::Request<Body>) -> Result<h
     connection.send(request).await.map_err(|error| Failure::unreachable(error.cause()))
 }
 
-/// The version at which initial events end of which there are none.
+/// Reads the version at the end of empty initial events.
 async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
     let mut framer = StreamFramer::new(encoding, LONGEST_METADATA);
     while let Some(frame) = body.frame().await {
@@ -383,7 +383,7 @@ async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Resu
     Err(Failure::unreadable("initial events of nothing have come to no end"))
 }
 
-/// The version of a list whose items are of no interest.
+/// Reads the version of a list and skips its items.
 async fn read_version(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
     let mut framer = ItemFramer::new(encoding, LONGEST_METADATA);
     let mut meta = None;

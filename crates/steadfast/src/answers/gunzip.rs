@@ -1,29 +1,29 @@
-//! Bodies that come compressed, decompressed as they come.
+//! Streaming decompression of response bodies.
 
 use std::io::{self, Write};
 
 use bytes::{Buf, Bytes};
 use flate2::write::MultiGzDecoder;
 
-/// So much of what came is decompressed at once: at a thousandth, the best that gzip can do, it is a megabyte.
+/// Number of input bytes decompressed at once. At gzip's maximum ratio of about 1,000 the output is one megabyte.
 const STEP: usize = 1024;
 
-/// A piece has at least so much, if there is so much.
+/// Minimum size of an output chunk, if enough data is available.
 const PIECE: usize = 64 * 1024;
 
-/// So much of what came is decompressed for one piece at most: there are bodies that come to nothing, of empty members for
-/// example, and each member costs what hundreds of its bytes do.
+/// Maximum number of input bytes for one output chunk. Some bodies produce no output, for example many empty gzip
+/// members, each of which costs as much as hundreds of its bytes.
 const MOST: usize = 16 * STEP;
 
-/// What decompresses one body.
+/// Decompressor of one body.
 ///
-/// It may have many members (RFC 1952, 2.2): Kubernetes ends one with each flush of a stream that begins with a list
-/// (`perFlushGzipWriter`), which is as soon as no event is ready, so within the list too.
+/// A body may have many members (RFC 1952, 2.2). Kubernetes ends a member at each flush of a streamed list
+/// (`perFlushGzipWriter`), which happens whenever no event is ready, also within the list.
 pub(super) struct Gunzip {
     decoder: MultiGzDecoder<Vec<u8>>,
-    /// What came and is not decompressed.
+    /// Input that is not decompressed yet.
     input: Bytes,
-    /// Whether something was written that may not have come out.
+    /// True if written data may not have been flushed.
     is_wet: bool,
 }
 
@@ -34,7 +34,7 @@ impl Default for Gunzip {
 }
 
 impl Gunzip {
-    /// What a body begins with that is there as a whole: at most `limit` bytes, and less where it is damaged.
+    /// Decompresses the first `limit` bytes of a complete body, or fewer if it is corrupt.
     pub(super) fn beginning(body: Bytes, limit: usize) -> Bytes {
         let mut gunzip = Self::default();
         gunzip.feed(body);
@@ -49,21 +49,21 @@ impl Gunzip {
         text.into()
     }
 
-    /// Takes in what came; what came before has to be [decompressed](Self::next_piece) by then.
+    /// Adds input. The previous input must be [decompressed](Self::next_piece) before.
     pub(super) fn feed(&mut self, chunk: Bytes) {
         self.input = chunk;
     }
 
-    /// Whether there may be another piece in what came.
+    /// Returns true if the input may contain another chunk.
     pub(super) fn has_more(&self) -> bool {
         self.is_wet || !self.input.is_empty()
     }
 
-    /// The next piece of the body; none where what was decompressed for it came to nothing.
+    /// Returns the next output chunk, or `None` if the processed input produced no output.
     ///
     /// # Errors
     ///
-    /// Where it is no gzip, or something else comes behind its end.
+    /// Returns an error if the body is not valid gzip, or has other data after its end.
     pub(super) fn next_piece(&mut self) -> io::Result<Option<Bytes>> {
         let least = self.input.len().saturating_sub(MOST);
         while self.decoder.get_ref().len() < PIECE && self.input.len() > least {
@@ -73,7 +73,7 @@ impl Gunzip {
             self.is_wet = true;
         }
         if self.input.is_empty() {
-            // An event may wait in there, and nothing may come behind it for long.
+            // An event may be buffered in the decoder, with no input behind it for a long time.
             self.decoder.flush()?;
             self.is_wet = false;
         }
@@ -81,7 +81,7 @@ impl Gunzip {
         Ok((!piece.is_empty()).then(|| piece.into()))
     }
 
-    /// Whether the end of the body was the end of its gzip, and its sum is right.
+    /// Returns true if the body ended at the end of a gzip member with a correct checksum.
     pub(super) fn is_whole(&mut self) -> bool {
         self.decoder.try_finish().is_ok()
     }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_the_same_however_it_is_cut() {
+    fn chunking_does_not_change_body() {
         let text: Vec<u8> = (0..200_000u32).flat_map(|number| number.wrapping_mul(number).to_le_bytes()).collect();
         let packed = packed(&text);
         for size in [1, 7, 100, STEP, STEP + 1, packed.len()] {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_there_has_a_beginning() {
+    fn complete_body_has_decompressed_prefix() {
         let text = b"a refusal ".repeat(100);
         assert_eq!(Gunzip::beginning(packed(&text).into(), 5_000), text);
         assert_eq!(Gunzip::beginning(packed(&text).into(), 15), text[..15]);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_comes_out_at_once() {
+    fn flushed_data_is_returned_immediately() {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         let mut gunzip = Gunzip::default();
         for event in ["one", "another", "a third"] {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_begins_anew_with_each_flush_is_one_body() {
+    fn multiple_gzip_members_form_one_body() {
         let events = ["one ", "another ", "", "a third "];
         let stream: Vec<u8> = events.iter().flat_map(|event| packed(event.as_bytes())).collect();
         for size in 1..=stream.len() {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_body_that_comes_to_nothing_a_little_is_read_at_once() {
+    fn body_without_output_is_read_in_small_steps() {
         let mut gunzip = Gunzip::default();
         gunzip.feed(packed(b"").repeat(10_000).into());
         let mut steps = 0;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_comes_in_pieces_of_a_megabyte() {
+    fn decompression_bomb_yields_bounded_chunks() {
         let bomb = packed(&vec![0; 64 << 20]);
         let mut gunzip = Gunzip::default();
         gunzip.feed(bomb.into());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_cut_or_goes_on_is_told() {
+    fn corrupt_gzip_is_reported() {
         let text = b"the same again and again ".repeat(100);
         let whole = packed(&text);
         for place in 10..whole.len() {

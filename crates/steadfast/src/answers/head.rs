@@ -1,4 +1,4 @@
-//! The head of an answer: whether there is something to read, and how.
+//! Response heads: success or failure, encoding and compression.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use steadfast_core::reflector::Failure;
 use super::gunzip::Gunzip;
 use crate::transport::ResponseBody;
 
-/// The longest error body that is read.
+/// Maximum number of bytes read from an error body.
 const LONGEST_STATUS: usize = 64 * 1024;
 
-/// An answer that is none, and what it says beside that.
+/// Error response with its details.
 pub(crate) struct Refusal {
     pub(crate) failure: Failure,
-    /// What the rest of a list can be had with whose continue token has expired.
+    /// Continue token for the rest of a list whose previous token has expired.
     pub(crate) continue_token: Option<String>,
 }
 
@@ -34,27 +34,27 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// A good answer, of which the body is to be read.
+/// Successful response head with an unread body.
 pub(super) struct Head {
     pub(super) encoding: Encoding,
     pub(super) body: ResponseBody,
-    /// Whether the body is compressed.
+    /// True if the body is compressed.
     pub(super) gzip: bool,
 }
 
-/// What the head of an answer is held against.
+/// Expected properties of a response head.
 pub(super) struct Expected {
-    /// Which permissions are missing where it is forbidden, for people.
+    /// Permissions that a forbidden request requires, for messages.
     pub(super) needs: String,
-    /// What to do where the resource does not exist, for people.
+    /// Advice for a resource that does not exist.
     pub(super) missing: String,
-    /// Whether it may be in protobuf.
+    /// True if protobuf is accepted.
     pub(super) protobuf: bool,
-    /// Whether it may be compressed.
+    /// True if compression is accepted.
     pub(super) gzip: bool,
 }
 
-/// What the head of a good answer says, or what the other kind means.
+/// Processes a response head: returns the body of a success, or the meaning of an error.
 pub(super) async fn read_head(response: http::Response<ResponseBody>, expected: &Expected) -> Result<Head, Refusal> {
     let (head, body) = response.into_parts();
     let coding = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
@@ -66,7 +66,7 @@ pub(super) async fn read_head(response: http::Response<ResponseBody>, expected: 
         let text = text.unwrap_or_default();
         let text = if gzip { Gunzip::beginning(text, LONGEST_STATUS) } else { text };
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        // Some that are JSON are said to be text.
+        // Some servers declare JSON bodies as text.
         let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);
         let status = decode::status(encoding, &text);
         let continue_token = status.as_ref().and_then(|_| decode::continue_token(encoding, &text));

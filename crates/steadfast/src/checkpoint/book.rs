@@ -1,7 +1,7 @@
-//! A checkpoint as parts with rows.
+//! Checkpoint file as partitions with rows.
 //!
-//! What is read is checked by sums of our own, whatever the store below them checks: of each row, and of all rows of a part.
-//! What fails is no part. A store that panics over bytes that nobody wrote has its panic contained here.
+//! Rows and partitions carry checksums of their own, independent of the database's checks. A partition that fails a
+//! check is not used. A panic of the database on corrupt bytes is caught here.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -17,44 +17,45 @@ use crate::runner::drop_contained;
 
 const HEADS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("heads");
 
-/// So much of the file is kept in memory, beside what the system keeps.
+/// Size of the database's page cache in bytes, in addition to the page cache of the system.
 const CACHE: usize = 4 * 1024 * 1024;
 
-/// The file of a checkpoint.
+/// Database of a checkpoint.
 pub(super) struct Book {
     disk: Box<dyn Disk>,
-    /// Nothing after a fault, until it is opened again.
+    /// Open database; `None` after a fault, until the next access opens it again.
     database: Mutex<Option<Arc<Database>>>,
-    /// Held while something is written.
+    /// Held during a write.
     writing: Mutex<()>,
-    /// Why what was there could not be read.
+    /// Reason that the previous contents could not be read.
     pub(super) unreadable: Option<Arc<str>>,
 }
 
-/// What is to be written of one part.
+/// Changes of one partition.
 pub(super) struct Step<'a> {
-    /// The part's name.
+    /// Name of the partition.
     pub(super) name: &'a str,
-    /// Whether what is there of it is worth nothing.
+    /// True if the stored rows must be discarded.
     pub(super) anew: bool,
-    /// What is to be said of it; nothing where nothing is to be left of it.
+    /// New header; `None` removes the partition.
     pub(super) head: Option<Head>,
-    /// Which rows change, given the mark of what is there; nothing where that is worth nothing.
+    /// Function that writes the changed rows. It receives the mark of the stored state, or `None` if that state is
+    /// unusable.
     pub(super) edit: Edit<'a>,
 }
 
 pub(super) type Edit<'a> = Box<dyn FnOnce(Option<u64>, &mut dyn Rows) -> Result<(), Fault> + 'a>;
 
-/// The rows of a part, to be changed.
+/// Rows of a partition, to be changed.
 pub(super) trait Rows {
-    /// Writes a row, in the place of the one that is there.
+    /// Writes a row, replacing an existing one.
     fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Fault>;
 
-    /// Removes a row; nothing happens where there is none.
+    /// Removes a row, if it exists.
     fn remove(&mut self, key: &[u8]) -> Result<(), Fault>;
 }
 
-/// Why something could not be read or written, for people.
+/// Reason that a read or write failed, for display.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault(pub(super) Arc<str>);
 
@@ -64,7 +65,7 @@ impl<E: Into<redb::Error>> From<E> for Fault {
     }
 }
 
-/// What was written.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) rows: u64,
@@ -72,7 +73,7 @@ pub(super) struct Written {
 }
 
 impl Book {
-    /// Opens what is on `disk`. What cannot be read is set aside.
+    /// Opens the database on `disk`. Unreadable contents are moved aside.
     pub(super) fn open(disk: Box<dyn Disk>) -> io::Result<Self> {
         let (database, unreadable) = match database(&*disk) {
             Ok(database) => (database, None),
@@ -98,16 +99,17 @@ impl Book {
         Ok(database)
     }
 
-    /// Nothing is written as long as this is held.
+    /// Blocks writes until the returned guard is dropped.
     pub(super) fn pause(&self) -> impl Sized + '_ {
         lock(&self.writing)
     }
 
-    /// Reads a part: hands its rows to `take`, which says whether it can use them, and returns its head.
+    /// Reads a partition: passes its rows to `take`, which returns false for a row that it cannot use, and returns its
+    /// header.
     ///
     /// # Errors
     ///
-    /// Where it is not to be used, and why; nothing where there is none.
+    /// Returns the reason that the partition is unusable, or `None` if it does not exist.
     pub(super) fn read(
         &self,
         name: &str,
@@ -122,17 +124,18 @@ impl Book {
                 Err(self.unreadable.as_ref().map(|why| format!("the checkpoint could not be read: {why}").into()))
             }
             Err(Fault(why)) => {
-                // The next one opens it anew.
+                // The next access opens the database again.
                 *lock(&self.database) = None;
                 Err(Some(format!("the checkpoint could not be read: {why}").into()))
             }
         }
     }
 
-    /// Carries out all that `steps` has, in one transaction, which is on the disk when this returns. They are asked for when
-    /// nothing else is written.
+    /// Writes all of `steps` in one transaction, which is durable when this function returns. `steps` is called under
+    /// the write lock.
     ///
-    /// After a fault nobody knows whether it is on the disk all the same: the next one finds out, by the marks of the heads.
+    /// After a fault the transaction may still be on the disk. The next transaction detects this by the marks of the
+    /// headers.
     pub(super) fn write<'a>(&self, steps: impl FnOnce() -> Vec<Step<'a>>) -> Result<Option<Written>, Fault> {
         let _writing = lock(&self.writing);
         let steps = steps();
@@ -147,11 +150,11 @@ impl Book {
     }
 }
 
-/// Why a store cannot be opened.
+/// Reason that a database cannot be opened.
 enum Unopened {
-    /// The system says so, and may say otherwise another time.
+    /// The operating system returned an error, which may be transient.
     Io(io::Error),
-    /// For what is in it.
+    /// The contents are corrupt.
     Unreadable(Fault),
 }
 
@@ -168,7 +171,7 @@ fn database(disk: &dyn Disk) -> Result<Database, Unopened> {
     let medium = disk.open().map_err(Unopened::Io)?;
     let open = move || {
         let mut builder = Database::builder();
-        // All of it is looked at, once: the store is not to stumble later over what a torn write has left.
+        // Checks the whole database once at the start, so that remains of a torn write cause no failure later.
         builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
         Ok(builder.create_with_backend(medium))
     };
@@ -260,7 +263,7 @@ fn rows_of(name: &str) -> String {
     format!("rows of {name}")
 }
 
-/// The rows of a part that is being written.
+/// Rows of a partition that is being written.
 struct Part<'a> {
     table: Table<'a, &'static [u8], &'static [u8]>,
     sum: Sum,
@@ -301,19 +304,19 @@ fn checksum(key: &[u8], row: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The checksum that a row says of itself.
+/// Returns the checksum stored in a row.
 fn said(value: &[u8]) -> u32 {
     value.first_chunk().map_or(0, |checksum| u32::from_le_bytes(*checksum))
 }
 
-/// The row, and its checksum, if that is right.
+/// Returns the row and its checksum, if the checksum is correct.
 fn checked<'a>(key: &[u8], value: &'a [u8]) -> Option<(&'a [u8], u32)> {
     let (_, row) = value.split_first_chunk::<4>()?;
     let checksum = checksum(key, row);
     (checksum == said(value)).then_some((row, checksum))
 }
 
-/// What `action` comes to, or that it panicked.
+/// Runs `action` and converts a panic to an error.
 fn contained<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     std::panic::catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         drop_contained(panic);
@@ -321,7 +324,7 @@ fn contained<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     })
 }
 
-/// What panics is contained before it comes to a lock.
+/// Panics are caught before they reach a lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Of which cluster a server is: told by the UID of the namespace `kube-system`, which every cluster has from its first day to
-//! its last.
+//! Identity of a server's cluster: the UID of the namespace `kube-system`, which exists for the cluster's whole
+//! lifetime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::keepsake::Asked;
 
 const PATH: &str = "/api/v1/namespaces/kube-system";
 
-/// So long an answer is waited for.
+/// Request timeout.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The patience of informers with a server that does not answer (R6).
+/// Backoff between attempts, as for informers (R6).
 const PATIENCE: BackoffSettings = BackoffSettings {
     first: Duration::from_millis(250),
     second: Duration::from_millis(500),
     ceiling: Duration::from_secs(8),
 };
 
-/// Asks: once, or where `patient` until there is an answer.
+/// Requests the cluster's identity once, or if `patient`, until the server responds.
 pub(super) async fn ask(connection: Connection, patient: bool) -> Asked {
     let environment = connection.environment().clone();
     let mut random = Random::new(environment.random());
@@ -44,7 +44,7 @@ pub(super) async fn ask(connection: Connection, patient: bool) -> Asked {
     }
 }
 
-/// What the server says; or why it may say something another time.
+/// Sends one request. Returns an error if a retry could succeed.
 async fn ask_once(connection: &Connection) -> Result<Asked, String> {
     let request = Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
     match connection.client().request::<Value>(request).await {
@@ -52,7 +52,7 @@ async fn ask_once(connection: &Connection) -> Result<Asked, String> {
             Some(uid) => Ok(Asked::Cluster(uid.to_owned())),
             None => Ok(unknown("it has no UID")),
         },
-        // These are its word; all else may pass.
+        // Final responses of the server. Other errors can be transient.
         Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
             Ok(unknown(&format!("{} {}", status.code, status.reason)))
         }

@@ -1,18 +1,18 @@
-//! What has been written to a file.
+//! Statistics of a checkpoint.
 
 use std::sync::Arc;
 
-/// What has been written to a checkpoint.
+/// Statistics of writes to a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointCounts {
-    /// The transactions, each of all that was due at the time, and on the disk when it was over.
+    /// Completed transactions. Each contains all changes that were pending, and is durable on the disk.
     pub commits: u64,
-    /// The rows that were written or removed.
+    /// Rows written or removed.
     pub rows: u64,
-    /// The bytes of what was written, before the file's own layout.
+    /// Bytes of the written rows, without the overhead of the file format.
     pub bytes: u64,
-    /// The transactions that failed.
+    /// Failed transactions.
     pub failures: u64,
-    /// Why the last one failed, where none has succeeded since: what is held is not kept now.
+    /// Reason of the last failure, if no transaction has succeeded since. The file is then out of date.
     pub failing: Option<Arc<str>>,
 }

@@ -1,4 +1,4 @@
-//! Who writes to one checkpoint.
+//! Queue of the writers of one checkpoint.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use tokio::sync::{Notify, watch};
 use super::book::{Book, Fault, Step, Written};
 use super::counts::CheckpointCounts;
 
-/// One checkpoint, and all that is kept in it.
+/// One checkpoint file and its writers.
 pub(super) struct Desk {
-    /// Where it is, for people.
+    /// Path of the file, for display.
     place: String,
     pub(super) book: Book,
     claims: Mutex<BTreeMap<String, Weak<Holder>>>,
     state: Mutex<State>,
-    /// Somebody new has something to write.
+    /// Notified when an informer attaches.
     pub(super) called: Notify,
     counts: Mutex<CheckpointCounts>,
 }
@@ -28,25 +28,25 @@ struct State {
     has_writer: bool,
 }
 
-/// Someone who has something to write.
+/// An informer with changes to write.
 pub(super) trait Attached: Send + Sync {
-    /// What is to be written now; nothing where all is.
+    /// Returns the pending changes, or `None` if all are written.
     fn step(&self) -> Option<Step<'_>>;
 
-    /// What was to be written is, or is not.
+    /// Records the result of the last step: written or uncertain.
     fn settle(&self, written: bool);
 
-    /// Whether nothing more is to come.
+    /// Returns true if no further changes can follow.
     fn is_over(&self) -> bool;
 
-    /// Tells when there may be something.
+    /// Returns a receiver that is notified of possible changes.
     fn moved(&self) -> watch::Receiver<u64>;
 
-    /// Says something to whoever follows the informer.
+    /// Reports a diagnostic to the informer's callbacks.
     fn tell(&self, note: &Note);
 }
 
-/// A part of the checkpoint that is somebody's, for as long as this is held.
+/// Exclusive claim of a partition.
 pub(super) struct Claim {
     pub(super) name: String,
     holder: Arc<Holder>,
@@ -54,18 +54,18 @@ pub(super) struct Claim {
 
 #[derive(Default)]
 struct Holder {
-    /// Somebody else has it now.
+    /// True after another informer has taken over the partition.
     is_retired: AtomicBool,
     is_over: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl Claim {
-    /// Whether somebody else has the part now.
+    /// Returns true if another informer has taken over the partition.
     pub(super) fn is_lost(&self) -> bool {
         self.holder.is_retired.load(Ordering::Acquire)
     }
 
-    /// From when on somebody else may have it: when `is_over` says so.
+    /// Allows a takeover of the partition as soon as `is_over` returns true.
     pub(super) fn until(&self, is_over: impl Fn() -> bool + Send + Sync + 'static) {
         drop(self.holder.is_over.set(Box::new(is_over)));
     }
@@ -87,14 +87,14 @@ impl Desk {
         &self.place
     }
 
-    /// Takes the part called `name`, unless somebody has it who is not over. Whoever had it writes nothing to it any more.
+    /// Claims the partition `name`, unless an active informer holds it. A previous holder can no longer write to it.
     pub(super) fn claim(&self, name: &str) -> Option<Claim> {
         let mut claims = lock(&self.claims);
         if let Some(earlier) = claims.get(name).and_then(Weak::upgrade) {
             if !earlier.is_over.get().is_some_and(|is_over| is_over()) {
                 return None;
             }
-            // What is being written is written before what comes next is read.
+            // Waits for the write in progress, so that the new holder reads its result.
             let _pause = self.book.pause();
             earlier.is_retired.store(true, Ordering::Release);
         }
@@ -104,7 +104,7 @@ impl Desk {
         Some(Claim { name: name.to_owned(), holder })
     }
 
-    /// Has what `attached` comes to hold written; returns whether somebody has to begin to write.
+    /// Attaches an informer. Returns true if the caller must start the writer task.
     pub(super) fn attach(&self, attached: Arc<dyn Attached>) -> bool {
         let mut state = lock(&self.state);
         state.newcomers.push(attached);
@@ -112,8 +112,8 @@ impl Desk {
         !std::mem::replace(&mut state.has_writer, true)
     }
 
-    /// Those that have come since the last call; or, where there is none and `others` has none either, nothing: then whoever
-    /// asks writes no more.
+    /// Returns the informers attached since the last call. Returns `None` if there are none and `others` is zero; the
+    /// writer task must then end.
     pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn Attached>>> {
         let mut state = lock(&self.state);
         if state.newcomers.is_empty() && others == 0 {
@@ -127,7 +127,7 @@ impl Desk {
         lock(&self.counts).clone()
     }
 
-    /// Takes note of what became of a transaction; returns the fault, where it is the first one since one succeeded.
+    /// Counts the result of a transaction. Returns the error if it is the first since the last success.
     pub(super) fn count(&self, written: &Result<Option<Written>, Fault>) -> Option<Arc<str>> {
         let mut counts = lock(&self.counts);
         match written {
@@ -147,7 +147,7 @@ impl Desk {
     }
 }
 
-/// No code that panics runs under these locks.
+/// No code that can panic runs under these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Where the bytes of a checkpoint lie.
+//! Storage of a checkpoint's bytes.
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -10,16 +10,16 @@ use redb::backends::FileBackend;
 
 use super::lock::{Lock, beside, private};
 
-/// What a checkpoint is written to; opened again after each fault.
+/// Storage of a checkpoint. It is opened again after each fault.
 pub(super) trait Disk: Send + Sync {
-    /// The bytes, as they are.
+    /// Opens the current contents.
     fn open(&self) -> io::Result<Medium>;
 
-    /// Puts away what cannot be read, and begins with nothing.
+    /// Moves unreadable contents aside, so that the storage is empty.
     fn set_aside(&self) -> io::Result<()>;
 }
 
-/// A file, and the lock on it.
+/// A locked file.
 pub(super) struct File {
     path: PathBuf,
     _lock: Lock,
@@ -34,7 +34,7 @@ impl File {
 impl Disk for File {
     fn open(&self) -> io::Result<Medium> {
         let file = private().read(true).write(true).create(true).truncate(false).open(&self.path)?;
-        // It may have been made by others.
+        // An existing file may have been created with other permissions.
         #[cfg(unix)]
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         let backend = FileBackend::new(file).map_err(io::Error::other)?;
@@ -46,7 +46,7 @@ impl Disk for File {
     }
 }
 
-/// A file on which changes fail when `fails` says so, for tests of what comes of that.
+/// A file whose changes fail if `fails` returns true, for fault tests.
 pub(super) struct Failing {
     pub(super) file: File,
     pub(super) fails: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -105,7 +105,7 @@ impl StorageBackend for FailingMedium {
     }
 }
 
-/// Bytes to be read and written at any place. Locks are ours.
+/// Random-access bytes. The lock is handled by this module, not by the backend.
 #[derive(Debug)]
 pub(super) struct Medium(pub(super) Box<dyn StorageBackend>);
 

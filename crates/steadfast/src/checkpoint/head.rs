@@ -1,28 +1,28 @@
-//! What is said of one informer's part of a checkpoint.
+//! Header of an informer's partition in a checkpoint.
 
 use steadfast_core::ResourceVersion;
 
-/// What has to be the same in two lives of a program.
+/// Properties that must be equal in both runs for the stored state to be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// The server's URL.
+    /// URL of the server.
     pub(super) server: String,
-    /// What is kept of the objects.
+    /// Stored form of the objects.
     pub(super) form: String,
 }
 
-/// The head of a part.
+/// Header of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) terms: Terms,
-    /// The cluster that the server was of, where that is known.
+    /// Cluster of the server, if known.
     pub(super) cluster: Option<String>,
     pub(super) version: ResourceVersion,
-    /// What tells this state of the part from all others that its informer has written.
+    /// Identifier of this state, unique among the states that the informer has written to the partition.
     pub(super) mark: u64,
 }
 
-/// How many rows there are, and the sum of their checksums: a row that was lost, or that came from elsewhere, shows.
+/// Number of rows and sum of their checksums, to detect lost or foreign rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) rows: u64,
@@ -41,13 +41,13 @@ impl Sum {
     }
 }
 
-/// How parts and rows are written. Whatever changes that changes this.
+/// Format version of partitions and rows. Every change of the format must increment it.
 const FORMAT: u32 = 2;
 
-/// Why a head cannot be read.
+/// Reason that a header cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It is of another version of this library.
+    /// The format version belongs to another release of this library.
     Format(u32),
     Damaged,
 }

@@ -1,65 +1,66 @@
-//! Which state of a part the file has.
+//! Stored state of a partition, with uncertain transactions.
 //!
-//! A transaction that failed may be on the disk all the same, as when only the last word of the disk is missing: then what comes
-//! next differs from another state than was thought, and what was added by it and is gone since would stay for ever. So each
-//! state has a mark in the file, and the next transaction begins with the one whose mark it finds.
+//! A transaction that returned an error may still be on the disk, for example if only the final acknowledgement failed.
+//! The next transaction would then compute its changes from the wrong state. Rows that the uncertain transaction added,
+//! and that were removed since, would stay in the file forever. Each state therefore has a mark in the file. The next
+//! transaction reads the mark and starts from the state with that mark.
 
 use super::book::Fault;
 
-/// The states that an informer has written of its part, the last of them.
+/// States that an informer has written to its partition, at most the last two.
 #[derive(Debug)]
 pub(super) struct Lineage<S> {
-    /// What the file has; nothing where what it has is worth nothing.
+    /// State in the file; `None` if the file's state is unusable.
     written: Option<(u64, S)>,
-    /// What it may have in the place of that.
+    /// State of an uncertain transaction, which may be in the file instead.
     doubtful: Option<(u64, S)>,
     on_its_way: Option<Going<S>>,
-    /// Whether all of it was taken away.
+    /// True if the partition was erased.
     is_erased: bool,
     next: u64,
 }
 
-/// A transaction.
+/// A transaction in progress.
 #[derive(Debug)]
 struct Going<S> {
-    /// What it leaves, if anything.
+    /// State after the transaction; `None` if it erases the partition.
     to: Option<(u64, S)>,
     begun: Begun<S>,
 }
 
 #[derive(Debug)]
 enum Begun<S> {
-    /// It has not come to this part yet.
+    /// The transaction has not processed this partition yet.
     Not,
-    /// With this state.
+    /// The partition had this state.
     With((u64, S)),
-    /// With nothing that is known.
+    /// The partition had no known state.
     Lost,
 }
 
 impl<S: Clone> Lineage<S> {
-    /// Of a part that has `state` with its mark, or nothing of worth.
+    /// Creates the history of a partition with `state` and its mark, or without a usable state.
     pub(super) fn new(state: Option<(u64, S)>) -> Self {
         let next = state.as_ref().map_or(0, |(mark, _)| mark.wrapping_add(1));
         Self { written: state, doubtful: None, on_its_way: None, is_erased: false, next }
     }
 
-    /// What the file has, where there is no doubt about it.
+    /// Returns the state in the file, if it is certain.
     pub(super) fn known(&self) -> Option<&S> {
         self.written.as_ref().filter(|_| self.doubtful.is_none()).map(|(_, state)| state)
     }
 
-    /// Whether what the file has is worth nothing.
+    /// Returns true if the file's state is unusable.
     pub(super) fn is_anew(&self) -> bool {
         self.written.is_none()
     }
 
-    /// Whether all of it was taken away, and nothing has been written since.
+    /// Returns true if the partition was erased and not written since.
     pub(super) fn is_erased(&self) -> bool {
         self.is_erased
     }
 
-    /// A transaction is to leave `state`; returns the mark of that.
+    /// Starts a transaction that writes `state`, and returns the mark of that state.
     pub(super) fn set_out(&mut self, state: S) -> u64 {
         let mark = self.next;
         self.next = mark.wrapping_add(1);
@@ -67,17 +68,16 @@ impl<S: Clone> Lineage<S> {
         mark
     }
 
-    /// A transaction is to leave nothing.
+    /// Starts a transaction that erases the partition.
     pub(super) fn set_out_to_erase(&mut self) {
         self.on_its_way = Some(Going { to: None, begun: Begun::Not });
     }
 
-    /// The transaction has come to this part, and has found the state with this mark: returns that, or nothing where it begins
-    /// with nothing.
+    /// Returns the state with the mark that the transaction found, or `None` if the transaction starts from nothing.
     ///
     /// # Errors
     ///
-    /// Where it is a state that nobody has written: the next transaction writes all of it.
+    /// Returns an error if no known state has this mark. The next transaction then writes the whole partition.
     pub(super) fn begin(&mut self, found: Option<u64>) -> Result<Option<S>, Fault> {
         if self.is_anew() {
             return Ok(None);
@@ -94,7 +94,7 @@ impl<S: Clone> Lineage<S> {
         }
     }
 
-    /// The transaction is over; it `is_written`, or nobody knows.
+    /// Ends the transaction, which `is_written` or else uncertain.
     pub(super) fn settle(&mut self, is_written: bool) {
         let Some(Going { to, begun }) = self.on_its_way.take() else { return };
         if is_written {

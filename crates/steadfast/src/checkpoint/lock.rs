@@ -1,17 +1,17 @@
-//! One program at a time: a lock on a file beside the checkpoint, which says who holds it.
+//! Exclusive use of a checkpoint: a lock file next to it, which names the holder.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// Held as long as this is.
+/// Lock of a checkpoint, held until it is dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of the checkpoint at `path`, or says who has it.
+    /// Locks the checkpoint at `path`, or returns the identity of the holder.
     pub(super) fn take(path: &Path) -> io::Result<Result<Self, String>> {
         let mut file = private().read(true).write(true).create(true).truncate(false).open(beside(path, ".lock"))?;
         match file.try_lock() {
@@ -40,14 +40,14 @@ fn this_program() -> String {
     format!("process {} ({})", std::process::id(), name.as_deref().unwrap_or("a program without a name"))
 }
 
-/// The path of what lies beside the checkpoint at `path`.
+/// Returns the path of the checkpoint at `path` with `suffix` appended.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// Opens files that only this user may read.
+/// Returns options that create files readable by the current user only.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]

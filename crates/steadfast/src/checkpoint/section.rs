@@ -1,4 +1,4 @@
-//! The part of a checkpoint that one informer has: what was written of its cache, and what differs from that now.
+//! Partition of one informer: the stored state of its cache, and the difference from the current state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,14 @@ use crate::durable::Owed;
 use crate::keepsake::{Asked, Keepsake, Restored};
 use crate::shared::Shared;
 
-/// What an informer begins with.
+/// Restored state of an informer.
 pub(super) struct Kept {
     desk: Arc<Desk>,
     claim: Claim,
     terms: Terms,
     forms: Forms,
     connection: Connection,
-    /// The mark of what was restored.
+    /// Mark of the restored state.
     mark: u64,
 }
 
@@ -84,40 +84,41 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> f
     }
 }
 
-/// The part of one informer, while that runs.
+/// Partition of a running informer.
 struct Section<T> {
     claim: Claim,
     terms: Terms,
     forms: Forms,
-    /// The cluster that the server was of when the informer began.
+    /// Cluster of the server at the start of the informer.
     cluster: Option<String>,
     shared: Arc<Shared<Lazy<T>>>,
     state: Mutex<State<T>>,
-    /// Whether an object came in a form that has no name in the file.
+    /// True after an object arrived in a form that the file cannot represent.
     is_unnameable: AtomicBool,
-    /// Whether it was told that nothing can be written.
+    /// True after the warning that nothing can be written.
     is_told: AtomicBool,
 }
 
-/// So often it is tried to write down what is owed, before it is told all the same: one second and a half at least.
+/// Failed attempts to store pending deliveries before they are delivered anyway, after at least 1.5 s.
 const ATTEMPTS: u32 = 3;
 
 struct State<T> {
     lineage: Lineage<Held<T>>,
-    /// The epoch that was of the cluster.
+    /// Epoch in which the cluster was identified.
     epoch: Option<u64>,
-    /// Whether something is being written.
+    /// True during a transaction.
     is_going: bool,
-    /// How often that failed since it succeeded.
+    /// Consecutive failed transactions.
     failures: u32,
 }
 
-/// The cluster and version that a part says, unless another life of the program has said them, and what its rows are of.
+/// State of a partition: cluster and version in its header, unless taken from an earlier run, and the snapshot of its
+/// rows.
 type Held<T> = (Option<(Option<String>, ResourceVersion)>, Arc<Snapshot<Lazy<T>>>);
 
 impl<T: Send + Sync + 'static> Attached for Section<T> {
     fn step(&self) -> Option<Step<'_>> {
-        // What was restored and not confirmed is there already.
+        // A restored and unconfirmed cache is already in the file.
         if self.claim.is_lost() || !self.shared.is_synced() || self.shared.is_withheld() {
             return None;
         }
@@ -127,8 +128,8 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
             let can_be = !evidence.unnamed && self.has_version(now);
             if can_be { self.shared.durables.cut(anew) } else { Vec::new() }
         });
-        // What came and could not be named may be missing in it: after a restart from here nobody would know of that. The last
-        // state stays; the server tells again what has come since.
+        // The cache may lack changes of objects whose identity could not be read, and a restart from it would lose them
+        // silently. The file keeps the last complete state; after a restart the server sends the later changes again.
         if evidence.unnamed {
             drop(state);
             self.go_without("something came that could not be named, and no list has told yet what it was", true);
@@ -136,7 +137,7 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
         }
         let name = self.claim.name.as_str();
         let Some(version) = now.version().filter(|_| self.has_version(&now)) else {
-            // There is nothing that could be watched on from.
+            // Without a version a restored watch could not resume.
             let is_erased = state.lineage.is_erased();
             if !is_erased {
                 state.lineage.set_out_to_erase();
@@ -146,7 +147,7 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
             self.go_without("the server gives no version from which a watch could go on", false);
             return (!is_erased).then(|| Step { name, anew: true, head: None, edit: Box::new(|_, _| Ok(())) });
         };
-        // Another history may be another cluster's: that it is not is found out by the next life, with a list.
+        // A new epoch may belong to another cluster. The next run verifies the cluster with a list.
         let same_epoch = *state.epoch.get_or_insert(now.epoch()) == now.epoch();
         let cluster = self.cluster.clone().filter(|_| same_epoch);
         let says = Some((cluster.clone(), version.clone()));
@@ -184,7 +185,7 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
     }
 
     fn is_over(&self) -> bool {
-        // While handlers are let finish, what they acknowledge is written.
+        // Acknowledgements are still written while handlers drain.
         (self.shared.is_stopped() && self.shared.durables.is_idle()) || self.claim.is_lost()
     }
 
@@ -198,7 +199,7 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
 }
 
 impl<T: Send + Sync + 'static> Section<T> {
-    /// Writes what `now` has and `written` has not.
+    /// Writes the difference between `now` and `written`.
     fn write(
         &self,
         written: Option<&Snapshot<Lazy<T>>>,
@@ -211,7 +212,7 @@ impl<T: Send + Sync + 'static> Section<T> {
         };
         let mut changes = Vec::new();
         written.differences(now, |old, new| changes.push((old, new)));
-        // First all that is gone: what was deleted may be there again, in another place.
+        // Removals come first: a deleted object may exist again under another row key.
         for (old, new) in &changes {
             let Some(old) = old.filter(|old| new.is_none_or(|new| new.key() != old.key())) else { continue };
             key.clear();
@@ -221,13 +222,13 @@ impl<T: Send + Sync + 'static> Section<T> {
         changes.iter().filter_map(|(_, new)| *new).try_for_each(|entry| self.put(entry, &mut key, &mut row, rows))
     }
 
-    /// Whether what is held can be watched on from.
+    /// Returns true if a watch can resume from the snapshot's version.
     fn has_version(&self, now: &Snapshot<Lazy<T>>) -> bool {
         now.version().is_some_and(ResourceVersion::is_ordered) && !self.is_unnameable.load(Ordering::Relaxed)
     }
 
-    /// Nothing can be written: durable handlers are told what is due all the same; which is said once, and where `noted` that
-    /// nothing is written too.
+    /// Delivers the pending events of durable handlers although nothing can be written. Logs a warning once, and
+    /// reports a diagnostic if `noted`.
     fn go_without(&self, why: &str, noted: bool) {
         let waived = self.shared.durables.waive();
         if (waived || noted) && !self.is_told.swap(true, Ordering::Relaxed) {
@@ -242,7 +243,7 @@ impl<T: Send + Sync + 'static> Section<T> {
         }
     }
 
-    /// Writes what handlers are owed beside what `now` has.
+    /// Writes the pending deliveries of handlers, in addition to the cache `now`.
     fn write_owed(&self, owed: &[Owed<Lazy<T>>], now: &Snapshot<Lazy<T>>, rows: &mut dyn Rows) -> Result<(), Fault> {
         let mut row = Vec::new();
         let key_of = |handler: &str, of: Option<&ObjectKey>| {
@@ -297,7 +298,7 @@ impl<T: Send + Sync + 'static> Section<T> {
     }
 }
 
-/// What a row says of a debt; that there is such a handler, where it is of no name.
+/// Decodes a row of a pending delivery. A row without an object name records that the handler exists.
 fn debt(forms: Forms, key: &OwedKey, row: &[u8]) -> Option<SavedDebt> {
     match &key.key {
         Some(key) => forms.read_debt(key, row),
@@ -305,14 +306,14 @@ fn debt(forms: Forms, key: &OwedKey, row: &[u8]) -> Option<SavedDebt> {
     }
 }
 
-/// Whether both have the same entries.
+/// Returns true if both snapshots have equal entries.
 fn is_same<T>(written: &Snapshot<Lazy<T>>, now: &Snapshot<Lazy<T>>) -> bool {
     let mut same = true;
     written.differences(now, |_, _| same = false);
     same
 }
 
-/// No code of the user's runs under this lock.
+/// No user code runs under this lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! A disk that fails, tears what was written, or has its bytes changed: what is read afterwards is what was written, or
-//! nothing with a reason.
+//! Tests with a disk that fails, tears writes or has corrupted bytes. A read returns the written state, or nothing with
+//! a reason.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,18 +13,18 @@ use super::disk::{Disk, Medium};
 use super::head::{Head, Terms};
 use super::lineage::Lineage;
 
-/// A disk in memory that knows what is on it for good, and what only the system has yet.
+/// In-memory disk that separates durable bytes from bytes cached by the system.
 #[derive(Clone, Debug, Default)]
 struct Fake(Arc<Mutex<Bytes>>);
 
 #[derive(Debug, Default)]
 struct Bytes {
-    /// What a reader sees.
+    /// Contents as seen by a reader.
     seen: Vec<u8>,
-    /// What there was at the last time when all was on the disk, and what was done since.
+    /// Contents at the last sync, and the changes since.
     synced: Vec<u8>,
     since: Vec<Change>,
-    /// How many changes there were, and from which on each fails; and how many do.
+    /// Number of changes, first failing change, and number of failing changes.
     changes: u64,
     fails_at: Option<u64>,
     fails_for: u64,
@@ -69,7 +69,8 @@ impl Fake {
         Ok(())
     }
 
-    /// The disk after the power went: any of what was not on it is, in any order of ours, one of them in part.
+    /// Returns the disk after a power failure: any subset of the unsynced changes applied in any order, one of them
+    /// partly.
     fn after_a_crash(&self, random: &mut Random) -> Self {
         let bytes = self.0.lock().expect("no panic");
         let mut left = bytes.synced.clone();
@@ -152,7 +153,7 @@ fn head(version: usize, mark: u64) -> Head {
     Head { terms: terms(), cluster: Some("c".to_owned()), version: version.to_string().as_str().into(), mark }
 }
 
-/// A run of changes: what there is after each of them, from nothing on.
+/// Returns the states of one run, after each change, starting empty.
 fn states(seed: u64) -> Vec<State> {
     let mut random = Random::new(seed);
     let mut states = vec![State::new()];
@@ -172,7 +173,7 @@ fn states(seed: u64) -> Vec<State> {
     states
 }
 
-/// One life of a program: its file, and what it knows of that.
+/// One run of the process: its file and its knowledge of the stored state.
 struct Life {
     book: Book,
     lineage: Lineage<usize>,
@@ -183,7 +184,7 @@ impl Life {
         Ok(Self { book: Book::open(Box::new(disk.clone()))?, lineage: Lineage::new(None) })
     }
 
-    /// Writes what differs between the state that is there and that with this index.
+    /// Writes the difference between the stored state and the state at `index`.
     fn write(&mut self, states: &[State], index: usize) -> bool {
         let Self { book, lineage } = self;
         let (anew, mark) = (lineage.is_anew(), lineage.set_out(index));
@@ -199,7 +200,7 @@ impl Life {
     }
 }
 
-/// What is read of a disk: which state it says it is, and that state; or that there is none, and whether that has a reason.
+/// Reads a disk and returns the index in its header and its state, or the reason for having none.
 fn read(disk: &Fake) -> Result<(usize, State), Option<Arc<str>>> {
     let book = Book::open(Box::new(disk.clone())).map_err(|error| Some(Arc::from(error.to_string())))?;
     let mut state = State::new();
@@ -208,7 +209,7 @@ fn read(disk: &Fake) -> Result<(usize, State), Option<Arc<str>>> {
     Ok((head.version.as_str().parse().expect("ours"), state))
 }
 
-/// How many changes of the disk a whole run makes.
+/// Returns the number of disk changes of a whole run.
 fn changes_of_a_run(states: &[State]) -> u64 {
     let disk = Fake::default();
     let mut life = Life::begin(&disk).expect("it opens");
@@ -218,18 +219,18 @@ fn changes_of_a_run(states: &[State]) -> u64 {
 }
 
 #[test]
-fn whatever_a_crash_leaves_is_the_last_state_that_was_written_or_the_one_that_was_being() {
+fn crash_leaves_last_or_pending_state() {
     let states = states(1);
     let all = changes_of_a_run(&states);
     assert!(all > 50, "{all}");
     let mut was_ahead = 0;
     for at in 1..=all {
-        // The disk does nothing from then on; then the power goes.
+        // All changes fail from here on, then the power fails.
         let disk = Fake::failing(at, u64::MAX);
         let mut written = 0;
         if let Ok(mut life) = Life::begin(&disk) {
             written = (1..states.len()).take_while(|index| life.write(&states, *index)).count();
-            // What follows in the same life of the program changes nothing.
+            // Later actions of this run cannot reach the disk.
             std::mem::forget(life);
         }
         for seed in 0..3 {
@@ -250,7 +251,7 @@ fn whatever_a_crash_leaves_is_the_last_state_that_was_written_or_the_one_that_wa
 }
 
 #[test]
-fn a_full_disk_costs_the_states_that_it_has_no_room_for_and_no_other() {
+fn full_disk_loses_only_unwritten_states() {
     let states = states(2);
     let all = changes_of_a_run(&states);
     for at in 1..=all {
@@ -258,7 +259,7 @@ fn a_full_disk_costs_the_states_that_it_has_no_room_for_and_no_other() {
         let Ok(mut life) = Life::begin(&disk) else { continue };
         let mut kept = 0;
         for index in 1..states.len() {
-            // As the writer does: again, until there is room.
+            // Retries like the writer until the disk accepts the transaction.
             let tries = (0..20).take_while(|_| !life.write(&states, index)).count();
             assert!(tries < 20, "change {at}: state {index} is never written");
             kept = index;
@@ -269,10 +270,10 @@ fn a_full_disk_costs_the_states_that_it_has_no_room_for_and_no_other() {
     }
 }
 
-/// A transaction that failed as the disk said its last word had been written all the same: what it had added, and the next one
-/// had no more, stayed in the file.
+/// A transaction that failed at its final sync was written all the same. Rows that it added, and that the next state
+/// did not have, stayed in the file.
 #[test]
-fn what_a_failed_transaction_has_left_is_gone_with_what_is_written_next() {
+fn next_write_removes_rows_of_failed_transaction() {
     let states = states(6);
     let all = changes_of_a_run(&states);
     let mut failures = 0;
@@ -280,7 +281,7 @@ fn what_a_failed_transaction_has_left_is_gone_with_what_is_written_next() {
         let disk = Fake::failing(at, times);
         let Ok(mut life) = Life::begin(&disk) else { continue };
         for index in 1..states.len() - 1 {
-            // The cache goes on meanwhile, whether or not that was written.
+            // The cache continues to change, even if a write failed.
             failures += u32::from(!life.write(&states, index));
         }
         let last = states.len() - 1;
@@ -294,7 +295,7 @@ fn what_a_failed_transaction_has_left_is_gone_with_what_is_written_next() {
 }
 
 #[test]
-fn whichever_bytes_change_on_the_disk_nothing_wrong_is_read() {
+fn corrupted_bytes_never_yield_wrong_data() {
     let states = states(3);
     let disk = Fake::default();
     let mut life = Life::begin(&disk).expect("it opens");
@@ -323,7 +324,7 @@ fn whichever_bytes_change_on_the_disk_nothing_wrong_is_read() {
 }
 
 #[test]
-fn what_is_no_checkpoint_is_set_aside_and_a_new_one_is_begun() {
+fn invalid_file_is_moved_aside() {
     let disk = Fake::of(b"dear diary, ".repeat(2000));
     let mut life = Life::begin(&disk).expect("it begins anew");
     assert!(disk.0.lock().expect("no panic").was_set_aside && life.book.unreadable.is_some());
@@ -334,7 +335,7 @@ fn what_is_no_checkpoint_is_set_aside_and_a_new_one_is_begun() {
 }
 
 #[test]
-fn what_is_of_another_server_or_form_is_not_read_and_says_so() {
+fn foreign_partition_is_rejected_with_reason() {
     let disk = Fake::default();
     let mut life = Life::begin(&disk).expect("it opens");
     assert!(life.write(&states(5), 1));

@@ -1,4 +1,4 @@
-//! Writes what is due, in batches, in the background: whoever changes a cache does not know of it.
+//! Background task that writes pending changes in batches, so that no cache update waits for the disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use super::book::{Fault, Step};
 use super::desk::{Attached, Desk};
 use crate::environment::SharedEnvironment;
 
-/// So long changes are waited for, to be written with the first: a transaction costs a turn of the disk, however much it has.
+/// Time to collect changes into one batch. A transaction costs one disk sync, independent of its size.
 const BATCH: Duration = Duration::from_millis(50);
 
-/// How patiently it is tried again after a fault.
+/// Backoff after a failed write.
 const PATIENCE: BackoffSettings = BackoffSettings {
     first: Duration::from_millis(500),
     second: Duration::from_secs(1),
     ceiling: Duration::from_secs(30),
 };
 
-/// Has what `attached` comes to hold written, from `environment`.
+/// Registers `attached` with the writer of the file, and starts the writer on `environment` if none runs.
 pub(super) fn attach(desk: &Arc<Desk>, attached: Arc<dyn Attached>, environment: &SharedEnvironment) {
     if desk.attach(attached) {
         environment.spawn(Box::pin(run(desk.clone(), environment.clone())));
@@ -32,7 +32,7 @@ pub(super) fn attach(desk: &Arc<Desk>, attached: Arc<dyn Attached>, environment:
 
 type Followed = (Arc<dyn Attached>, watch::Receiver<u64>);
 
-/// Runs until nobody has anything to be written any more.
+/// Runs until no attached informer has pending changes.
 async fn run(desk: Arc<Desk>, environment: SharedEnvironment) {
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(PATIENCE);
@@ -50,7 +50,7 @@ async fn run(desk: Arc<Desk>, environment: SharedEnvironment) {
         for (_, moved) in &mut followed {
             moved.mark_unchanged();
         }
-        // Asked before: what is over has said all that it will.
+        // Read before the write: an informer that is over at this point has no later changes.
         let over: Vec<bool> = followed.iter().map(|(attached, _)| attached.is_over()).collect();
         let written = write(&desk, &followed, &environment).await;
         let news = desk.count(&written);
@@ -70,12 +70,12 @@ async fn run(desk: Arc<Desk>, environment: SharedEnvironment) {
             moved.mark_changed();
         }
         environment.sleep_until(environment.now() + backoff.fail(&mut random)).await;
-        // Who has ended is not waited for while nothing can be written.
+        // An informer that has ended is dropped while writes fail, so that the writer can end.
         followed.retain(|(attached, _)| !attached.is_over());
     }
 }
 
-/// Waits until somebody may have something to be written.
+/// Waits until an informer may have pending changes.
 async fn until_moved(desk: &Desk, followed: &mut [Followed]) {
     let any = select_all(followed.iter_mut().map(|(_, moved)| Box::pin(moved.changed())));
     tokio::select! {
@@ -85,7 +85,7 @@ async fn until_moved(desk: &Desk, followed: &mut [Followed]) {
     }
 }
 
-/// Writes all that is due, where that holds up nobody.
+/// Writes all pending changes on a thread where blocking delays no other task.
 async fn write(
     desk: &Arc<Desk>,
     followed: &[Followed],

@@ -1,4 +1,4 @@
-//! The moment at which something is due, and whether this process can have noticed what came before it.
+//! Deadline timer that detects if the process was suspended before it fired.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use steadfast_core::Instant;
 
 use crate::environment::SharedEnvironment;
 
-/// How late a timer may be before that says that this process was frozen; and how long what has arrived is read then.
+/// Delay of a timer that indicates a suspended process. Also the time for which arrived data is then read first.
 pub(super) const LATENESS: Duration = Duration::from_secs(1);
 
-/// A timer for the next thing that is due.
+/// Timer for the next deadline.
 pub(super) struct Alarm {
     environment: SharedEnvironment,
     set: Option<(Instant, BoxFuture<'static, ()>)>,
-    /// It was so late that this process must have been frozen: what has arrived is read first.
+    /// True if the timer fired so late that the process was probably suspended. Arrived data is read first.
     late: bool,
 }
 
 impl Alarm {
-    /// Nothing is due.
+    /// Creates a timer without a deadline.
     pub(super) fn new(environment: SharedEnvironment) -> Self {
         Self { environment, set: None, late: false }
     }
 
-    /// Sets it for `due`, if that is not what it is set for; one that fires early only looks again.
+    /// Sets the deadline, if it differs. A timer that fires early only re-checks the deadline.
     pub(super) fn set(&mut self, due: Option<Instant>) {
         if self.late {
             return;
@@ -40,7 +40,7 @@ impl Alarm {
         self.set = Some((due, self.environment.sleep_until(due)));
     }
 
-    /// Waits for it; for ever, where nothing is due.
+    /// Waits for the deadline; forever without one.
     pub(super) async fn fired(&mut self) {
         match &mut self.set {
             Some((_, sleep)) => sleep.await,
@@ -48,8 +48,8 @@ impl Alarm {
         }
     }
 
-    /// It has fired: whether what is due is to be done now. If that is long overdue, what has arrived meanwhile is to be
-    /// read before: it may say that all is well.
+    /// Returns true if the due action must run now. If the timer is far overdue, arrived data must be read first,
+    /// because it may contain a proof of freshness.
     pub(super) fn is_due(&mut self) -> bool {
         let now = self.environment.now();
         let due = self.set.take().map_or(now, |(due, _)| due);

@@ -1,4 +1,4 @@
-//! What is held, beside a list of identities (R2, R12).
+//! Comparison of the cache with a list of identities (R2, R12).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,33 +9,33 @@ use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 
 use crate::connection::Place;
 
-/// How many removals are remembered while a list is on its way. Beyond that, what is listed and not held is not judged.
+/// Maximum number of removals remembered during a list. Beyond it, listed objects that are not cached are not judged.
 const MOST_REMOVALS: usize = 100_000;
 
-/// How many lost objects are named.
+/// Maximum number of lost objects that are named.
 const MOST_NAMED: usize = 1000;
 
-/// A list of identities on its way, as far as it is not what is held: what is equal costs one pointer to its UID.
+/// A list of identities in progress, stored as its differences from the cache. An equal object costs one pointer.
 #[derive(Default)]
 pub(super) struct Comparison {
-    /// The request of the page under way.
+    /// Request of the current page.
     pub(super) id: Option<RequestId>,
-    /// A place among the transfers requested of a server at once, until the list is there.
+    /// Slot among the concurrent transfers of a server, until the list is complete.
     pub(super) place: Option<Place>,
-    /// The version of the list.
+    /// Version of the list.
     pub(super) version: Option<ResourceVersion>,
-    /// Whether it is to be judged, when all that came before is in the store.
+    /// True if the comparison must be evaluated after all earlier records are in the store.
     pub(super) is_due: bool,
-    /// The UIDs of what was held as it is listed, when it was seen.
+    /// UIDs of objects that were equal when they were listed.
     equal: HashSet<Uid>,
     different: BTreeMap<ObjectKey, (Uid, ResourceVersion)>,
-    /// The UIDs of what our watch has removed since the list was requested.
+    /// UIDs of objects that the watch has removed since the list was requested.
     removed: HashSet<Uid>,
     lost: Vec<Note>,
 }
 
 impl Comparison {
-    /// Takes in an identity that is listed.
+    /// Processes a listed identity.
     pub(super) fn see<K>(&mut self, held: &Snapshot<K>, listed: &Identity) {
         let Identity { key, uid, version } = listed;
         match held.entry(key.namespace(), key.name()) {
@@ -48,14 +48,14 @@ impl Comparison {
         }
     }
 
-    /// Takes note that our watch has reported the end of an object.
+    /// Records that the watch has removed an object.
     pub(super) fn removed(&mut self, uid: &Uid) {
         if self.removed.len() < MOST_REMOVALS {
             self.removed.insert(uid.clone());
         }
     }
 
-    /// Finds what differs now, what is held at versions above the list's aside.
+    /// Returns the current differences, apart from cached objects with versions above the list's.
     pub(super) fn judge<K>(&mut self, held: &Snapshot<K>) -> Differences {
         let mut found = Differences::default();
         self.lost.clear();
@@ -86,7 +86,7 @@ impl Comparison {
         found
     }
 
-    /// What the last judgement found, the first thousand of it.
+    /// Returns the lost objects of the last evaluation, at most 1,000.
     pub(super) fn take_lost(&mut self) -> impl Iterator<Item = Note> + use<> {
         std::mem::take(&mut self.lost).into_iter().take(MOST_NAMED)
     }

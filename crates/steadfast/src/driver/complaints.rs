@@ -1,56 +1,56 @@
-//! Objects that cannot be decoded, reported once for each of their versions, and in a log no more often than is read.
+//! Throttle for reports about undecodable objects: one diagnostic for each version, and a bounded number of log lines.
 
 use std::time::Duration;
 
 use steadfast_core::Instant;
 use steadfast_core::reflector::Note;
 
-/// How many lines of a log name such an object within a [`WINDOW`]; the others are summed up.
+/// Maximum number of log lines that name such an object within a [`WINDOW`]. The others are counted in a summary.
 const NAMED: u32 = 10;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What is to be reported of such objects, and what of it has been.
+/// Pending and reported diagnostics of undecodable objects.
 #[derive(Default)]
 pub(super) struct Complaints {
-    /// What is reported once the list that has it is complete: one that is not may be made again and again.
+    /// Diagnostics to deliver after the list is complete. An incomplete list may be repeated many times.
     staged: Vec<Note>,
-    /// How many of them came later than what they are about.
+    /// Number of diagnostics that arrived later than their subject.
     late: usize,
-    /// When the present window began.
+    /// Start of the current window.
     since: Option<Instant>,
-    /// How many were named in it.
+    /// Number of named objects in the window.
     named: u32,
-    /// How many were not, since they were summed up last.
+    /// Number of unnamed objects since the last summary.
     unnamed: u64,
-    /// Whether this window has been summed up.
+    /// True if the current window has a summary.
     summed: bool,
 }
 
 impl Complaints {
-    /// Keeps what is to be reported of a list's object until it is complete.
+    /// Stores a diagnostic about a list's object until the list is complete.
     pub(super) fn stage(&mut self, note: Note) {
         self.staged.push(note);
     }
 
-    /// How much was to be reported in time.
+    /// Returns the number of diagnostics that arrived in order.
     pub(super) fn told(&self) -> usize {
         self.staged.len() - self.late
     }
 
-    /// Keeps what is to be reported of a list's object that came when so much had been told, those before it first.
+    /// Inserts a late diagnostic about a list's object after the first `told` diagnostics.
     pub(super) fn stage_late(&mut self, told: usize, note: Note) {
         self.staged.insert(told + self.late, note);
         self.late += 1;
     }
 
-    /// What a list had, that is complete.
+    /// Takes the diagnostics of a complete list.
     pub(super) fn listed(&mut self) -> Vec<Note> {
         self.late = 0;
         std::mem::take(&mut self.staged)
     }
 
-    /// Whether a log is to name one more at `now`.
+    /// Returns true if the log may name one more object at `now`.
     pub(super) fn names(&mut self, now: Instant) -> bool {
         self.turn(now);
         if self.named < NAMED {
@@ -61,7 +61,7 @@ impl Complaints {
         false
     }
 
-    /// How many more there were than a log has named, when it is time to say so.
+    /// Returns the number of unnamed objects if a summary is due.
     pub(super) fn sum(&mut self, now: Instant) -> Option<u64> {
         if self.unnamed == 0 {
             return None;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_names_a_few_of_many_and_counts_the_rest() {
+    fn log_throttle_names_few_and_counts_rest() {
         let at = |seconds| Instant::from_zero(Duration::from_secs(seconds));
         let mut complaints = Complaints::default();
         let first: usize = (0..500).map(|_| usize::from(complaints.names(at(1)))).sum();

@@ -1,12 +1,12 @@
-//! Objects that are being decoded: by the driver, and where much is waiting by threads that help.
+//! Decoding of objects by the driver and, under load, by helper threads.
 //!
-//! The driver hands objects in as they come and goes on reading; a helper takes those that wait longest. Nobody depends on
-//! a helper: what none has come to by the time that it is needed the driver decodes itself, and waits for no more than what
-//! another thread is in the middle of. So little costs no hand-over, and much is done by all. Where nobody helps nothing is
-//! handed in at all.
+//! The driver submits objects as they arrive and continues to read. A helper takes the oldest objects. The driver never
+//! depends on a helper: it decodes the remaining objects itself, and waits only for objects that another thread is
+//! decoding. Small inputs therefore need no hand-over, and large ones use all threads. Without helpers nothing is
+//! submitted.
 //!
-//! Each object comes with what it is for. That is settled in the order in which they came, so what is told of those that do
-//! not fit is told in that order too.
+//! Each object carries its purpose. Results are processed in submission order, so decode errors are reported in that
+//! order too.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,46 +19,47 @@ use super::keeper::Keeper;
 use crate::environment::{Helpers, SharedEnvironment};
 use crate::runner::drop_contained;
 
-/// So many bytes may be on their way: what is read is in memory until it is decoded, so reading pauses for the rest (R9).
+/// Maximum number of bytes in decoding. Input stays in memory until it is decoded, so reading pauses at this limit
+/// (R9).
 const MOST: usize = 1024 * 1024;
 
-/// A helper takes at least so many bytes at once, so that small objects are not outweighed by the taking.
+/// Minimum number of bytes that a helper takes, so that the hand-over does not dominate for small objects.
 const PIECE: usize = 8 * 1024;
 
-/// What is kept of an object, or who it is that does not fit, and why.
+/// Decoded object, or the identity of a failed object and its error.
 pub(super) type Decoded<K> = Result<Weighed<K>, Box<(Identity, String)>>;
 
-/// What an object is for, and how much there was to tell when it came.
+/// Purpose of an object, and the number of diagnostics before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A place in the list that is on its way.
+    /// A place in the list in progress.
     Listed { place: usize, told: usize },
-    /// An edit that waits to be made.
+    /// A pending edit.
     Edited { edit: usize, told: usize },
 }
 
-/// The objects on their way.
+/// Objects in decoding.
 pub(super) struct Decoding<K> {
     keeper: Keeper<K>,
     environment: SharedEnvironment,
     helpers: Helpers,
-    /// All of them in the order in which they came, the first of them with this number.
+    /// All objects in submission order; `first` is the number of the first.
     under_way: VecDeque<UnderWay<K>>,
     first: u64,
-    /// How many of them are not decoded.
+    /// Number of objects not decoded yet.
     undone: usize,
-    /// How many of them are for edits.
+    /// Number of objects for edits.
     edits: usize,
-    /// What they have in memory, in bytes.
+    /// Memory use of the objects in bytes.
     held: usize,
-    /// The last of them, as long as nobody else is to see them.
+    /// The most recent objects, not yet visible to helpers.
     own: Vec<Waiting>,
     own_bytes: usize,
     desk: Arc<Desk<K>>,
 }
 
 struct UnderWay<K> {
-    /// Nothing once nobody wants it any more.
+    /// `None` after the object became obsolete.
     purpose: Option<Purpose>,
     held: usize,
     decoded: Option<Decoded<K>>,
@@ -69,26 +70,26 @@ struct Waiting {
     object: RawObject,
 }
 
-/// Where driver and helpers meet.
+/// State shared by the driver and the helpers.
 struct Desk<K> {
     state: Mutex<State<K>>,
-    /// Wakes the driver, who waits for what others are in the middle of.
+    /// Wakes the driver, which waits for objects being decoded by others.
     done: Condvar,
 }
 
 struct State<K> {
     waiting: VecDeque<Waiting>,
-    /// How many bytes wait.
+    /// Number of queued bytes.
     bytes: usize,
     done: Vec<(u64, Decoded<K>)>,
-    /// How many helpers have taken something and are not done with it.
+    /// Number of helpers that are decoding.
     busy: usize,
-    /// How many helpers there are.
+    /// Number of helpers.
     helping: usize,
 }
 
 impl<K: Kept> Decoding<K> {
-    /// Nothing is on its way yet; `keeper` says what becomes of it.
+    /// Creates an empty queue. `keeper` decodes the objects.
     pub(super) fn new(keeper: Keeper<K>, environment: SharedEnvironment) -> Self {
         let helpers = if K::is_dear() { environment.helpers() } else { Helpers::default() };
         let state = State { waiting: VecDeque::new(), bytes: 0, done: Vec::new(), busy: 0, helping: 0 };
@@ -107,17 +108,18 @@ impl<K: Kept> Decoding<K> {
         }
     }
 
-    /// Whether objects are to be [handed in](Self::hand_in), for others may help; if not, they are decoded at once.
+    /// Returns true if objects should be [submitted](Self::hand_in) because helpers exist. Otherwise they are decoded
+    /// immediately.
     pub(super) fn is_shared(&self) -> bool {
         self.helpers.threads > 0
     }
 
-    /// Decodes an object here and now.
+    /// Decodes an object immediately.
     pub(super) fn decode(&mut self, object: &RawObject) -> Result<Weighed<K>, String> {
         self.keeper.keep(object)
     }
 
-    /// Takes in an object that is to be decoded; `beside` is what else stays in memory as long as it, in bytes.
+    /// Submits an object for decoding. `beside` is the number of other bytes that it keeps in memory.
     pub(super) fn hand_in(&mut self, purpose: Purpose, object: RawObject, beside: usize) {
         let number = self.first + self.under_way.len() as u64;
         let held = object.bytes.len() + beside;
@@ -135,12 +137,12 @@ impl<K: Kept> Decoding<K> {
         }
     }
 
-    /// Whether an edit waits for its object.
+    /// Returns true if an edit waits for its object.
     pub(super) fn has_edits(&self) -> bool {
         self.edits > 0
     }
 
-    /// Has all decoded that are on their way; they are [settled](Self::settled) next.
+    /// Decodes all remaining objects. The caller then processes the [results](Self::settled).
     pub(super) fn finish(&mut self) {
         self.decode_own();
         while self.undone > 0 {
@@ -148,12 +150,12 @@ impl<K: Kept> Decoding<K> {
         }
     }
 
-    /// The next object, if it is decoded: in the order in which they were handed in, those left out that nobody wants.
+    /// Returns the next result in submission order, if it is decoded. Obsolete objects are skipped.
     pub(super) fn settled(&mut self) -> Option<(Purpose, Decoded<K>)> {
         loop {
             let UnderWay { decoded, .. } = self.under_way.front_mut()?;
             let Some(decoded) = decoded.take() else {
-                // What others have done is looked for once, and not for each that they have not.
+                // Checks for results of helpers once, not for each missing object.
                 if !self.collect() {
                     return None;
                 }
@@ -168,7 +170,7 @@ impl<K: Kept> Decoding<K> {
         }
     }
 
-    /// Lets go of what is for a list that nobody wants any more.
+    /// Discards the objects of an obsolete list.
     pub(super) fn forget_listed(&mut self) {
         let wanted = |under_way: &UnderWay<K>| !matches!(under_way.purpose, Some(Purpose::Listed { .. }));
         if self.under_way.iter().all(wanted) {
@@ -195,7 +197,7 @@ impl<K: Kept> Decoding<K> {
         }
     }
 
-    /// Shows what has come to the helpers, and asks for another where that is worth the while.
+    /// Makes the recent objects visible to helpers, and requests another helper if that is worthwhile.
     fn share(&mut self) {
         let asks = {
             let mut state = self.desk.lock();
@@ -211,7 +213,7 @@ impl<K: Kept> Decoding<K> {
         }
     }
 
-    /// Decodes some of what waits, or waits until another is done with something.
+    /// Decodes some queued objects, or waits until another thread has finished some.
     fn take_part(&mut self) {
         if self.collect() {
             return;
@@ -246,7 +248,7 @@ impl<K: Kept> Decoding<K> {
         }
     }
 
-    /// Takes over what others have done; whether that was anything.
+    /// Collects the results of helpers. Returns true if there were any.
     fn collect(&mut self) -> bool {
         let done = std::mem::take(&mut self.desk.lock().done);
         let any = !done.is_empty();
@@ -258,7 +260,7 @@ impl<K: Kept> Decoding<K> {
 
     fn put(&mut self, number: u64, decoded: Decoded<K>) {
         if let Some(under_way) = self.under_way.get_mut((number - self.first) as usize) {
-            // It may be in memory as long as what comes before it; what it was made of is not.
+            // The result may stay in memory until earlier objects are done, but its input is freed.
             self.held -= std::mem::take(&mut under_way.held);
             self.undone -= usize::from(under_way.decoded.is_none());
             under_way.decoded = Some(decoded);
@@ -272,7 +274,7 @@ fn keep<K: Kept>(keeper: &mut Keeper<K>, object: RawObject) -> Decoded<K> {
 
 impl<K> Drop for Decoding<K> {
     fn drop(&mut self) {
-        // Nobody is to begin with what nobody waits for.
+        // No thread should start to decode an obsolete object.
         let mut state = self.desk.lock();
         let unwanted = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.done));
         drop(state);
@@ -282,13 +284,13 @@ impl<K> Drop for Decoding<K> {
 
 impl<K> Desk<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
-        // No user code runs under it.
+        // No user code runs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K> State<K> {
-    /// Those that wait longest, for whoever asks to decode.
+    /// Takes the oldest objects for decoding.
     fn take(&mut self) -> Vec<Waiting> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
         while bytes < PIECE
@@ -302,14 +304,14 @@ impl<K> State<K> {
     }
 }
 
-/// One who helps.
+/// A helper.
 struct Helper<K> {
     keeper: Keeper<K>,
     desk: Arc<Desk<K>>,
 }
 
 impl<K: Kept> Helper<K> {
-    /// Decodes some of what waits; whether there may be more.
+    /// Decodes some queued objects. Returns true if more may be queued.
     fn take_part(&mut self) -> bool {
         let taken = {
             let mut state = self.desk.lock();
@@ -357,7 +359,7 @@ mod tests {
     use crate::environment::local::Local;
     use crate::environment::{Environment, Help, Socket, Task};
 
-    /// An environment whose helpers are threads that do as they like.
+    /// Environment whose helpers are real threads.
     struct Racing {
         local: Local,
         helpers: Helpers,
@@ -370,7 +372,7 @@ mod tests {
             Arc::new(Self { local, helpers, threads: Mutex::default() })
         }
 
-        /// Waits until nobody helps any more.
+        /// Waits until no helper is running.
         fn join(&self) {
             for thread in std::mem::take(&mut *self.threads.lock().expect("no thread panics")) {
                 thread.join().expect("what a helper does panics in nobody's thread");
@@ -425,7 +427,7 @@ mod tests {
         }
     }
 
-    /// What takes its time to be decoded, does not fit, or panics, as its text says.
+    /// Object whose text selects a slow, failing or panicking decode.
     #[derive(Deserialize)]
     struct Slow {
         number: u64,
@@ -478,7 +480,7 @@ mod tests {
         }
     }
 
-    /// The object that `number` is in the history of `seed`: of any size, one in twelve does not fit or panics.
+    /// Returns object `number` in the history of `seed`. Sizes vary, and one in twelve fails or panics.
     fn random_object(seed: u64, number: u64) -> RawObject {
         let random = |salt: u64, below: u64| {
             let mixed = (seed ^ number.rotate_left(20) ^ salt.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -494,8 +496,8 @@ mod tests {
         decoded.as_ref().map(|slow| slow.object.number).map_err(|unfit| format!("{}: {}", unfit.0.key, unfit.1))
     }
 
-    /// Hands in what the seed says, for edits and lists, forgets lists, and finishes now and then; what is settled has to be
-    /// what a single thread makes of it, in the same order.
+    /// Submits random objects for edits and lists, discards lists, and finishes at random. The results must equal those
+    /// of a single thread, in the same order.
     fn play(seed: u64, mut decoding: Decoding<Slow>) {
         let mut alone = keeper();
         let mut expected = VecDeque::new();
@@ -536,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn helpers_make_what_one_thread_makes_in_the_same_order() {
+    async fn helpers_preserve_results_and_order() {
         for seed in 0..12 {
             let helpers = Helpers { threads: 1 + seed as usize % 4, worth: [1, 5_000, 64 * 1024][seed as usize % 3] };
             let racing = Racing::new(helpers);
@@ -547,7 +549,7 @@ mod tests {
         }
     }
 
-    /// What waits until it is let go.
+    /// Object that blocks in its decode until it is released.
     struct Gated;
 
     static GATE: Mutex<Option<mpsc::Receiver<()>>> = Mutex::new(None);
@@ -582,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_begins_with_what_nobody_waits_for_any_more() {
+    async fn obsolete_objects_are_not_decoded() {
         let (open, gate) = mpsc::channel();
         *GATE.lock().expect("nobody panics") = Some(gate);
         let racing = Racing::new(Helpers { threads: 1, worth: 1 });

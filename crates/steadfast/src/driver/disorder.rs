@@ -1,10 +1,10 @@
-//! Versions that do not come from one counter, as some aggregated servers give them.
+//! Detection of unordered versions, as returned by some aggregated API servers.
 //!
-//! A watch's record below the version that is held says nothing new, where one counter gives the versions: it is an old one
-//! that comes again. Where each object has its own, it may be all that is ever said of a change. So such a record is
-//! compared with what is held. What is known already is a repetition. What is not, nobody can tell from here, and a list
-//! decides: it puts the cache right in any case, and where it shows that the record was true, though its stream had been at
-//! a higher version before it, the versions are in no order (C12).
+//! If one counter produces all versions, a watch record below the cache's version is a repetition. If each object has
+//! its own counter, the record may be the only notification of a change. Such a record is therefore compared with the
+//! cache. A known state is a repetition. For an unknown state a list decides, and corrects the cache in any case. If
+//! the list shows that the record was current, although its stream had reached a higher version before it, the versions
+//! are unordered (C12).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -12,32 +12,34 @@ use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::store::Snapshot;
 use steadfast_core::{ResourceVersion, Uid};
 
-/// How many objects that ended are remembered: that they come again is no news.
+/// Number of remembered deleted objects, whose repeated records are ignored.
 const ENDED: usize = 4096;
 
-/// How many records wait for the list that decides.
+/// Maximum number of records that wait for the list.
 const MOST_DOUBTED: usize = 64;
 
-/// So many lists in a row have to show a record that was true though it came below the version that its stream began at. One
-/// may be an event that was lost, and comes again where a watch is resumed.
+/// Number of consecutive lists that must confirm an out-of-order record. A single one may be a lost event that is
+/// repeated when a watch resumes.
 const OFTEN: u32 = 3;
 
-/// What has been seen of the order of versions.
+/// Observations about the order of versions.
 #[derive(Default)]
 pub(super) struct Disorder {
-    /// The UIDs of what has ended, the oldest first.
+    /// UIDs of deleted objects, oldest first.
     ended: VecDeque<Uid>,
     known_to_have_ended: HashSet<Uid>,
-    /// What came below the version held and was not known, and whether its own stream had brought that version.
+    /// Records below the cache's version with an unknown state. The flag is true if the record's own stream had reached
+    /// a higher version.
     doubted: Vec<(RecordKind, Identity, bool)>,
-    /// How many lists in a row have shown that some of it was true.
+    /// Number of consecutive lists that confirmed such records.
     true_again: u32,
-    /// Whether it is known that there is no order.
+    /// True if versions are known to be unordered.
     pub(super) is_known: bool,
 }
 
 impl Disorder {
-    /// Takes note that an object has ended. Of one that is known by its name nothing can be kept: another may have it.
+    /// Records the deletion of an object. Names without a UID are not recorded, because another object may reuse the
+    /// name.
     pub(super) fn ended(&mut self, uid: &Uid) {
         if !uid.is_given() || !self.known_to_have_ended.insert(uid.clone()) {
             return;
@@ -50,11 +52,11 @@ impl Disorder {
         }
     }
 
-    /// Whether a record that is below the version held says what is not known; `held` are UID and version of what is held
-    /// under its name.
+    /// Returns true if a record below the cache's version has an unknown state. `held` is the UID and version of the
+    /// cached object of this name.
     pub(super) fn is_news(&self, kind: RecordKind, record: &Identity, held: Option<(&Uid, &ResourceVersion)>) -> bool {
         match (kind, held.filter(|(uid, _)| uid.is_same(&record.uid))) {
-            // An object that was deleted, or left, after this state of it, is not held in an older one.
+            // An object that was deleted, or left the scope, after this state is not cached in an older one.
             (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
             (RecordKind::Deleted, None) => false,
             (_, Some((_, version))) => record.version.is_newer_than(version),
@@ -62,15 +64,15 @@ impl Disorder {
         }
     }
 
-    /// Keeps a record for the list that is to decide; `unbroken` says that its own stream had been at a higher version.
+    /// Stores a record until a list decides. `unbroken` is true if the record's own stream had reached a higher
+    /// version.
     pub(super) fn doubt(&mut self, kind: RecordKind, record: &Identity, unbroken: bool) {
         if self.doubted.len() < MOST_DOUBTED {
             self.doubted.push((kind, record.clone(), unbroken));
         }
     }
 
-    /// Whether the list that is held now says that a record was true that came out of order. A list of another history
-    /// says nothing of it.
+    /// Returns true if the new list confirms an out-of-order record. A list of another history proves nothing.
     pub(super) fn is_proven<K>(&mut self, listed: &Snapshot<K>, new_epoch: bool) -> bool {
         let doubted = std::mem::take(&mut self.doubted);
         if new_epoch || self.is_known {
@@ -94,7 +96,7 @@ impl Disorder {
         *first || was_true.any(|(.., unbroken)| *unbroken) || self.true_again >= OFTEN
     }
 
-    /// The version as it counts here: without order, where there is known to be none.
+    /// Marks the version as unordered, if versions are known to be unordered.
     pub(super) fn count(&self, version: &mut ResourceVersion) {
         if self.is_known && version.is_ordered() {
             *version = version.unordered();

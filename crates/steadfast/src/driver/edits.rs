@@ -1,4 +1,4 @@
-//! What a driver does to the store, all of what was read together at once.
+//! Edits of the store, applied together for all data read at once.
 
 use steadfast_core::decode::Kept;
 use steadfast_core::event::{Change, Path};
@@ -6,20 +6,20 @@ use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::store::{Staging, Store, Tainted};
 use steadfast_core::{ObjectKey, ResourceVersion, Weighed};
 
-/// What is to be done to the store.
+/// Edit of the store.
 pub(super) enum Edit<K> {
-    /// Take in what a watch says of an object.
+    /// Applies a watch event of an object.
     Apply(RecordKind, Identity, Result<Weighed<K>, Tainted>),
-    /// Take note that a state cannot be decoded after all.
+    /// Marks a cached state as undecodable.
     Taint(ObjectKey, ResourceVersion),
-    /// Put a complete list in the store's place.
+    /// Replaces the contents of the store with a complete list.
     Commit { staging: Staging<K>, version: Option<ResourceVersion>, initial: bool, new_epoch: bool },
-    /// Take note that nothing up to this version is missing.
+    /// Records that nothing up to this version is missing.
     Advance(ResourceVersion),
 }
 
 impl<K: Kept> Edit<K> {
-    /// Makes the edit, collects what it changed, and returns whether the store now is a complete list.
+    /// Applies the edit and appends its changes. Returns true if the store now is a complete list.
     pub(super) fn carry_out(self, store: &mut Store<K>, changes: &mut Vec<Change<K>>, informer: &str) -> bool {
         let tell = |change| changes.push(change);
         match self {

@@ -1,4 +1,4 @@
-//! The form in which objects are kept: decoded, and changed as their user wants it.
+//! Cached form of objects: decoded, then transformed.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use steadfast_core::decode::{DecodeError, Decoder, Kept, RawObject};
 
 use crate::runner::drop_contained;
 
-/// What is changed in an object before it is kept.
+/// The user's transform.
 pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
 
-/// Makes objects what is kept of them, one after the other.
+/// Decodes objects into their cached form.
 pub(crate) struct Keeper<K> {
     decoder: Decoder,
     transform: Option<Transform<K>>,
 }
 
 impl<K> Keeper<K> {
-    /// Decodes by `decoder`, then has `transform` change what that made.
+    /// Creates a pipeline of `decoder` and `transform`.
     pub(crate) fn new(decoder: Decoder, transform: Option<Transform<K>>) -> Self {
         Self { decoder, transform }
     }
 
-    /// Another one, for another thread, that makes the same.
+    /// Creates an equivalent pipeline for another thread.
     pub(super) fn beside(&self) -> Self {
         Self { decoder: self.decoder.another(), transform: self.transform.clone() }
     }
 }
 
 impl<K: Kept> Keeper<K> {
-    /// Decodes an object into the form in which it is kept, or says why it cannot.
+    /// Decodes an object into its cached form, or returns the error.
     pub(super) fn keep(&mut self, object: &RawObject) -> Result<Weighed<K>, String> {
         let Self { decoder, transform } = self;
-        // The user's own code: what it breaks stays with this object.
+        // User code: a panic affects only this object.
         let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let (kept, beyond) = decoder.weighed(object)?;
             let kept = match transform {

@@ -1,6 +1,6 @@
-//! Objects that are wanted: decoded into the form in which they are kept, for the list or the edit that they are for.
+//! Decoding of wanted objects into their cached form, for the list or edit that they belong to.
 //!
-//! All of this is done before the store is locked, the user's own code included.
+//! All of this runs before the store is locked, including user code.
 
 use steadfast_core::breach::Breach;
 use steadfast_core::decode::{DecodeError, Kept, RawObject};
@@ -13,14 +13,14 @@ use super::Driver;
 use super::decoding::Purpose;
 use super::edits::Edit;
 
-/// So many objects that were read and do not fit are noted at once.
+/// Maximum number of read failures processed together.
 const MOST_TOGETHER: usize = 64;
 
-/// So many of them are remembered that are not in the cache yet.
+/// Maximum number of remembered failures of objects that are not in the cache yet.
 const MOST_EARLY: usize = 10_000;
 
 impl<K: Kept> Driver<K> {
-    /// Takes in what a watch says of an object.
+    /// Processes a watch event of an object.
     pub(super) fn apply(&mut self, kind: RecordKind, object: RawObject) {
         if kind == RecordKind::Deleted {
             self.edits.push(Edit::Apply(kind, object.identity, Err(Tainted)));
@@ -37,7 +37,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Takes in an object of the list that is on its way.
+    /// Adds an object to the list in progress.
     pub(super) fn stage(&mut self, object: RawObject) {
         let copied = self.reflector.evidence().breaches.commit(Breach::CopiedRelist);
         let Some(staging) = &mut self.staging else { return };
@@ -56,7 +56,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Takes in what metadata say of an object of the list that is on its way: it is what is held, or is to be requested.
+    /// Processes the metadata of an object in a delta list: the cached object is current, or must be requested.
     pub(super) fn offer(&mut self, now: Instant, id: RequestId, identity: Identity) {
         let Some(staging) = &mut self.staging else { return };
         if staging.offer_unseen(&identity) == Offer::Wanted {
@@ -74,8 +74,8 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Looks again at what was read before it was in the cache; what is not there now was never to be, unless a list is on
-    /// its way.
+    /// Re-checks failures that were reported before their objects were in the cache. Failures of objects that are still
+    /// missing are dropped, unless a list is in progress.
     pub(super) fn look_again(&mut self) {
         for error in std::mem::take(&mut self.early) {
             self.unread(&error);
@@ -91,14 +91,14 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Has an object decoded by whoever comes first.
+    /// Submits an object for decoding.
     fn hand_in(&mut self, purpose: Purpose, object: RawObject) {
-        // The first of each piece keeps all of it in memory, for the others too.
+        // The first object of each chunk keeps the whole chunk in memory, also for the others.
         let beside = std::mem::take(&mut self.piece);
         self.decoding.hand_in(purpose, object, beside);
     }
 
-    /// Puts what is decoded where it belongs.
+    /// Moves decoded objects to their list or edit.
     pub(super) fn settle(&mut self) {
         while let Some((purpose, decoded)) = self.decoding.settled() {
             match (purpose, decoded) {
@@ -112,7 +112,7 @@ impl<K: Kept> Driver<K> {
                         *held = Ok(kept);
                     }
                 }
-                // Where they belong they count as such already. They are told of in the order in which they came.
+                // The cached objects are tainted already. The diagnostics keep the order of arrival.
                 (Purpose::Listed { told, .. }, Err(unfit)) => {
                     let (identity, why) = *unfit;
                     if let Some(note) = self.undecodable(&identity, &why) {
@@ -130,13 +130,13 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Has all decoded that was handed in, and puts it where it belongs.
+    /// Decodes all submitted objects and moves them to their list or edit.
     pub(super) fn finish_decoding(&mut self) {
         self.decoding.finish();
         self.settle();
     }
 
-    /// What there is to tell of a state that cannot be decoded; nothing where it is held as such, and so was reported.
+    /// Returns the diagnostic for an undecodable state, or `None` if it was reported before.
     pub(super) fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Note> {
         let Identity { key, uid, version } = identity;
         let snapshot = self.shared.snapshot();
@@ -147,12 +147,12 @@ impl<K: Kept> Driver<K> {
         Some(Note::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
     }
 
-    /// Takes note of a state that was kept and could not be decoded when it was read (R8).
+    /// Records a cached state that failed to decode on a read (R8).
     pub(super) fn unread(&mut self, error: &DecodeError) {
         let (key, version) = (error.key(), error.version());
         let snapshot = self.shared.snapshot();
         let held = snapshot.entry(key.namespace(), key.name()).filter(|held| !held.is_tainted());
-        // One that the server did not give is made of all bytes, and what is kept lacks some.
+        // A version that the server did not send is a hash of all bytes, and the cached object may lack some of them.
         let is_read = |held: &ResourceVersion| held == version || !held.is_given() && !version.is_given();
         let Some(held) = held.filter(|held| is_read(held.version())) else {
             if self.early.len() < MOST_EARLY {

@@ -1,4 +1,4 @@
-//! Records and list entries: who they are about, and whether they are wanted.
+//! Watch records and list items: their identity, and the decision to keep them.
 
 use steadfast_core::decode::{self, Kept, PartialIdentity, RecordError, RecordProblem, Wanted, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
@@ -41,7 +41,8 @@ impl<K: Kept> Driver<K> {
                     self.drop_request(id);
                     (self.reflector.record(now, id, Record::Error(&status)), None)
                 }
-                // Without a known type nothing is known to have happened to the object: its version must not become ours.
+                // Without a known type, the record proves no change of this resource. Its version must not become the
+                // cache's version.
                 Err(error) if error.kind.is_none() => {
                     self.unidentified(now, id, &error);
                     continue;
@@ -79,7 +80,7 @@ impl<K: Kept> Driver<K> {
         meta: &mut Option<ListMeta>,
     ) -> Result<(), Failure> {
         let encoding = framer.encoding();
-        // To be compared, metadata are asked for, whatever is kept.
+        // Comparisons request metadata, independent of the cached form.
         let compared = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
         let asked = &self.asker.wanted;
         let skimmed = self.skimmed == Some(id);
@@ -124,12 +125,12 @@ impl<K: Kept> Driver<K> {
         Ok(())
     }
 
-    /// Tells of a record that may have no end: it costs nothing but what comes behind it.
+    /// Reports a record that may be endless. It blocks only the records behind it.
     fn endless(&mut self, bytes: u64) {
         self.notes.push(Note::Endless { bytes, limit: self.limits.object });
     }
 
-    /// Takes in a record or an item that cannot be read, by what is known of its object (R8).
+    /// Processes an unreadable record or item, as far as its object is known (R8).
     fn unreadable(&mut self, now: Instant, id: RequestId, error: &RecordError) {
         match tainted(error) {
             Some((kind, identity)) => self.tainted_record(now, id, kind, identity, error),
@@ -137,7 +138,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Takes in a record whose object cannot be read, though it is known which one it is (R8).
+    /// Processes a record with a known object that cannot be decoded (R8).
     fn tainted_record(
         &mut self,
         now: Instant,
@@ -163,21 +164,21 @@ impl<K: Kept> Driver<K> {
             (Verdict::Stage, _) => self.stage_tainted(identity, error),
             (Verdict::Do(outputs), _) => self.perform(outputs),
             (Verdict::Compare, _) => self.compare(&identity),
-            // Who it is and in which version is all that was asked for.
+            // A comparison needs only the identity and version.
             (Verdict::Offer, _) => self.offer(now, id, identity),
             (Verdict::Older { unbroken }, _) => self.older(now, id, kind, &identity, unbroken),
             (Verdict::Skip, _) => {}
         }
     }
 
-    /// Tells once of objects that have no UID (C1).
+    /// Reports objects without a UID once (C1).
     fn meet(&mut self, identity: &Identity) {
         if !identity.uid.is_given() && !std::mem::replace(&mut self.meets_by_name, true) {
             self.notes.push(Note::KnownByName { key: identity.key.clone() });
         }
     }
 
-    /// The record with its version as it counts here.
+    /// Returns the record with its version, marked as unordered if the server's versions are.
     fn counted(&self, mut record: Result<WatchRecord, RecordError>) -> Result<WatchRecord, RecordError> {
         match &mut record {
             Ok(WatchRecord::Object { object, .. }) => self.disorder.count(&mut object.identity.version),
@@ -187,7 +188,7 @@ impl<K: Kept> Driver<K> {
         record
     }
 
-    /// Takes in a record that is below the version held: it is known, or a list decides.
+    /// Processes a record below the cache's version. It is either known already, or a list decides.
     fn older(&mut self, now: Instant, id: RequestId, kind: RecordKind, record: &Identity, unbroken: bool) {
         let snapshot = self.shared.snapshot();
         let pending = self.edits.iter().rev().find_map(|edit| match edit {
@@ -195,7 +196,7 @@ impl<K: Kept> Driver<K> {
             _ => None,
         });
         let held = match pending {
-            // Known by its name alone, it may be another one.
+            // Without a UID, the record may be about another object of this name.
             Some((RecordKind::Deleted, edited)) if edited.uid == record.uid && record.uid.is_given() => return,
             Some((RecordKind::Deleted, _)) => None,
             Some((_, edited)) => Some((&edited.uid, &edited.version)),
@@ -220,7 +221,7 @@ impl<K: Kept> Driver<K> {
         self.perform(outputs);
     }
 
-    /// Leaves out an object that is none of the informer's: the server, or a proxy, answers what was not asked.
+    /// Skips an object outside the informer's scope: the server or a proxy returned unrequested data.
     fn stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
         let why = self.asker.why_stray(&identity.key);
         let outputs = self.reflector.step(now, Input::Unidentified(id, why.into()));
@@ -239,7 +240,7 @@ impl<K: Kept> Driver<K> {
     }
 }
 
-/// That a list is one of metadata alone: whole objects are what was to be spared.
+/// Returns an error unless the list contains only metadata. Full objects would defeat its purpose.
 fn check_metadata(kind: Option<&str>) -> Result<(), Failure> {
     if kind == Some("PartialObjectMetadataList") {
         return Ok(());
@@ -248,9 +249,9 @@ fn check_metadata(kind: Option<&str>) -> Result<(), Failure> {
     Err(Failure { kind: FailureKind::Invalid, why, retry_after: None, code: 0 })
 }
 
-/// Which object a record is about that cannot be read, where enough of it could be.
+/// Returns the object of an unreadable record, if its identity could be read.
 fn tainted(error: &RecordError) -> Option<(RecordKind, Identity)> {
-    // One of another sort may well have the name of one of ours.
+    // An object of another kind may share the name of a cached object.
     if let RecordProblem::OtherKind { .. } = error.problem {
         return None;
     }

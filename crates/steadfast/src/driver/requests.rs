@@ -1,4 +1,4 @@
-//! The requests under way, and how far the answer of each is.
+//! Requests in flight and the progress of their responses.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use steadfast_core::frame::{ItemFramer, StreamFramer};
 use steadfast_core::record::ListMeta;
 use steadfast_core::reflector::RequestId;
 
-/// Cuts an answer into records.
+/// Splits a response body into records.
 pub(super) enum Parser {
-    /// Of a stream.
+    /// Parser of a stream.
     Stream(StreamFramer),
-    /// Of a list, with its metadata once that has come.
+    /// Parser of a list, with the list's metadata after they were read.
     List(ItemFramer, Option<ListMeta>),
 }
 
 impl Parser {
-    /// How what it reads is encoded.
+    /// Returns the encoding of the body.
     pub(super) fn encoding(&self) -> Encoding {
         match self {
             Self::Stream(framer) => framer.encoding(),
@@ -25,29 +25,29 @@ impl Parser {
     }
 }
 
-/// How far an answer is.
+/// Progress of a response.
 enum Progress {
-    /// It has not come.
+    /// No response yet.
     Awaited { is_stream: bool },
-    /// It is on its way.
+    /// Response body in progress.
     Coming(Parser),
-    /// A piece of it is being read.
+    /// A chunk is being parsed.
     Read,
 }
 
-/// The requests under way.
+/// Requests in flight.
 #[derive(Default)]
 pub(super) struct Requests {
     by_id: BTreeMap<RequestId, Progress>,
 }
 
 impl Requests {
-    /// A request was sent.
+    /// Records a sent request.
     pub(super) fn sent(&mut self, id: RequestId, is_stream: bool) {
         self.by_id.insert(id, Progress::Awaited { is_stream });
     }
 
-    /// The head of its answer came, in `encoding`; objects above `limit` bytes are not read.
+    /// Records a response head with `encoding`. Objects above `limit` bytes are skipped.
     pub(super) fn opened(&mut self, id: RequestId, encoding: Encoding, limit: usize) {
         let parser = match self.by_id.get(&id) {
             Some(Progress::Awaited { is_stream: true }) => Parser::Stream(StreamFramer::new(encoding, limit)),
@@ -56,7 +56,7 @@ impl Requests {
         self.by_id.insert(id, Progress::Coming(parser));
     }
 
-    /// What reads the answer, for a piece of it that came; nothing of an answer that nobody waits for.
+    /// Takes the parser for a chunk of the body. Returns `None` for a cancelled request.
     pub(super) fn take(&mut self, id: RequestId) -> Option<Parser> {
         let progress = self.by_id.get_mut(&id).filter(|progress| matches!(progress, Progress::Coming(_)))?;
         match std::mem::replace(progress, Progress::Read) {
@@ -65,14 +65,14 @@ impl Requests {
         }
     }
 
-    /// The piece is read; unless it has shown that the request is over, more may come.
+    /// Returns the parser after the chunk, unless the request has ended in the meantime.
     pub(super) fn give_back(&mut self, id: RequestId, parser: Parser) {
         if let Some(progress) = self.by_id.get_mut(&id) {
             *progress = Progress::Coming(parser);
         }
     }
 
-    /// The request is over; what has read its answer, if that had come.
+    /// Removes a finished request. Returns its parser, if the response had started.
     pub(super) fn over(&mut self, id: RequestId) -> Option<Parser> {
         match self.by_id.remove(&id)? {
             Progress::Coming(parser) => Some(parser),

@@ -1,5 +1,5 @@
-//! How an informer begins that has a checkpoint: its cache is there at once, and its handlers wait until it is known that the
-//! server is of the cluster of which the cache was.
+//! Start of an informer with a checkpoint. The cache is available immediately. Handlers wait until the server's cluster
+//! is identified as the stored one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::keepsake::{Asked, Keepsake, Restored};
 use crate::shared::Shared;
 
 impl<K: Kept> Driver<K> {
-    /// Has it begin with what was kept, and keep what it comes to hold.
+    /// Sets the storage to restore from and to write to.
     pub(crate) fn with_keepsake(mut self, mut keepsake: Option<Box<dyn Keepsake<K>>>) -> Self {
         if let Some(keepsake) = &mut keepsake {
             keepsake.belongs_to(&self.shared);
@@ -27,14 +27,14 @@ impl<K: Kept> Driver<K> {
         self
     }
 
-    /// Begins with what was kept, or with the first list; returns as its work does where it is to end before that.
+    /// Starts with the restored state, or with the first list. Returns `Some` if the driver must end first.
     pub(super) async fn begin(&mut self) -> Option<bool> {
         let Some(mut keepsake) = self.keepsake.take() else {
             self.step(Input::Start);
             return None;
         };
         let restored = self.restore(&mut *keepsake);
-        // Before anything is listed: what is kept must never be said to be of a cluster that has come since.
+        // Identifies the cluster before the first list, so that data is never stored under the name of a later cluster.
         let mut question = keepsake.ask(restored.is_some());
         let asked = loop {
             tokio::select! {
@@ -64,7 +64,7 @@ impl<K: Kept> Driver<K> {
         None
     }
 
-    /// Takes in what durable handlers are owed.
+    /// Restores the pending deliveries of durable handlers.
     fn restore_owed(&mut self, owed: Vec<(OwedKey, SavedDebt)>) {
         let (snapshot, mut handlers) = (self.shared.snapshot(), BTreeMap::<String, Vec<_>>::new());
         for (OwedKey { handler, key }, debt) in owed {
@@ -78,7 +78,7 @@ impl<K: Kept> Driver<K> {
                     Some(Object::new(raw.identity, object))
                 }
             });
-            // What cannot be decoded any more is told as it is now.
+            // A pending state that no longer decodes is replaced by the object's current state.
             let mut debt = debt.unwrap_or_default();
             debt.latest = latest;
             debts.push((key, debt));
@@ -90,7 +90,7 @@ impl<K: Kept> Driver<K> {
         self.shared.durables_restored();
     }
 
-    /// Puts what was kept into the store, for readers.
+    /// Restores the stored objects, visible to readers only.
     fn restore(&mut self, keepsake: &mut dyn Keepsake<K>) -> Option<Restored> {
         let mut staging = self.shared.edit(|store| store.begin_relist());
         let (decoding, mut objects) = (&mut self.decoding, 0);
@@ -125,7 +125,7 @@ impl<K: Kept> Driver<K> {
         let Self { shared, reflector, .. } = &mut *self;
         let committed = shared.edit(|store| {
             let path = Path::Listed { initial: true };
-            // To nobody: handlers are shown what there is when it is known what that is worth.
+            // Handlers are not notified: they receive the objects after the cluster is identified.
             let committed = store.commit(staging, Some(version.clone()), &path, false, |_| {});
             reflector.set_tainted(store.working().tainted().clone());
             shared.show_restored(store, reflector.evidence());
@@ -140,7 +140,7 @@ impl<K: Kept> Driver<K> {
     }
 }
 
-/// How to begin with what was restored on the server that has answered so, and of which cluster that is, if it is known.
+/// Decides how to start with the restored state on this server, and returns the server's cluster if known.
 fn judged(restored: Option<&Restored>, asked: Asked) -> (Begun, Option<String>) {
     let before = restored.and_then(|restored| restored.cluster.clone());
     match (before, asked) {

@@ -1,4 +1,4 @@
-//! When which handler is to look at all its objects again: each has a period of its own.
+//! Schedule of resyncs, with a separate period for each handler.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -8,23 +8,23 @@ use steadfast_core::Instant;
 
 use crate::runner::Runner;
 
-/// The handlers that want to look again, by when; it keeps none of them alive.
+/// Handlers with a resync period, by due time, as weak references.
 pub(super) struct Resyncs<K> {
     due: BTreeMap<(Instant, u64), Periodic<K>>,
-    /// Tells apart what is due at the same moment.
+    /// Distinguishes entries with equal due times.
     count: u64,
-    /// How many there may be before those that are gone are looked for.
+    /// Number of entries at which removed handlers are cleaned up.
     roomy: usize,
 }
 
-/// A handler and its period.
+/// Handler with its period.
 type Periodic<K> = (Duration, Weak<Runner<K>>);
 
-/// So few are not worth looking through.
+/// Minimum number of entries for a cleanup.
 const FEW: usize = 64;
 
 impl<K: Send + Sync + 'static> Resyncs<K> {
-    /// Has `handler` look again each `period` from `now` on.
+    /// Schedules a resync of `handler` for each `period` after `now`.
     pub(super) fn add(&mut self, now: Instant, period: Duration, handler: &Arc<Runner<K>>) {
         if self.due.len() >= self.roomy {
             self.due.retain(|_, (_, handler)| handler.upgrade().is_some_and(|handler| !handler.is_closed()));
@@ -33,12 +33,12 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
         self.put(now + period, period, Arc::downgrade(handler));
     }
 
-    /// When the next one is due.
+    /// Returns the next due time.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Those that are due at `now`, each due again a period later.
+    /// Returns the handlers due at `now`, and schedules them again one period later.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Arc<Runner<K>>> {
         let mut all = Vec::new();
         while let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= now) {
@@ -57,7 +57,7 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
     }
 }
 
-// By hand: a derive would ask for objects with a default.
+// Implemented manually: a derive would require `K: Default`.
 impl<K> Default for Resyncs<K> {
     fn default() -> Self {
         Self { due: BTreeMap::new(), count: 0, roomy: FEW }

@@ -1,5 +1,4 @@
-//! The durable handlers of one informer: those that are there, and those that an earlier life of the program had, for which
-//! is kept what they are owed.
+//! The durable handlers of one informer: registered handlers, and handlers of earlier runs with pending deliveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,43 +14,43 @@ use crate::environment::SharedEnvironment;
 
 /// All durable handlers of one informer.
 pub(crate) struct Durables<K> {
-    /// Whether the informer is kept in a file.
+    /// True if the informer has a checkpoint.
     is_kept: AtomicBool,
     members: Mutex<BTreeMap<Arc<str>, Arc<Durable<K>>>>,
     dropped: Mutex<Vec<Dropped>>,
-    /// Handlers that are to be replaced, and by which ones.
+    /// Handlers to replace, with their successors.
     successions: Mutex<BTreeMap<Arc<str>, Succession>>,
     wake: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
 }
 
-/// The handlers that replace another one.
+/// Successors of a replaced handler.
 struct Succession {
     informer: String,
     successors: Vec<String>,
     environment: SharedEnvironment,
 }
 
-/// A handler that there is to be no more.
+/// A handler to remove permanently.
 struct Dropped {
     name: Arc<str>,
     keys: BTreeSet<ObjectKey>,
     is_going: bool,
 }
 
-/// What is to be written of one handler.
+/// Rows to write for one handler.
 pub(crate) enum Owed<K> {
-    /// Nothing of these names is to be left, nor of the handler.
+    /// Removes the rows of these keys, and the handler.
     Nothing(Arc<str>, Vec<ObjectKey>),
-    /// These rows, and that there is this handler where that is new.
+    /// Writes these rows, and the record of the handler if the flag is set.
     Rows(Arc<str>, bool, Rows<K>),
 }
 
-/// Why a handler cannot be there.
+/// Reason that a handler was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The informer is kept in no file.
+    /// The informer has no checkpoint.
     Unkept,
-    /// One of this name is there.
+    /// A handler of this name exists.
     Taken,
 }
 
@@ -68,17 +67,17 @@ impl<K> Default for Durables<K> {
 }
 
 impl<K: Send + Sync + 'static> Durables<K> {
-    /// The informer is kept in a file.
+    /// Records that the informer has a checkpoint.
     pub(crate) fn keep(&self) {
         self.is_kept.store(true, Ordering::Release);
     }
 
-    /// Has `wake` called when there is something to be written.
+    /// Sets the callback `wake`, called if there are rows to write.
     pub(crate) fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
         drop(self.wake.set(Box::new(wake)));
     }
 
-    /// The handler of this name, which may not be there.
+    /// Returns the handler of this name, registered or not, and creates it if it is missing.
     fn member(&self, informer: &str, name: &str, environment: &SharedEnvironment) -> Arc<Durable<K>> {
         let mut members = lock(&self.members);
         if let Some(member) = members.get(name) {
@@ -95,7 +94,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         member
     }
 
-    /// Takes in what an earlier life of the program has kept for the handler of this name.
+    /// Restores the pending deliveries of the handler `name` from an earlier run.
     pub(crate) fn restore(
         &self,
         informer: &str,
@@ -106,7 +105,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         self.member(informer, name, environment).restore(debts);
     }
 
-    /// All that the file has is [restored](Self::restore).
+    /// Marks all handlers of the file as [restored](Self::restore).
     pub(crate) fn restored(&self) {
         let names: Vec<Arc<str>> = lock(&self.successions).keys().cloned().collect();
         for name in names {
@@ -114,7 +113,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         }
     }
 
-    /// Replaces the handler `name` by `successors` as soon as the file is restored, or now.
+    /// Replaces the handler `name` by `successors`, immediately or after the file is restored.
     pub(crate) fn replace(&self, informer: &str, name: &str, successors: &[&str], environment: &SharedEnvironment) {
         let (name, successors) = (Arc::<str>::from(name), successors.iter().map(|&name| name.to_owned()).collect());
         let succession = Succession { informer: informer.to_owned(), successors, environment: environment.clone() };
@@ -122,8 +121,9 @@ impl<K: Send + Sync + 'static> Durables<K> {
         self.succeed(&name);
     }
 
-    /// Copies what is pending for a handler to its successors and drops the handler, if it is there and unused. Both are in
-    /// one [cut](Self::cut), because the caller holds the lock under which that is made.
+    /// Copies the pending deliveries of a handler to its successors and drops the handler, if it exists and is unused.
+    ///
+    /// The caller holds the lock under which a [cut](Self::cut) is made, so both are written in one transaction.
     fn succeed(&self, name: &str) {
         let Some(before) = lock(&self.members).get(name).cloned() else { return };
         if before.counts().is_here {
@@ -138,11 +138,11 @@ impl<K: Send + Sync + 'static> Durables<K> {
         self.drop_name(name);
     }
 
-    /// Has a handler called from here on. It is to be [opened](Self::open) where others are.
+    /// Attaches the calls of a handler. The caller must [open](Self::open) it after the others are attached.
     ///
     /// # Errors
     ///
-    /// Where there can be none, or one of this name is there.
+    /// Returns an error if the informer has no checkpoint, or if a handler of this name exists.
     pub(crate) fn attach(
         &self,
         informer: &str,
@@ -157,14 +157,14 @@ impl<K: Send + Sync + 'static> Durables<K> {
         if member.attach(calls) { Ok(member) } else { Err(Refused::Taken) }
     }
 
-    /// All are told from here on; those that are new, first all of `view`.
+    /// Starts deliveries to all handlers. New handlers first get all of `view`.
     pub(crate) fn open<I: Iterator<Item = Change<K>>>(&self, view: impl Fn() -> I) {
         for member in self.members() {
             member.open(view());
         }
     }
 
-    /// All are owed what these changes come to.
+    /// Adds the net effect of `changes` to the pending deliveries of all handlers.
     pub(crate) fn record(&self, changes: &[Change<K>]) {
         if !changes.is_empty() {
             for member in self.members() {
@@ -173,21 +173,22 @@ impl<K: Send + Sync + 'static> Durables<K> {
         }
     }
 
-    /// What was kept for them is of no worth: they are to be shown anew what there is.
+    /// Discards the stored deliveries. All handlers start again with a full view.
     pub(crate) fn forget(&self) {
         for member in self.members() {
             member.forget();
         }
     }
 
-    /// Begins the calls that may begin.
+    /// Starts calls up to each handler's limit.
     pub(crate) fn start(&self) {
         for member in self.members() {
             member.start();
         }
     }
 
-    /// What is to be written; where `anew`, all there is. [`settle`](Self::settle) is to follow, where it is not empty.
+    /// Returns the rows to write; if `anew`, all rows. A result that is not empty must be followed by
+    /// [`settle`](Self::settle).
     pub(crate) fn cut(&self, anew: bool) -> Vec<Owed<K>> {
         let members: Vec<_> = lock(&self.members).iter().map(|(name, member)| (name.clone(), member.clone())).collect();
         let mut owed = Vec::new();
@@ -202,7 +203,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         owed
     }
 
-    /// What was [cut](Self::cut) is written, or may be not.
+    /// Marks the last [cut](Self::cut) as written, or as uncertain.
     pub(crate) fn settle(&self, written: bool) {
         if written {
             lock(&self.dropped).retain(|dropped| !dropped.is_going);
@@ -212,12 +213,12 @@ impl<K: Send + Sync + 'static> Durables<K> {
         }
     }
 
-    /// Tells what is due though it cannot be written; returns whether there was anything.
+    /// Delivers pending events although they cannot be written. Returns true if there were any.
     pub(crate) fn waive(&self) -> bool {
         self.members().iter().filter(|member| member.waive()).count() > 0
     }
 
-    /// Drops a handler and all that is kept for it; returns whether there was one.
+    /// Removes a handler and all its rows. Returns true if the handler existed.
     pub(crate) fn drop_name(&self, name: &str) -> bool {
         let Some((name, member)) = lock(&self.members).remove_entry(name) else { return false };
         let keys = member.end();
@@ -228,19 +229,19 @@ impl<K: Send + Sync + 'static> Durables<K> {
         true
     }
 
-    /// Begins no more calls; what is owed stays.
+    /// Starts no further calls. Pending deliveries stay stored.
     pub(crate) fn close(&self) {
         for member in self.members() {
             member.close();
         }
     }
 
-    /// Whether nothing is owed to those that are there, and all of that is written.
+    /// Returns true if the registered handlers have no pending deliveries and all rows are written.
     pub(crate) fn is_idle(&self) -> bool {
         self.members().iter().all(|member| member.is_idle())
     }
 
-    /// All of them, with what they have done.
+    /// Returns the statistics of all handlers.
     pub(crate) fn counts(&self) -> Vec<(Arc<str>, DurableCounts)> {
         lock(&self.members).iter().map(|(name, member)| (name.clone(), member.counts())).collect()
     }
@@ -250,7 +251,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
     }
 }
 
-/// No code of the user's runs under these locks.
+/// No user code runs under these locks, so they are never poisoned by it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! One handler that acknowledges: what it is owed, its calls, its patience with what fails. Nobody else waits for it.
+//! One durable handler: its pending deliveries, its calls and their retries, independent of other handlers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -18,30 +18,30 @@ use super::told::{DurableCounts, Told};
 use crate::environment::SharedEnvironment;
 use crate::runner::drop_contained;
 
-/// How a handler is called.
+/// Call settings of a handler.
 pub(crate) struct Calls<K> {
     pub(crate) handle: Handler<K>,
-    /// Where.
+    /// Runtime of the calls.
     pub(crate) runtime: Handle,
-    /// How many calls run at a time, each for another name.
+    /// Maximum number of concurrent calls, each for another object.
     pub(crate) concurrency: usize,
     /// Number of calls that namespaces share: with `n` namespaces that have calls, each may have this number by `n + 1`.
     pub(crate) namespace_share: Option<usize>,
-    /// How long one may take.
+    /// Timeout of a call.
     pub(crate) deadline: Duration,
-    /// How long is waited after one that failed.
+    /// Backoff after a failed call.
     pub(crate) patience: BackoffSettings,
-    /// Whether the end of a stay is owed of which the handler was not told.
+    /// True if a deletion is delivered even if the handler did not receive the creation.
     pub(crate) unseen_ends: bool,
 }
 
 /// The user's function.
 type Handler<K> = Arc<dyn Fn(Told<K>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// Tells that there is something to be written.
+/// Callback that is called if there are rows to write.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// One handler of an informer, there or not.
+/// One handler of an informer, registered or not.
 pub(crate) struct Durable<K> {
     informer: String,
     name: Arc<str>,
@@ -54,14 +54,14 @@ struct State<K> {
     debts: Debts<K>,
     calls: Option<Arc<Calls<K>>>,
     telling: Telling,
-    /// Whether it is owed what there was when its view began; nothing is, before that.
+    /// True after the initial objects became pending deliveries. Before that nothing is pending.
     is_viewed: bool,
-    /// Whether no call begins any more.
+    /// True if no further call may start.
     is_closed: bool,
     known: Known,
-    /// The names of which something may be told, and no call runs or waits.
+    /// Objects with a deliverable event and without a running or delayed call.
     ready: VecDeque<ObjectKey>,
-    /// Those of which a call runs.
+    /// Objects with a running call.
     busy: BTreeSet<ObjectKey>,
     shares: Shares,
     failures: BTreeMap<ObjectKey, Backoff>,
@@ -69,18 +69,18 @@ struct State<K> {
     counts: DurableCounts,
 }
 
-/// What it may be told of what it is owed.
+/// Pending deliveries that may be delivered now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Telling {
-    /// Nothing yet.
+    /// No deliveries.
     Nothing,
-    /// What is written.
+    /// Those already written.
     Written,
-    /// All, for nothing can be written.
+    /// All, because the file cannot be written.
     All,
 }
 
-/// Whether the file says that there is such a handler.
+/// Presence of this handler's record in the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     Not,
@@ -111,7 +111,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         &self.name
     }
 
-    /// Takes in what the file has: it has had its view in an earlier life.
+    /// Restores the pending deliveries from the file. The handler had its initial view in an earlier run.
     pub(super) fn restore(&self, debts: Vec<(ObjectKey, Debt<Object<K>>)>) {
         let mut state = self.lock();
         (state.is_viewed, state.known) = (true, Known::Written);
@@ -121,10 +121,11 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    /// Takes over the pending deliveries of `other`, which it then has to acknowledge itself. Does nothing if it has a record of
-    /// its own already, from the file or from a first view.
+    /// Takes over the pending deliveries of `other`, and must acknowledge them itself.
+    ///
+    /// Does nothing if this handler has a record of its own, from the file or from an initial view.
     pub(super) fn succeed(&self, other: &Self) {
-        // One lock at a time: nothing else orders the two.
+        // Takes one lock at a time: no lock order exists between two handlers.
         let (debts, is_viewed) = {
             let other = other.lock();
             let mut debts = Debts::default();
@@ -137,7 +138,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    /// Has it called from here on, unless it is already.
+    /// Attaches the calls, and returns false if calls are attached already.
     pub(super) fn attach(&self, calls: Calls<K>) -> bool {
         let mut state = self.lock();
         let is_free = state.calls.is_none() && !state.is_closed;
@@ -148,7 +149,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         is_free
     }
 
-    /// It is owed all of `view`, unless it has had its view; and is told from here on.
+    /// Starts deliveries. Makes all of `view` pending, unless the handler already had its initial view.
     pub(crate) fn open(&self, view: impl Iterator<Item = Change<K>>) {
         let mut state = self.lock();
         if state.telling == Telling::Nothing {
@@ -159,7 +160,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    /// Is owed what these changes come to.
+    /// Adds the net effect of `changes` to the pending deliveries.
     pub(super) fn record(&self, changes: &[Change<K>]) {
         let mut state = self.lock();
         if state.is_viewed {
@@ -170,7 +171,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    /// What it was owed is of no worth; it is to have its view anew.
+    /// Discards the pending deliveries. The handler starts again with a full view.
     pub(super) fn forget(&self) {
         let mut state = self.lock();
         state.is_viewed = false;
@@ -180,7 +181,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         state.failures.clear();
     }
 
-    /// What of it is to be written, and whether it is new to the file; where `anew`, all of it.
+    /// Returns if the handler is new to the file, and the rows to write; if `anew`, all rows.
     pub(super) fn cut(&self, anew: bool) -> (bool, Rows<K>) {
         let mut state = self.lock();
         let is_new = anew || state.known != Known::Written;
@@ -190,7 +191,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         (is_new, state.debts.cut(anew))
     }
 
-    /// What was [cut](Self::cut) is written, or may be not.
+    /// Marks the last [cut](Self::cut) as written, or as uncertain.
     pub(super) fn settle(self: &Arc<Self>, written: bool) {
         {
             let mut state = self.lock();
@@ -206,7 +207,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         self.start();
     }
 
-    /// Tells what is due though it cannot be written, and what will be until something is; returns whether there was anything.
+    /// Delivers pending events although they cannot be written, until a write succeeds. Returns true if there were any.
     pub(super) fn waive(self: &Arc<Self>) -> bool {
         let waived = {
             let mut state = self.lock();
@@ -219,7 +220,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         waived
     }
 
-    /// Begins as many calls as may run.
+    /// Starts calls up to the limit.
     pub(crate) fn start(self: &Arc<Self>) {
         while let Some((call, told)) = self.next() {
             let runtime = call.calls.runtime.clone();
@@ -245,7 +246,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         None
     }
 
-    /// A call has ended.
+    /// Processes the end of a call.
     fn ended(self: &Arc<Self>, key: ObjectKey, due: &Due<Object<K>>, made: Result<(), String>) {
         let why = {
             let mut state = self.lock();
@@ -254,7 +255,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
                 Ok(()) => {
                     state.counts.acknowledged += 1;
                     state.failures.remove(&key);
-                    // What was forgotten while the call ran may be due again.
+                    // `forget` may have reset the delivery during the call. The event may then be deliverable again.
                     if !state.debts.acknowledge(&key, due) && state.debts.told(&key).is_some() {
                         state.ready.push_back(key.clone());
                     }
@@ -274,7 +275,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         self.start();
     }
 
-    /// Tells it again, with growing patience.
+    /// Schedules a retry of the event with increasing backoff.
     fn try_again(self: &Arc<Self>, key: ObjectKey, due: &Due<Object<K>>, why: &str) {
         let wait = {
             let mut state = self.lock();
@@ -294,7 +295,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }));
     }
 
-    /// Begins no more calls; what is owed stays. Calls that run are left to themselves.
+    /// Starts no further calls. Running calls continue, and pending deliveries stay stored.
     pub(super) fn close(&self) {
         let given_up = {
             let mut state = self.lock();
@@ -305,26 +306,26 @@ impl<K: Send + Sync + 'static> Durable<K> {
         (self.wake)();
     }
 
-    /// Gives the place to whoever comes next under this name; what is owed stays.
+    /// Detaches the calls, so that another handler can register under this name. Pending deliveries stay stored.
     pub(crate) fn leave(&self) {
         let given_up = self.lock().calls.take();
         drop_contained(given_up);
     }
 
-    /// Ends it for good; returns the names of which something may be written.
+    /// Ends the handler permanently and returns the objects that may have rows.
     pub(super) fn end(&self) -> BTreeSet<ObjectKey> {
         self.close();
         let debts = std::mem::take(&mut self.lock().debts);
         debts.into_names()
     }
 
-    /// Whether nothing is owed to it, or it is told nothing; and all of that is written.
+    /// Returns true if nothing is pending or nothing may be delivered, and all rows are written.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.busy.is_empty() && (state.calls.is_none() || state.debts.is_settled())
     }
 
-    /// Returns the lowest version that is not acknowledged, if there is one, and whether the handler has had its first view.
+    /// Returns the lowest version that is not acknowledged, if any, and true if the handler has had its initial view.
     pub(crate) fn first_pending(&self) -> (Option<ResourceVersion>, bool) {
         let state = self.lock();
         let is_viewed = state.is_viewed && state.telling != Telling::Nothing;
@@ -341,14 +342,14 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    /// No code of the user's runs under this lock.
+    /// No user code runs under this lock.
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K> State<K> {
-    /// The call for `key` has ended.
+    /// Marks the call for `key` as ended.
     fn release(&mut self, key: &ObjectKey) {
         if self.busy.remove(key) {
             let share = self.calls.as_ref().and_then(|calls| calls.namespace_share);
@@ -357,7 +358,7 @@ impl<K> State<K> {
         }
     }
 
-    /// Has told what is due and cannot be written, where that is so; returns whether there was anything.
+    /// Allows delivery of events that cannot be written. Returns true if there were any.
     fn waive_on(&mut self) -> bool {
         if self.telling != Telling::All {
             return false;
@@ -429,7 +430,7 @@ impl Shares {
 struct Call<K: Send + Sync + 'static> {
     durable: Arc<Durable<K>>,
     calls: Arc<Calls<K>>,
-    /// What it is for, until it has ended.
+    /// Object and delivery of the call, until it has ended.
     of: Option<(ObjectKey, Due<Object<K>>)>,
 }
 

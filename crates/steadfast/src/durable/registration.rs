@@ -1,4 +1,4 @@
-//! How durable handlers come to an informer, and go.
+//! Registration and removal of durable handlers.
 
 use std::fmt;
 use std::future::Future;
@@ -27,15 +27,15 @@ const PATIENCE: BackoffSettings = BackoffSettings {
     ceiling: Duration::from_secs(60),
 };
 
-/// The longest name, in bytes: it is in the key of each row.
+/// Maximum length of a name in bytes. The name is part of every row's key.
 const LONGEST_NAME: usize = 63;
 
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
-    /// A handler that acknowledges what it has done: what it was told and has not acknowledged when the program dies, the next
-    /// life of the program tells it again, and what has changed in between.
+    /// Returns a builder for a handler that acknowledges events.
     ///
-    /// It goes by its name, under which the file of the informer's [checkpoint](crate::InformerBuilder::checkpoint) keeps what it
-    /// is owed, whether or not a handler of that name is there.
+    /// After a crash of the process, the next run delivers the unacknowledged events again, merged with later changes.
+    /// The file of the informer's [checkpoint](crate::InformerBuilder::checkpoint) stores the pending deliveries under
+    /// the handler's name, even while no handler of this name is registered.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -64,17 +64,18 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
         }
     }
 
-    /// The durable handlers of this informer by their names: those that are there, and those for which an earlier life of the
-    /// program has left something in the file.
+    /// Returns the statistics of this informer's durable handlers by name: the registered handlers, and handlers of
+    /// earlier runs with rows in the file.
     pub fn durables(&self) -> Vec<(Arc<str>, DurableCounts)> {
         self.shared().durables.counts()
     }
 
-    /// Replaces a durable handler that an earlier run of the program had: each of `successors` takes over everything that is
-    /// pending for `name`, and `name` is dropped. Both happen in one write of the file.
+    /// Replaces a durable handler of an earlier run: each of `successors` takes over everything that is pending for
+    /// `name`, and `name` is dropped. Both happen in one write of the file.
     ///
-    /// Call this before the successors are added, for example after a handler was split into several. Nothing happens if the
-    /// file has no handler `name`, or while the handler is in use. A successor that has a record of its own keeps that.
+    /// Call this before the successors are added, for example after a handler was split into several. Nothing happens
+    /// if the file has no handler `name`, or while the handler is in use. A successor that has a record of its own
+    /// keeps that.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -91,16 +92,16 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
         self.shared().replace_durable(name, successors);
     }
 
-    /// Ends a durable handler for good, and drops all that is owed to it: one of the same name is new from then on, and is
-    /// shown all there is. Returns whether there was one.
+    /// Removes a durable handler permanently, with all its pending deliveries. Returns true if the handler existed.
     ///
-    /// For a handler that the program no longer has: until then it is owed each object that changes, once.
+    /// A later handler of this name starts as new, with all objects. Use this for a handler that the program no longer
+    /// has. Until then, each object that changes has one pending delivery for it.
     pub fn drop_durable(&self, name: &str) -> bool {
         self.shared().durables.drop_name(name)
     }
 }
 
-/// A durable handler about to be added, with choices.
+/// Builder of a durable handler and its options.
 #[must_use = "a handler is there once it is added"]
 pub struct DurableBuilder<'a, T: Send + Sync + 'static> {
     informer: &'a Informer<Lazy<T>>,
@@ -113,7 +114,7 @@ pub struct DurableBuilder<'a, T: Send + Sync + 'static> {
 }
 
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, T> {
-    /// How many calls may run at a time, each for another name; 16 unless set otherwise. Calls for one name never overlap.
+    /// Sets the maximum number of concurrent calls. Defaults to 16. Calls for one object never overlap.
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.concurrency = calls.max(1);
         self
@@ -130,40 +131,42 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
         self
     }
 
-    /// How long a call may take, 60 s unless set otherwise: then it is dropped and made again as after an error, so that one
-    /// that never returns keeps nobody's place.
+    /// Sets the timeout of a call. Defaults to 60 s.
+    ///
+    /// A call that exceeds it is dropped and retried like a call that returned an error, so that a stuck call occupies
+    /// no slot.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// How long is waited before a call is made again that failed: up to half a second, a second, doubling to a minute, unless
-    /// set otherwise. Only its object waits.
+    /// Sets the backoff between retries of a failed call. Defaults to a random delay of at most 0.5 s, then 1 s,
+    /// doubling up to 60 s. The backoff delays only the failed object.
     pub fn patience(mut self, patience: BackoffSettings) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Also delivers the deletion of an object that was created and deleted before its creation could be delivered. By default such
-    /// an object is not reported at all.
+    /// Also delivers the deletion of an object that was created and deleted before its creation could be delivered.
+    /// Disabled by default: such an object is not reported at all.
     ///
-    /// For one of several replicas: another one may have delivered the creation.
+    /// Enable this for replicated programs: another replica may have delivered the creation.
     pub fn unseen_deletions(mut self, deliver: bool) -> Self {
         self.unseen_ends = deliver;
         self
     }
 
-    /// Calls `handle` with each event on the async runtime that is current now, until it returns `Ok`, which acknowledges the
-    /// event. After an error, a panic or the deadline it is called with the same event again, after a while.
+    /// Calls `handle` with each event on the current async runtime. `Ok` acknowledges the event. After an error, a
+    /// panic or a timeout the same event is delivered again, after a backoff.
     ///
-    /// An event is told when the file says that it is owed, some 50 ms after the change; what changes meanwhile, and while an
-    /// event is told, is merged, so that of each object the next event is the net change since the last one that was
-    /// acknowledged. A stay of which the handler was told has its end told, always.
+    /// An event is delivered after its pending delivery is stored in the file, about 50 ms after the change. Changes
+    /// before the store and during a call are merged. The next event of an object is therefore the net change since its
+    /// last acknowledged event. If the handler received the creation of an object, it also receives the deletion.
     ///
     /// # Errors
     ///
-    /// Where the informer has no checkpoint, one of this name is there, the name is none, no runtime is current, or after
-    /// the informer's stop.
+    /// Returns an error if the informer has no checkpoint, if a handler of this name exists, or if the name is invalid.
+    /// Also returns an error outside an async runtime, or if the informer was stopped.
     pub fn on_event<F, Fut, E>(self, handle: F) -> Result<DurableRegistration<T>, HandlerError>
     where
         F: Fn(Told<Lazy<T>>) -> Fut + Send + Sync + 'static,
@@ -191,19 +194,19 @@ impl<T: Send + Sync + 'static> fmt::Debug for DurableBuilder<'_, T> {
     }
 }
 
-/// A durable handler's place at an informer. Dropping it removes nothing.
+/// Registration of a durable handler at an informer. Dropping it does not remove the handler.
 pub struct DurableRegistration<T: Send + Sync + 'static> {
     durable: Arc<Durable<Lazy<T>>>,
     shared: Arc<Shared<Lazy<T>>>,
 }
 
 impl<T: Send + Sync + 'static> DurableRegistration<T> {
-    /// What the handler has done and has before it.
+    /// Returns the statistics of the handler.
     pub fn counts(&self) -> DurableCounts {
         self.durable.counts()
     }
 
-    /// Returns which changes the handler has acknowledged, by their versions; `None` before the informer has synced.
+    /// Returns the acknowledged changes of the handler as versions, or `None` before the informer has synced.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -214,14 +217,14 @@ impl<T: Send + Sync + 'static> DurableRegistration<T> {
     /// # }
     /// ```
     pub fn position(&self) -> Option<DurablePosition> {
-        // One lock: a change that the snapshot has is pending, or acknowledged.
+        // Both values are read under one lock: each change in the snapshot is pending or acknowledged.
         let (snapshot, _, (first_pending, is_viewed)) = self.shared.published(|_, _| self.durable.first_pending());
         let reached = snapshot.version().filter(|_| is_viewed)?.clone();
         Some(DurablePosition { reached, first_pending })
     }
 
-    /// Ends the handler: no call begins any more. What it is owed is kept for whoever comes next under its name, in this life
-    /// of the program or another.
+    /// Removes the handler: no further call starts. Its pending deliveries stay stored for the next handler of this
+    /// name, in this run or a later one.
     pub fn remove(&self) {
         self.durable.leave();
     }

@@ -1,29 +1,30 @@
-//! What a durable handler is given, and what it has done.
+//! Events and statistics of durable handlers.
 
 use std::fmt;
 
 use steadfast_core::{Event, ResourceVersion};
 
-/// An event that is told until it is acknowledged.
+/// Event that is delivered until the handler acknowledges it.
 pub struct Told<K> {
-    /// The same whenever this event is told, also in another life of the program, and that of no other one which this handler
-    /// is told: `<UID>@<version>`, with `-gone` behind it for an end. After a restore of the server from a backup, versions
-    /// and with them ids can come again.
+    /// Identifier of the event: `<UID>@<version>`, with the suffix `-gone` for a deletion.
+    ///
+    /// Every delivery of this event has the same ID, also after a restart. No other event of this handler has this ID.
+    /// After a restore of the server from a backup, versions and therefore IDs can repeat.
     pub id: String,
-    /// What happened.
+    /// The event.
     pub event: Event<K>,
-    /// How often it was told in this life of the program and not acknowledged.
+    /// Number of failed deliveries of this event in this run of the process.
     pub failures: u32,
 }
 
-// By hand: a derive would ask for clonable objects.
+// Implemented manually: a derive would require `K: Clone`.
 impl<K> Clone for Told<K> {
     fn clone(&self) -> Self {
         Self { id: self.id.clone(), event: self.event.clone(), failures: self.failures }
     }
 }
 
-// Who the object is, and nothing else of it.
+// Prints the object's identity only, never its contents.
 impl<K> fmt::Debug for Told<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, event, failures } = self;
@@ -31,28 +32,29 @@ impl<K> fmt::Debug for Told<K> {
     }
 }
 
-/// What a durable handler has done in this life of the program, and has before it.
+/// Statistics of a durable handler in this run of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurableCounts {
-    /// Events that it has acknowledged.
+    /// Acknowledged events.
     pub acknowledged: u64,
-    /// Calls that ended with an error or a panic, or were given up at their deadline.
+    /// Calls that returned an error, panicked or timed out.
     pub failed: u64,
-    /// Events that it was told though it could not be written down that they are owed.
+    /// Events delivered although their pending delivery could not be stored.
     pub unwritten: u64,
-    /// Objects of which something is owed to it.
+    /// Objects with a pending delivery.
     pub owed: usize,
-    /// Calls that run.
+    /// Calls in progress.
     pub running: usize,
-    /// Whether it is there; else an earlier life of the program had it, and what it is owed is kept for it.
+    /// True if the handler is registered. If false, the handler belongs to an earlier run and its deliveries stay
+    /// pending.
     pub is_here: bool,
 }
 
-/// Which changes a durable handler has acknowledged, by their versions.
+/// Acknowledged changes of a durable handler, as versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurablePosition {
-    /// The version that the informer's cache has reached. The handler has every change up to it, acknowledged or pending.
+    /// Version that the informer's cache has reached. The handler has every change up to it, acknowledged or pending.
     pub reached: ResourceVersion,
-    /// The lowest version that is not acknowledged, or a lower one. `None` if every change up to `reached` is acknowledged.
+    /// Lowest version that is not acknowledged, or a lower one. `None` if every change up to `reached` is acknowledged.
     pub first_pending: Option<ResourceVersion>,
 }

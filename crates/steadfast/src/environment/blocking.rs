@@ -1,4 +1,4 @@
-//! Threads for code that may block, taken on demand: one that is stuck delays nobody.
+//! Thread pool for blocking code, grown on demand, so that a stuck job delays no other job.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,18 +6,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a thread without work is kept.
+/// Time after which an idle thread ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// After how long a job counts as stuck.
+/// Run time after which a job counts as stuck.
 pub(super) const STUCK: Duration = Duration::from_secs(10);
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// How many threads run code that may block.
+/// Statistics of the threads for blocking code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockingThreads {
-    /// Threads there are, idle ones included; they end after 10 s without work, those of an informer after 20.
+    /// Number of threads, including idle ones. Idle threads end after 10 s, those of an informer after 20 s.
     pub threads: usize,
     /// Threads that run a job.
     pub running: usize,
@@ -25,16 +25,17 @@ pub struct BlockingThreads {
     pub stuck: usize,
 }
 
-/// The threads, as one value; cheap to clone.
+/// Handle of the thread pool; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Crew {
     name: &'static str,
     shared: Arc<Shared>,
 }
 
-/// Has jobs that come one after the other done by one thread, which does nothing else.
+/// Runs consecutive jobs on one dedicated thread.
 ///
-/// Allocators keep memory by threads: what changes threads with each job spreads what it frees over as many heaps.
+/// Allocators keep memory for each thread. A task that changed threads with each job would spread its memory over many
+/// heaps.
 pub(super) struct Seat {
     crew: Crew,
     number: u64,
@@ -47,17 +48,17 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Jobs that threads have been called for, one each, and such that no thread could be had for.
+    /// Jobs that are assigned to a called thread each, and jobs for which no thread could be created.
     jobs: VecDeque<Call>,
-    /// By their numbers.
+    /// By number.
     threads: BTreeMap<u64, Thread>,
-    /// The idle threads that have no seat, the one that worked last at the end. It is called first: where one thread does
-    /// for all that comes, the others end, and memory is not spread over as many heaps as there were threads once.
+    /// Idle threads without a seat, most recently used last. The most recent one is used first: if one thread is
+    /// enough, the others end, and memory is not spread over the heaps of many threads.
     idle: Vec<u64>,
-    /// When each running job began.
+    /// Start times of running jobs.
     running: BTreeMap<u64, Instant>,
     next: u64,
-    /// How many jobs no thread could be had for: whoever is done first takes one.
+    /// Number of jobs for which no thread could be created. The next free thread takes one.
     unserved: usize,
     closed: bool,
 }
@@ -70,9 +71,9 @@ struct Call {
 #[derive(Default)]
 struct Thread {
     called: Arc<Condvar>,
-    /// The seat of its last job; it does nothing else until it has been idle there for long.
+    /// Seat of the thread's last job. The thread serves only this seat until it has been idle for a while.
     seat: Option<u64>,
-    /// What it is to do for that seat.
+    /// Jobs of the seat.
     jobs: VecDeque<Job>,
 }
 
@@ -97,7 +98,7 @@ impl State {
         Some(job)
     }
 
-    /// What calls a thread that has nothing to do; none if it is to end.
+    /// Registers a thread as idle and returns its wake-up condition, or `None` if the thread must end.
     fn sit_idle(&mut self, number: u64) -> Option<Arc<Condvar>> {
         let thread = self.threads.get(&number).filter(|_| !self.closed)?;
         if thread.seat.is_none() {
@@ -106,20 +107,20 @@ impl State {
         Some(thread.called.clone())
     }
 
-    /// Whether nobody has called a thread since.
+    /// Returns true if the thread was not called since.
     fn is_idle(&self, number: u64) -> bool {
         let seated = self.threads.get(&number).filter(|thread| thread.seat.is_some());
         !self.closed && seated.map_or_else(|| self.idle.contains(&number), |thread| thread.jobs.is_empty())
     }
 
-    /// Makes a thread one for all jobs, and returns whether it was not.
+    /// Detaches a thread from its seat. Returns true if it had one.
     fn leave_seat(&mut self, number: u64) -> bool {
         self.threads.get_mut(&number).is_some_and(|thread| thread.seat.take().is_some())
     }
 }
 
 impl Crew {
-    /// Threads of this name, none so far.
+    /// Creates an empty pool with this thread name.
     pub(super) fn named(name: &'static str) -> Self {
         Self { name, shared: Arc::default() }
     }
@@ -129,7 +130,7 @@ impl Crew {
         self.call(self.shared.lock(), Call { job, seat: None });
     }
 
-    /// A seat, that has no thread so far.
+    /// Creates a seat without a thread.
     pub(super) fn seat(&self) -> Seat {
         Seat { crew: self.clone(), number: self.shared.lock().number() }
     }
@@ -153,7 +154,7 @@ impl Crew {
         }
     }
 
-    /// How many threads there are, and what they do.
+    /// Returns the number of threads by state.
     pub(super) fn count(&self) -> BlockingThreads {
         let state = self.shared.lock();
         BlockingThreads {
@@ -163,7 +164,7 @@ impl Crew {
         }
     }
 
-    /// Lets idle threads end; those that are stuck end whenever their job does.
+    /// Ends idle threads. Stuck threads end after their job.
     pub(super) fn close(&self) {
         let mut state = self.shared.lock();
         state.closed = true;
@@ -180,7 +181,7 @@ impl Crew {
                 let run = state.number();
                 state.running.insert(run, Instant::now());
                 drop(state);
-                // Whoever hands a job in contains its panics; a thread must outlive one that slipped through.
+                // Callers catch panics of their jobs. This catch keeps the thread alive if one slips through.
                 drop(catch_unwind(AssertUnwindSafe(job)));
                 state = self.shared.lock();
                 state.running.remove(&run);
@@ -189,7 +190,7 @@ impl Crew {
             let Some(called) = state.sit_idle(number) else { break };
             let waited = called.wait_timeout_while(state, IDLE, |state| state.is_idle(number));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            // Where somebody has called, another thread may have been done first, and have taken the job.
+            // The thread was called, but another thread may have finished first and taken the job.
             if state.is_idle(number) && !state.leave_seat(number) {
                 state.idle.retain(|idle| *idle != number);
                 break;
@@ -200,9 +201,9 @@ impl Crew {
 }
 
 impl Seat {
-    /// Runs `job` on the thread of the one before, if there is one yet.
+    /// Runs `job` on the thread of the previous job, if the seat has one.
     ///
-    /// The one before has nothing more to do than to return: this one waits for that.
+    /// The previous job must be at its end: this job waits until it returns.
     pub(super) fn run(&self, job: Job) {
         let mut state = self.crew.shared.lock();
         let seat = Some(self.number);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_used_again_and_survives_a_panic() {
+    fn thread_is_reused_and_survives_panic() {
         let crew = Crew::named("test");
         for round in 0..50 {
             let (done, finished) = mpsc::channel::<()>();
@@ -258,7 +259,7 @@ mod tests {
                 assert!(round % 2 == 0, "a handler panics");
             }));
             finished.recv_timeout(LONG).expect_err("the job drops its sender at its end");
-            // The thread counts as idle only once it waits again.
+            // The thread counts as idle only after it waits again.
             while crew.count().running > 0 {
                 thread::yield_now();
             }
@@ -267,12 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_one_after_the_other_is_done_by_one_thread_however_many_there_are() {
+    fn sequential_jobs_use_one_thread() {
         let crew = Crew::named("test");
         let (done, finished) = mpsc::channel();
         let ended = |jobs: usize| -> HashSet<_> {
             let threads = finished.iter().take(jobs).collect();
-            // It waits again in the moment in which its job is none that runs.
+            // A thread waits again in the same step in which its job ends.
             while crew.count().running > 0 {
                 thread::yield_now();
             }
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_seat_is_done_by_one_thread_that_does_nothing_else() {
+    fn seat_jobs_run_on_dedicated_thread() {
         let crew = Crew::named("test");
         let seat = crew.seat();
         let (done, finished) = mpsc::channel();
@@ -307,7 +308,7 @@ mod tests {
         };
         let (mut seated, mut others) = (HashSet::new(), HashSet::new());
         for _ in 0..1000 {
-            // Called as soon as the one before has told, which has yet to return.
+            // Called directly after the previous job has signalled, before it has returned.
             seat.run(tell(true));
             crew.run(tell(false));
             for (is_seated, thread) in finished.iter().take(2) {

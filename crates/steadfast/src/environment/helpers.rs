@@ -1,27 +1,27 @@
-//! Threads that help where work needs nothing but a processor.
+//! Helper threads for CPU-bound work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::blocking::Crew;
 
-/// Who helps where much work waits that needs nothing but a processor, as decoding does.
+/// Number of helpers for CPU-bound work such as decoding, and the threshold for their use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Helpers {
-    /// How many may help at once, beside the one who asks; 0 where nobody does.
+    /// Maximum number of concurrent helpers, in addition to the calling thread. 0 disables helpers.
     pub threads: usize,
-    /// How many bytes have to wait for it to be worth the while to ask for one of them.
+    /// Minimum number of pending bytes for which a helper is worthwhile.
     pub worth: usize,
 }
 
-/// What a helper does: a piece of the work at each call, until it answers that there is none.
+/// A helper's work: each call does one part, and returns false if no work is left.
 pub type Help = Box<dyn FnMut() -> bool + Send>;
 
-/// To wake a thread costs whoever does it about 5 µs, and the thread begins 20 to 100 µs later. Decoding so much takes 200 µs
-/// and more.
+/// Waking a thread costs the caller about 5 µs, and the thread starts 20 to 100 µs later. Decoding this many bytes
+/// takes at least 200 µs.
 const WORTH: usize = 64 * 1024;
 
-/// So many threads at most, for all who ask together.
+/// Helper threads with a maximum shared by all callers.
 pub(super) struct HelpingThreads {
     crew: Crew,
     most: usize,
@@ -29,7 +29,7 @@ pub(super) struct HelpingThreads {
 }
 
 impl HelpingThreads {
-    /// None is begun before it is needed; each ends when it has had nothing to do for a while.
+    /// Creates a pool without threads. Threads start on demand and end after some idle time.
     pub(super) fn new(most: usize) -> Self {
         Self { crew: Crew::named("steadfast-helper"), most, busy: Arc::default() }
     }
@@ -38,7 +38,7 @@ impl HelpingThreads {
         Helpers { threads: self.most, worth: WORTH }
     }
 
-    /// Has a thread help, unless all do already.
+    /// Runs `help` on a helper thread, unless all are busy.
     pub(super) fn call(&self, mut help: Help) {
         let more = |busy| (busy < self.most).then_some(busy + 1);
         if self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
@@ -58,7 +58,7 @@ impl Drop for HelpingThreads {
     }
 }
 
-/// A thread that helps, until this is dropped.
+/// Marks a helper thread as busy until it is dropped.
 struct Busy(Arc<AtomicUsize>);
 
 impl Drop for Busy {

@@ -1,4 +1,4 @@
-//! The environment of tests: everything on the current tokio runtime, in its time.
+//! Test environment: the current tokio runtime and its clock.
 
 use std::fmt;
 use std::io;
@@ -20,11 +20,11 @@ use super::{Environment, Socket, Task, tcp};
 type Dialer = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> + Send + Sync;
 type Resolver = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync;
 
-/// Everything on the runtime that is current at its creation.
+/// Environment on the runtime that is current at its creation.
 ///
-/// On a current-thread runtime whose time is paused, a run is the same each time: time passes only when
-/// nothing else can happen. "Blocking" jobs and foreign tasks run inline, as tasks of that one thread, so what really
-/// blocks blocks everything: use [`Threads`](super::threads::Threads) to test such code.
+/// On a current-thread runtime with paused time, runs are deterministic: time advances only if all tasks are idle.
+/// Blocking jobs and user tasks run as tasks of the same thread, so a call that really blocks stops everything. Use
+/// [`Threads`](super::threads::Threads) to test such code.
 pub struct Local {
     handle: Handle,
     origin: tokio::time::Instant,
@@ -35,13 +35,14 @@ pub struct Local {
 }
 
 impl Local {
-    /// Randomness from `seed`, sockets from `dial`, which is given an address and a port.
+    /// Creates an environment with random numbers from `seed`, and sockets from `dial`, which receives an address and a
+    /// port.
     ///
-    /// Every name means 127.0.0.1, unless [`with_names`](Self::with_names) says otherwise.
+    /// Every name resolves to 127.0.0.1, unless [`with_names`](Self::with_names) is set.
     ///
     /// # Panics
     ///
-    /// Where no tokio runtime is current.
+    /// Panics outside a tokio runtime.
     pub fn new<D>(seed: u64, dial: D) -> Self
     where
         D: Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> + Send + Sync + 'static,
@@ -56,7 +57,7 @@ impl Local {
         }
     }
 
-    /// The addresses of names from `resolve`, the one to prefer first.
+    /// Sets the resolver. The preferred address comes first.
     #[must_use]
     pub fn with_names<R>(mut self, resolve: R) -> Self
     where
@@ -73,17 +74,17 @@ impl Local {
         self
     }
 
-    /// Has `helpers` help, in turns that the seed decides; without this nobody does.
+    /// Enables helpers, scheduled by the seed. Disabled by default.
     #[must_use]
     pub fn with_helpers(self, helpers: Helpers) -> Self {
         Self { helpers, ..self }
     }
 
-    /// Randomness from `seed`, sockets from TCP.
+    /// Creates an environment with random numbers from `seed` and TCP sockets.
     ///
     /// # Panics
     ///
-    /// Where no tokio runtime is current.
+    /// Panics outside a tokio runtime.
     pub fn over_tcp(seed: u64) -> Self {
         let mut environment = Self::new(seed, |host, port| Box::pin(tcp::dial(alone(&host, port))));
         environment.resolver = Arc::new(|host, port| Box::pin(async move { tcp::resolve(&host, port).await }));
@@ -91,7 +92,7 @@ impl Local {
     }
 }
 
-/// The address that `host` is, or that of this machine.
+/// Returns the address that `host` denotes, or the loopback address.
 fn alone(host: &str, port: u16) -> SocketAddr {
     SocketAddr::new(host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port)
 }
@@ -133,7 +134,7 @@ impl Environment for Local {
     }
 
     fn help(&self, mut help: Help) {
-        // Some of it at once, before who asks goes on, and the rest now and then, as other threads would.
+        // Some work runs immediately, before the caller continues, and the rest later, as on other threads.
         for _ in 0..self.random.next() % 4 {
             if !help() {
                 return;
@@ -174,7 +175,7 @@ impl fmt::Debug for Local {
     }
 }
 
-/// Any byte stream, such as a pipe in memory, as a socket.
+/// Socket over any byte stream, such as an in-memory pipe.
 #[derive(Debug)]
 pub struct Pipe<T> {
     stream: T,
@@ -182,7 +183,7 @@ pub struct Pipe<T> {
 }
 
 impl<T> Pipe<T> {
-    /// `stream`, whose other end is called `peer` in messages.
+    /// Wraps `stream`. Messages name the other end `peer`.
     pub fn new(stream: T, peer: impl Into<String>) -> Self {
         Self { stream, peer: peer.into() }
     }

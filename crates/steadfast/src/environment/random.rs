@@ -1,26 +1,26 @@
-//! Random numbers for jitter and choice; nothing secret is made of them.
+//! Random numbers for jitter and selection, not for secrets.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A generator that many threads may ask (`SplitMix64`).
+/// Thread-safe generator (`SplitMix64`).
 #[derive(Debug)]
 pub(super) struct Random {
     state: AtomicU64,
 }
 
 impl Random {
-    /// The sequence that `seed` begins.
+    /// Creates a generator with this seed.
     pub(super) fn seeded(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed) }
     }
 
-    /// A sequence that the operating system's entropy begins.
+    /// Creates a generator with a seed from the operating system.
     pub(super) fn from_entropy() -> Self {
         Self::seeded(RandomState::new().hash_one(std::process::id()))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub(super) fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut mixed = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);

@@ -1,14 +1,14 @@
-//! The thread that serves sockets and timers and runs the informers, and the one that relieves it.
+//! Thread that serves sockets and timers and runs the informers, and a standby thread that takes over if it is blocked.
 //!
-//! Both are done by turns on one thread, so that an event reaches its informer without a switch of threads. An informer
-//! runs the user's code, though: types that decode themselves, transforms, index functions, `Drop`. What that does with
-//! its time is not known before. So a second thread looks, while an informer runs, whether it is still in the same step
-//! as at the last look; then it takes over everything else, and leaves the first one to that step. An informer to which
-//! that happens often runs on a thread of its own until it has been prompt for a while.
+//! Sockets and informers share one thread, so that an event reaches its informer without a thread switch. An informer
+//! also runs user code of unknown duration: `Deserialize` implementations, transforms, index functions, `Drop`. The
+//! standby thread therefore checks at intervals if an informer is still in the same step. If so, it takes over all
+//! other work, and leaves the first thread to that step. An informer that blocks repeatedly moves to a thread of its
+//! own until its steps have been short for a while.
 //!
-//! The sockets can change hands because informers run *between* two stays in the runtime, not within: see
-//! [`Inner::lead`]. The first thread takes them back as soon as it has made its step: allocators keep memory by threads, and
-//! objects that one thread has made and another one replaces leave behind as much memory as they took.
+//! The sockets can change threads because informers run *between* two entries of the runtime, not inside: see
+//! [`Inner::lead`]. The first thread takes the sockets back after its step. Allocators keep memory for each thread, and
+//! objects that one thread created and another replaces would double the memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,25 +24,26 @@ use tokio::sync::Notify;
 use super::Task;
 use super::blocking::{BlockingThreads, Crew, STUCK, Seat};
 
-/// A step that lasts from one look to the next holds up the others: they wait for twice this at most.
+/// Interval of the standby thread's checks. A step that lasts from one check to the next blocks the other tasks, for at
+/// most twice this time.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// So many steps are made at most before the sockets have their turn, and none is begun after so long.
+/// Maximum number of steps before the sockets are served again; no step starts after this time either.
 const STEPS: u32 = 16;
 const TURN: Duration = Duration::from_millis(2);
 
-/// A task that holds up the others so often, each time so soon after the last, makes its steps on a thread of its own; once
-/// is a large list, or a machine that has too much to do.
+/// Number of blocking steps in close succession after which a task moves to a thread of its own. A single one may be a
+/// large list, or an overloaded machine.
 const OFTEN: u32 = 4;
 const SOON: Duration = Duration::from_secs(1);
 
-/// A step that is longer is not prompt.
+/// Maximum duration of a prompt step.
 const PROMPT: Duration = LOOK;
 
-/// A task on a thread of its own comes back when all its steps were prompt for so long.
+/// Time of only prompt steps after which a task returns from a thread of its own.
 const PROBATION: Duration = Duration::from_secs(1);
 
-/// The threads, as one value; they end with it.
+/// Handle of the threads, which end when it is dropped.
 pub(super) struct Relay {
     inner: Arc<Inner>,
 }
@@ -50,46 +51,46 @@ pub(super) struct Relay {
 struct Inner {
     handle: Handle,
     state: Mutex<State>,
-    /// Calls the thread in charge away from the sockets.
+    /// Interrupts the runtime of the leading thread.
     called: Notify,
-    /// Wakes the other one.
+    /// Wakes the standby thread.
     relief: Condvar,
-    /// Wakes the first thread, which waits to be in charge again.
+    /// Wakes the first thread, which waits to lead again.
     returned: Condvar,
     crew: Crew,
 }
 
 struct State {
-    /// None once all is over.
+    /// `None` after the shutdown.
     runtime: Option<Arc<Runtime>>,
-    /// Which thread is in charge: the number of those that were before it.
+    /// Leading thread, as the number of changes so far.
     charge: u64,
-    /// Whether that one is with the sockets.
+    /// True while the leading thread is inside the runtime.
     serving: bool,
     first: First,
-    /// Which threads were relieved and are not back from their step, since when.
+    /// Relieved threads that are still in their step, with the time of the change.
     relieved: BTreeMap<u64, Instant>,
-    /// The task in whose step it is.
+    /// Task of the current step.
     stepping: Option<Arc<Foreign>>,
-    /// How many steps were begun.
+    /// Number of started steps.
     steps: u64,
-    /// Whether the other one sleeps until a step is begun.
+    /// True while the standby thread sleeps until the next step.
     asleep: bool,
     ready: VecDeque<Arc<Foreign>>,
     closed: bool,
 }
 
-/// Where the first thread is.
+/// State of the first thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
-    /// In charge, or in the step that it was relieved of.
+    /// Leading, or in the step in which it was relieved.
     AtWork,
-    /// It was relieved, is back from its step and waits to be in charge again.
+    /// Relieved, finished with its step, and waiting to lead again.
     Back,
 }
 
 impl Relay {
-    /// Two threads, and those of `crew` on demand.
+    /// Starts two threads; further threads of `crew` start on demand.
     pub(super) fn new(crew: Crew) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let state = State {
@@ -114,25 +115,25 @@ impl Relay {
         });
         inner.lock().runtime = Some(Arc::new(runtime));
         inner.begin("steadfast-io", Inner::lead_and_return).inspect_err(|_| shut(inner.lock()))?;
-        // From here on that thread ends all, if this fails too.
+        // If the second thread cannot be created, dropping this handle ends the first.
         let relay = Self { inner };
         relay.inner.begin("steadfast-relief", Inner::stand_by)?;
         Ok(relay)
     }
 
-    /// The runtime of the sockets.
+    /// Returns the runtime of the sockets.
     pub(super) fn handle(&self) -> &Handle {
         &self.inner.handle
     }
 
-    /// The threads that are left alone with a task, beside those of the crew.
+    /// Returns the threads that were left to a blocked task, apart from the pool's threads.
     pub(super) fn relieved(&self) -> BlockingThreads {
         let state = self.inner.lock();
         let stuck = state.relieved.values().filter(|since| since.elapsed() > STUCK).count();
         BlockingThreads { threads: state.relieved.len(), running: state.relieved.len(), stuck }
     }
 
-    /// Runs a task that may hold up its thread.
+    /// Spawns a task that may block its thread.
     pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
         let step = Mutex::new(Step { stage: Stage::Ready, held_up: None, apart: None });
         let future = Mutex::new(Some(future));
@@ -170,7 +171,7 @@ impl Inner {
         let mut state = self.lock();
         if state.closed {
             drop(state);
-            // With its future, whose `Drop` may ask for anything.
+            // The task is dropped without the lock: the `Drop` of its future is user code.
             drop(task);
             return;
         }
@@ -187,7 +188,7 @@ impl Inner {
         }
     }
 
-    /// What the first thread does: it is in charge whenever no step keeps it.
+    /// Main loop of the first thread, which leads unless a step blocks it.
     fn lead_and_return(self: &Arc<Self>) {
         let mut charge = 0;
         loop {
@@ -210,10 +211,10 @@ impl Inner {
         }
     }
 
-    /// Serves the sockets and makes the steps that are ready, by turns, until it is relieved, the first thread is back, or
-    /// all is over.
+    /// Serves the sockets and runs ready steps, alternately. Returns when the thread is relieved, when the first thread
+    /// wants to lead again, or at shutdown.
     ///
-    /// While a task makes a step nobody is in the runtime, so that whoever relieves this thread can enter it.
+    /// No thread is inside the runtime during a step, so a relieving thread can enter it.
     fn lead(self: &Arc<Self>, charge: u64) {
         let mut steps = 0;
         let mut begun = Instant::now();
@@ -267,15 +268,15 @@ impl Inner {
         shut(state);
     }
 
-    /// Looks whether the thread in charge is held up, and relieves it.
+    /// Checks if the leading thread is blocked, and relieves it.
     fn stand_by(self: &Arc<Self>) {
         let mut state = self.lock();
         let mut told = false;
-        // How many steps there were when it last found none under way.
+        // Number of steps at the last check that found no step running.
         let mut idle = None;
         loop {
             if state.closed {
-                // The thread in charge ends all, unless it is in a step, which may be without an end.
+                // The leading thread handles the shutdown, unless it is in a step, which may never end.
                 if state.stepping.is_some() {
                     state.charge += 1;
                     shut(state);
@@ -284,8 +285,8 @@ impl Inner {
             }
             let seen = state.steps;
             if state.stepping.is_none() {
-                // To be woken by each event would cost more than to look: only where no step was begun from one look to
-                // the next does it sleep.
+                // A wake-up for each step would cost more than polling. The thread sleeps only if no step was started
+                // between two checks.
                 if idle.replace(seen) == Some(seen) {
                     state.asleep = true;
                     state = self.relief.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -312,7 +313,7 @@ impl Inner {
                 }
             }
             state = self.lock();
-            // Two that look at once would both have seen it.
+            // Two checks in succession would both have seen the same step.
             if state.steps == seen && state.stepping.take().is_some() && !state.closed {
                 let relieved = state.charge;
                 state.relieved.insert(relieved, Instant::now());
@@ -328,7 +329,7 @@ impl Inner {
     }
 }
 
-/// Ends the runtime and with it all sockets, and lets go of what was to be done.
+/// Shuts down the runtime with all sockets, and drops the queued tasks.
 fn shut(mut state: MutexGuard<'_, State>) {
     let (runtime, stepping) = (state.runtime.take(), state.stepping.take());
     let ready = std::mem::take(&mut state.ready);
@@ -340,34 +341,34 @@ fn shut(mut state: MutexGuard<'_, State>) {
     }
 }
 
-/// A task that may hold up its thread.
+/// A task that may block its thread.
 struct Foreign {
     relay: Arc<Inner>,
-    /// Where it makes its steps on a thread of its own.
+    /// Seat for its steps on a thread of its own.
     seat: Seat,
     step: Mutex<Step>,
-    /// Nothing once it is over. Held during a step, and only then.
+    /// `None` after the end. Locked during a step, and only then.
     future: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 struct Step {
     stage: Stage,
-    /// How often it has held up the others, one time soon after the other, and when it last did.
+    /// Number of blocking steps in close succession, and the time of the last.
     held_up: Option<(u32, Instant)>,
-    /// When it last was not prompt, if it is on a thread of its own.
+    /// Time of the last long step, if the task runs on a thread of its own.
     apart: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It waits to be woken.
+    /// Waits for a wake-up.
     Idle,
-    /// It waits for a thread.
+    /// Waits for a thread.
     Ready,
     Stepping,
-    /// It was woken meanwhile.
+    /// In a step, and woken again during it.
     SteppingAgain,
-    /// It is to end, in this step or the next.
+    /// Must end in this step or the next.
     Aborted,
     Over,
 }
@@ -377,7 +378,7 @@ impl Foreign {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note that it holds up the others.
+    /// Records that the task blocks other tasks.
     fn held_up(&self) {
         let now = Instant::now();
         let mut step = self.lock();
@@ -431,7 +432,7 @@ impl Foreign {
         }
     }
 
-    /// A step on a thread of its own.
+    /// Runs a step on the task's own thread.
     fn step_apart(self: &Arc<Self>) {
         let begun = Instant::now();
         self.step();
@@ -444,7 +445,7 @@ impl Foreign {
         }
     }
 
-    /// Makes a step, and returns whether the task is over.
+    /// Runs a step. Returns true if the task has finished.
     fn poll(self: &Arc<Self>) -> bool {
         let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
         let aborted = self.lock().stage == Stage::Aborted;
@@ -499,14 +500,14 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// What a task's own thread is called.
+    /// Name of a task's own thread.
     const OWN: &str = "of its own";
 
     fn relay() -> Relay {
         Relay::new(Crew::named(OWN)).expect("threads")
     }
 
-    /// A task that hangs in its first step, until what is returned is dropped.
+    /// Spawns a task that blocks in its first step until the returned value is dropped.
     fn hang(relay: &Relay) -> mpsc::Sender<()> {
         let (release, held) = mpsc::channel::<()>();
         let (begun, hangs) = mpsc::channel();
@@ -519,7 +520,7 @@ mod tests {
         release
     }
 
-    /// Has both a task and the runtime do something.
+    /// Verifies that both a task and the runtime make progress.
     fn goes_on(relay: &Relay) {
         let (done, finished) = mpsc::channel();
         let served = done.clone();
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_hang_hold_up_neither_the_runtime_nor_another_task() {
+    fn hanging_tasks_block_no_other_task() {
         let relay = relay();
         let mut held = Vec::new();
         for _ in 0..5 {
@@ -552,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thread_is_in_charge_again_once_its_task_goes_on() {
+    fn first_thread_leads_again_after_its_step() {
         let relay = relay();
         for _ in 0..3 {
             let release = hang(&relay);
@@ -578,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_hangs_often_goes_on_on_a_thread_of_its_own() {
+    fn often_blocking_task_gets_own_thread() {
         let relay = relay();
         let (release, held) = mpsc::channel::<()>();
         let (told, threads) = mpsc::channel();
@@ -600,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_woken_within_its_step_makes_another() {
+    fn wake_during_step_schedules_another_step() {
         let relay = relay();
         let (done, finished) = mpsc::channel();
         let mut steps = 0;
@@ -618,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_panics_or_is_aborted_is_dropped_and_nothing_else() {
+    fn panicking_or_aborted_task_is_dropped_alone() {
         let relay = relay();
         for aborted in [false, true] {
             let (held, dropped) = mpsc::channel::<()>();
@@ -637,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ends_with_it_also_while_a_task_hangs() {
+    fn drop_ends_threads_despite_hanging_task() {
         for hangs in [false, true] {
             let relay = relay();
             let release = hangs.then(|| hang(&relay));

@@ -1,4 +1,4 @@
-//! TCP, set up so that the kernel notices a peer that vanished within R1's 15 s.
+//! TCP sockets with kernel timeouts that detect a vanished peer within the 15 s of R1.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,8 +13,8 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(4);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// How long sent bytes may stay unacknowledged, or not be taken: the kernel gives up a peer that acknowledges all the time and
-/// has no room for more, too.
+/// Maximum time that sent data can stay unacknowledged or unaccepted. The kernel also drops a peer that acknowledges
+/// probes but has a full receive buffer.
 const USER_TIMEOUT: Duration = Duration::from_secs(12);
 
 impl Socket for TcpStream {
@@ -30,7 +30,8 @@ impl Socket for TcpStream {
     }
 
     fn limit_lateness(&self, limit: Duration) {
-        // Without linger a close discards what was not sent, and is a reset; also where this process is killed.
+        // With a zero linger time, a close discards unsent data and resets the connection, also if the process is
+        // killed.
         let discarding = SockRef::from(self).set_linger(Some(Duration::ZERO));
         if let Err(error) = discarding.and_then(|()| limit_unacknowledged(self, Some(limit))) {
             tracing::warn!(%error, "the kernel may send late what was written: it takes no limit");
@@ -38,7 +39,7 @@ impl Socket for TcpStream {
     }
 }
 
-/// The addresses of `host`, in the system's order.
+/// Resolves `host`, in the system's order.
 pub(super) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(tokio::net::lookup_host((host, port)).await?.collect())
 }
@@ -59,8 +60,8 @@ fn configure(stream: &TcpStream, user_timeout: Duration) -> io::Result<()> {
     limit_unacknowledged(stream, Some(user_timeout))
 }
 
-/// How long what was written may stay in the kernel; none is as long as it tries, and for ever where the peer answers that
-/// it has no room.
+/// Limits how long written data can stay in the kernel. `None` uses the system's limit, and waits forever for a peer
+/// that reports a full buffer.
 fn limit_unacknowledged(stream: &TcpStream, limit: Option<Duration>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     SockRef::from(stream).set_tcp_user_timeout(limit)?;
@@ -80,13 +81,13 @@ mod tests {
 
     use super::*;
 
-    /// More than two kernels hold.
+    /// More than the buffers of two kernels hold.
     const MUCH: usize = 32 << 20;
 
-    /// Of two peers that read nothing, the kernel gives up the one. The other, which is allowed that, was there before, and
-    /// so for longer, and takes everything in the end.
+    /// Neither of the two peers reads. The kernel drops the first. The second, which is allowed to be slow, was
+    /// connected earlier, so it lives longer, and receives all data in the end.
     #[tokio::test]
-    async fn a_peer_that_may_be_slow_outlives_the_time_in_which_another_is_given_up() -> io::Result<()> {
+    async fn slow_peer_setting_disables_user_timeout() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let connect = async || -> io::Result<_> {
@@ -108,10 +109,10 @@ mod tests {
         Ok(())
     }
 
-    /// What a program has written and the peer's kernel has no room for never gets there once the socket is dropped; without the
-    /// limit it does.
+    /// Data that the peer's kernel has not accepted is discarded when the socket is dropped. Without the limit it
+    /// arrives.
     #[tokio::test]
-    async fn what_a_socket_holds_that_is_not_to_be_late_is_discarded_with_it() -> io::Result<()> {
+    async fn lateness_limit_discards_unsent_data() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         for limited in [true, false] {

@@ -1,4 +1,4 @@
-//! The environment of production: the machine's clock and sockets, and threads of its own.
+//! Production environment: the machine's clock and sockets, and dedicated threads.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use super::random::Random;
 use super::relay::Relay;
 use super::{Environment, Socket, Task, tcp};
 
-/// Real time, TCP, and threads that no runtime of the program shares.
+/// Environment with real time, TCP, and threads separate from the program's runtimes.
 ///
-/// Connections and informers run on these threads alone, so that a program that blocks its own runtime delays its own
-/// handlers and not the sockets; and an informer that the user's code holds up is left alone with that (C8).
+/// Connections and informers run only on these threads. A program that blocks its own runtime therefore delays only its
+/// own handlers, not the sockets. An informer that is blocked by user code does not delay the others (C8).
 pub struct Threads {
     relay: Relay,
     origin: std::time::Instant,
@@ -27,11 +27,11 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// One thread for sockets and informers, one that relieves it, and others on demand for what may block.
+    /// Creates one thread for sockets and informers and one standby thread. Threads for blocking code start on demand.
     ///
     /// # Errors
     ///
-    /// The operating system gives no thread.
+    /// Returns an error if the operating system cannot create a thread.
     pub fn new() -> io::Result<Self> {
         let crew = Crew::named("steadfast-handler");
         Ok(Self {
@@ -43,18 +43,18 @@ impl Threads {
         })
     }
 
-    /// Has up to so many other threads help to decode where much is waiting, as in a list of typed objects: one for each
-    /// processor beside the first is what a first sync gains most by. Without this nobody does.
+    /// Allows up to `threads` helper threads to decode large inputs, such as lists of typed objects. Defaults to 0.
     ///
-    /// It costs memory: allocators keep it by threads, and what objects leave behind that one thread has made is not given to
-    /// another. With glibc 45 KB a pod became 56 to 74 when each had been replaced twice.
+    /// The first sync is fastest with one helper for each additional processor. Helpers cost memory, because allocators
+    /// keep memory for each thread: memory freed by one thread is not reused by another. With glibc, 45 KB for a pod
+    /// became 56 to 74 KB after each pod was replaced twice.
     #[must_use]
     pub fn with_helpers(mut self, threads: usize) -> Self {
         self.helping = HelpingThreads::new(threads);
         self
     }
 
-    /// How many threads run handlers and informers that are held up, and how many of those are stuck.
+    /// Returns the number of threads that run handlers and blocked informers, and the number of stuck ones.
     pub fn blocking_threads(&self) -> BlockingThreads {
         let (crew, relieved) = (self.crew.count(), self.relay.relieved());
         BlockingThreads {
@@ -64,7 +64,7 @@ impl Threads {
         }
     }
 
-    /// Runs `work` on this environment's own threads, wherever the caller's future is polled.
+    /// Runs `work` on this environment's threads, independent of the thread that polls the returned future.
     fn run_here<T: Send + 'static>(
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
@@ -74,15 +74,15 @@ impl Threads {
     }
 }
 
-/// The time since the machine was started, in which it may have been suspended.
+/// Returns the time since boot, including suspended time.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn since_boot() -> Option<Duration> {
-    // Linux has the clock since 2.6.39, and Rust asks for 3.2.
+    // The clock exists since Linux 2.6.39, and Rust requires 3.2.
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::try_from(time).ok()
 }
 
-/// Elsewhere no clock is known that counts that without `unsafe`.
+/// Other systems have no known clock of this kind without `unsafe`.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn since_boot() -> Option<Duration> {
     None
@@ -103,7 +103,7 @@ impl Environment for Threads {
                 let _current = self.relay.handle().enter();
                 Box::pin(tokio::time::sleep_until(at.into()))
             }
-            // Beyond what the clock can tell, so never.
+            // The deadline exceeds the range of the clock, so it never passes.
             None => Box::pin(std::future::pending()),
         }
     }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn may_be_dropped_in_async_code_and_on_its_own_thread() {
+    async fn drop_is_safe_in_async_code() {
         for foreign in [false, true] {
             let threads = Arc::new(Threads::new().expect("threads"));
             let (done, finished) = tokio::sync::oneshot::channel::<()>();
@@ -194,21 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn the_time_since_the_machine_was_started_goes_on_as_the_other_clock_does() {
+    fn boot_time_advances_with_monotonic_clock() {
         let threads = Threads::new().expect("threads");
         let (before, boot) = (threads.now(), threads.boot_time());
         let limit = before + Duration::from_millis(5);
         while threads.now() < limit {
             std::hint::spin_loop();
         }
-        // Asked after the one and before the other, it has gone on at least as far.
+        // The boot clock is read before and after, so it has advanced at least as much.
         let gone = threads.boot_time().since(boot);
         assert!(gone >= Duration::from_millis(4), "{gone:?}");
         assert!(gone <= threads.now().since(before) + Duration::from_secs(3600), "{gone:?}");
     }
 
     #[tokio::test]
-    async fn names_are_resolved_and_a_refusal_is_told() {
+    async fn resolver_and_dial_errors_are_returned() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = closed.local_addr().expect("an address");
         drop(closed);

@@ -1,4 +1,4 @@
-//! Everything that is counted and observed, collected at each scrape.
+//! Collector that reads all counters and states at each scrape.
 
 use std::fmt;
 
@@ -16,19 +16,19 @@ use crate::handler_counts::HandlerReading;
 use crate::memory::Memory;
 use crate::transport::{ConnectionReport, ConnectionState};
 
-/// The names of all states of freshness.
+/// Names of all freshness states.
 const STATES: [&str; 7] = ["fresh", "starting", "resuming", "suspect", "stale", "failed", "stopped"];
 
-/// The metrics of some connections, of all informers on them and of their handlers.
+/// Prometheus collector for connections, their informers and handlers.
 ///
-/// To be registered once for all connections of a program: a family's head must not be there twice. It keeps nothing
-/// alive; what is gone is gone from the next scrape.
+/// Register one collector for all connections of a program, because each family may be registered only once. The
+/// collector keeps nothing alive: items that have ended are missing from the next scrape.
 pub struct Metrics {
     connections: Vec<WeakConnection>,
 }
 
 impl Metrics {
-    /// The metrics of `connections`.
+    /// Creates a collector for `connections`.
     pub fn new<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Self {
         Self { connections: connections.into_iter().map(Connection::downgrade).collect() }
     }
@@ -40,7 +40,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// A connection's pool at the moment of a scrape.
+/// Connection pool at a scrape.
 struct Server {
     labels: LabelSet,
     connections: Vec<ConnectionReport>,
@@ -48,7 +48,7 @@ struct Server {
     totals: Totals,
 }
 
-/// Everything at the moment of a scrape.
+/// All states at a scrape.
 struct Scrape {
     servers: Vec<Server>,
     informers: Vec<(LabelSet, Reading)>,
@@ -70,7 +70,8 @@ impl Metrics {
         let mut scrape = Scrape { servers: Vec::new(), informers: Vec::new() };
         let mut names: Vec<String> = Vec::new();
         for connection in &self.connections {
-            // Named before it is asked for, so that one keeps its name when another is gone.
+            // The name is assigned before the weak reference is upgraded, so names stay stable if another server is
+            // dropped.
             let server = connection.server();
             let same = names.iter().filter(|name| *name == server).count();
             names.push(server.to_owned());
@@ -100,12 +101,12 @@ fn informer_labels(server: &LabelSet, informer: Labels) -> LabelSet {
     server.iter().cloned().chain(own).collect()
 }
 
-/// `labels` and `more`.
+/// Returns `labels` with `more` appended.
 fn with<const N: usize>(labels: &LabelSet, more: [(&'static str, &str); N]) -> LabelSet {
     labels.iter().cloned().chain(more.map(|(name, value)| (name, value.to_owned()))).collect()
 }
 
-/// The two roles of connections, by their label and by what a report says.
+/// Roles of connections: label and value of the report's `watches` flag.
 const ROLES: [(&str, bool); 2] = [("watches", true), ("requests", false)];
 
 impl Scrape {
@@ -255,7 +256,7 @@ impl Scrape {
         })
     }
 
-    /// The greatest time among a server's connections; nothing where none has one.
+    /// Returns the maximum of a time among a server's connections, or `None` without values.
     fn longest(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -288,7 +289,7 @@ impl Scrape {
         })
     }
 
-    /// Counters that differ in one label.
+    /// Writes counters that differ in one label.
     fn counters(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -306,7 +307,7 @@ impl Scrape {
         })
     }
 
-    /// Counters that differ in two labels.
+    /// Writes counters that differ in two labels.
     fn tables(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -349,7 +350,7 @@ impl Scrape {
 }
 
 impl Server {
-    /// How many connections there are of each role, protocol and state that one has.
+    /// Returns the number of connections by role, protocol and state.
     fn counted(&self) -> Vec<(LabelSet, usize)> {
         let mut counts: Vec<(LabelSet, usize)> = Vec::new();
         for report in &self.connections {

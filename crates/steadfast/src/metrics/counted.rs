@@ -1,41 +1,41 @@
-//! The counters of one informer: plain atomics, each with a fixed place, so that an event costs one addition.
+//! Counters of one informer: atomics at fixed indexes, so that an event costs one addition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast_core::event::{Change, Event};
 use steadfast_core::reflector::Note;
 
-/// A number that only grows.
+/// A monotonic counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub(crate) fn count(&self) {
         self.add(1);
     }
 
-    /// So many more.
+    /// Adds `more`.
     pub(crate) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// Returns the current value.
     #[cfg(feature = "metrics")]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What an informer asks a server for.
+/// Kinds of requests.
 pub(crate) const REQUESTS: [&str; 8] =
     ["streamed_list", "page", "watch", "probe", "short_watch", "versions", "metadata", "state"];
 
-/// What becomes of a request.
+/// Results of requests.
 pub(crate) const OUTCOMES: [&str; 10] =
     ["ended", "unreachable", "expired", "too_large", "busy", "denied", "invalid", "unreadable", "full", "cancelled"];
 
-/// Why a whole collection is transferred.
+/// Causes of full transfers.
 pub(crate) const CAUSES: [&str; 12] = [
     "first",
     "unreachable",
@@ -51,13 +51,13 @@ pub(crate) const CAUSES: [&str; 12] = [
     "lost",
 ];
 
-/// What happens to a cache's objects.
+/// Kinds of changes to cached objects.
 pub(crate) const EVENTS: [&str; 3] = ["added", "updated", "deleted"];
 
-/// How that is known.
+/// Sources of changes.
 pub(crate) const SOURCES: [&str; 2] = ["watch", "list"];
 
-/// What an informer notes of itself.
+/// Kinds of diagnostics.
 pub(crate) const NOTES: [&str; 17] = [
     "synced",
     "resumed",
@@ -78,17 +78,17 @@ pub(crate) const NOTES: [&str; 17] = [
     "listing_all",
 ];
 
-/// What could not be decoded: an object that is known, whose key then answers as unknown, or a record of no known one.
+/// Kinds of decode errors: an object with a known key, whose reads then return an error, or a record without one.
 pub(crate) const UNREAD: [&str; 2] = ["object", "unidentified"];
 
-/// What one informer has done so far.
+/// Counters of one informer since its start.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     /// By [`REQUESTS`].
     pub(super) sent: [Counter; REQUESTS.len()],
-    /// By [`REQUESTS`]: those whose answer began well.
+    /// Successful response heads, by [`REQUESTS`].
     pub(super) opened: [Counter; REQUESTS.len()],
-    /// By [`REQUESTS`] and [`OUTCOMES`].
+    /// Finished requests, by [`REQUESTS`] and [`OUTCOMES`].
     pub(super) over: [[Counter; OUTCOMES.len()]; REQUESTS.len()],
     /// By [`CAUSES`].
     pub(super) transfers: [Counter; CAUSES.len()],
@@ -101,7 +101,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Counts what changed in the store, by a list or by a watch.
+    /// Counts changes of the store from a list or a watch.
     pub(crate) fn changes<K>(&self, changes: &[Change<K>], listed: bool) {
         let mut sums = [0; EVENTS.len()];
         for change in changes {
@@ -117,7 +117,7 @@ impl Counted {
         }
     }
 
-    /// Counts what the informer notes of itself.
+    /// Counts a diagnostic of the informer.
     pub(super) fn note(&self, note: &Note) {
         let place = match note {
             Note::Synced { .. } => 0,
@@ -137,8 +137,8 @@ impl Counted {
             Note::Polling { .. } => 14,
             Note::FellBackToJson { .. } => 15,
             Note::ListingAll { .. } => 16,
-            // The end of a doubt is no event of its own: the freshness shows it. What is endless is counted when it has
-            // ended after all, by what it was about.
+            // The end of a doubt is not counted as a diagnostic: the freshness shows it. An endless record is counted
+            // by the diagnostic about its object after the record has ended.
             Note::Proven
             | Note::Restored { .. }
             | Note::NotRestored { .. }

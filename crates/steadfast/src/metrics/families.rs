@@ -1,4 +1,4 @@
-//! The families: what each is named, and what it says. `docs/operations.md` has them as a table, which a test compares.
+//! Names and descriptions of the metric families. A test compares them with the table in `docs/operations.md`.
 
 use prometheus_client::registry::Unit;
 

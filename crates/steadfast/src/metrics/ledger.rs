@@ -1,4 +1,4 @@
-//! What becomes of each of an informer's requests, and why whole collections are transferred.
+//! Results of an informer's requests, and the causes of its full transfers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use steadfast_core::reflector::{FailureKind, Note, Request, RequestId};
 
 use super::counted::Counted;
 
-/// The requests under way, by their place in [`REQUESTS`](super::counted::REQUESTS).
+/// Requests in flight, by index in [`REQUESTS`](super::counted::REQUESTS).
 pub(crate) struct Ledger {
     counted: Arc<Counted>,
     running: BTreeMap<RequestId, usize>,
-    /// Why the next full transfer is made, by its place in [`CAUSES`](super::counted::CAUSES).
+    /// Cause of the next full transfer, as an index in [`CAUSES`](super::counted::CAUSES).
     cause: usize,
 }
 
-/// Its place in `CAUSES`.
+/// Index in `CAUSES`.
 const FIRST: usize = 0;
-/// Its place in `CAUSES`.
+/// Index in `CAUSES`.
 const NEW_EPOCH: usize = 9;
-/// Its place in `CAUSES`.
+/// Index in `CAUSES`.
 const PROOF: usize = 10;
-/// Its place in `CAUSES`.
+/// Index in `CAUSES`.
 const LOST: usize = 11;
-/// The place in `OUTCOMES` of a request that nobody waits for any more.
+/// Index in `OUTCOMES` of a cancelled request.
 const CANCELLED: usize = 9;
 
 impl Ledger {
@@ -31,13 +31,13 @@ impl Ledger {
         Self { counted, running: BTreeMap::new(), cause: FIRST }
     }
 
-    /// A request was sent.
+    /// Records a sent request.
     pub(crate) fn sent(&mut self, id: RequestId, request: &Request) {
         let kind = match request {
             Request::StreamedList { .. } => 0,
             Request::Page { .. } => 1,
             Request::Watch { .. } => 2,
-            // Also one that another informer's answer serves.
+            // Includes probes served by another informer's response.
             Request::Probe { .. } => 3,
             Request::ShortWatch { .. } => 4,
             Request::Versions { .. } => 5,
@@ -46,7 +46,7 @@ impl Ledger {
         };
         self.counted.sent[kind].count();
         self.running.insert(id, kind);
-        // The pages after the first belong to the transfer that it began.
+        // The later pages belong to the transfer that the first page started.
         let goes_on = matches!(
             request,
             Request::Page { continue_token: Some(_), .. } | Request::Metadata { continue_token: Some(_), .. }
@@ -56,19 +56,19 @@ impl Ledger {
         }
     }
 
-    /// The head of an answer came, and it is a good one.
+    /// Records a successful response head.
     pub(crate) fn opened(&self, id: RequestId) {
         if let Some(kind) = self.running.get(&id) {
             self.counted.opened[*kind].count();
         }
     }
 
-    /// An answer came to its regular end.
+    /// Records the regular end of a response.
     pub(crate) fn ended(&mut self, id: RequestId) {
         self.over(id, 0);
     }
 
-    /// A request failed or its answer broke off.
+    /// Records a failed request or an interrupted response.
     pub(crate) fn failed(&mut self, id: RequestId, kind: FailureKind) {
         let place = match kind {
             FailureKind::Unreachable => 1,
@@ -80,25 +80,25 @@ impl Ledger {
             FailureKind::Unreadable => 7,
             FailureKind::Full => 8,
         };
-        // A proof that fails is no reason to list; a watch or a list that does may be, be it one by difference.
+        // A failed proof causes no list. A failed watch or list may, including a delta list.
         let leads_to_a_list = |request| request <= 2 || request >= 6;
         if self.over(id, place).is_some_and(leads_to_a_list) && self.cause != NEW_EPOCH {
             self.cause = place;
         }
     }
 
-    /// A request is given up.
+    /// Records a cancelled request.
     pub(crate) fn cancelled(&mut self, id: RequestId) {
         self.over(id, CANCELLED);
     }
 
-    /// The informer notes something of itself.
+    /// Processes a diagnostic of the informer.
     pub(crate) fn note(&mut self, note: &Note) {
         self.counted.note(note);
         match note {
             Note::NewEpoch { .. } => self.cause = NEW_EPOCH,
             Note::Lost { .. } => self.cause = LOST,
-            // What no failure led to is a list for its own sake: the only proof there is, or to name what is unnamed.
+            // A list without a preceding failure serves as a proof of freshness, or names objects of unknown identity.
             Note::Synced { .. } | Note::Relisted { .. } => self.cause = PROOF,
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The informers there are on a connection, and how each is at the moment of a scrape.
+//! The informers of a connection, and their states at a scrape.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,56 +12,56 @@ use crate::handler_counts::HandlerReading;
 use crate::memory::Memory;
 use crate::scope::Scope;
 
-/// The informers on one connection, which this does not keep alive. Cheap to clone.
+/// The informers of one connection, by weak references. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Observed {
     informers: Arc<Mutex<Register<Labels, Weak<dyn Observe>>>>,
 }
 
-/// An informer's place among the observed, until it is dropped.
+/// Registration of an informer for scrapes, until it is dropped.
 pub(crate) struct Observation {
     observed: Observed,
     labels: Labels,
 }
 
-/// What tells one informer from another: bounded in number, and no name or content of an object.
+/// Labels of an informer. They are bounded in number and contain no name or content of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Labels {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) resource: String,
-    /// Empty for all.
+    /// Empty for all namespaces.
     pub(crate) namespace: String,
-    /// A hash of the selectors, empty where there is none: a selector can name an object.
+    /// Hash of the selectors, empty without selectors. A selector can name an object, so it is not shown.
     pub(crate) selector: String,
-    /// Tells informers apart that are alike otherwise; taken again once it is free.
+    /// Distinguishes informers with equal labels; reused after an informer has ended.
     pub(crate) ordinal: usize,
 }
 
-/// An informer at the moment of a scrape.
+/// State of an informer at a scrape.
 pub(crate) struct Reading {
     pub(crate) counted: Arc<Counted>,
     pub(crate) freshness: Freshness,
-    /// The time since the last proof, whatever the freshness.
+    /// Time since the last proof, independent of the freshness.
     pub(crate) age: Option<Duration>,
     pub(crate) attempts: u32,
     pub(crate) tainted: usize,
     pub(crate) synced: bool,
     pub(crate) objects: usize,
     pub(crate) memory: Memory,
-    /// The version held, where it is a number.
+    /// Version of the cache, if it is a number.
     pub(crate) version: Option<f64>,
     pub(crate) handlers: Vec<HandlerReading>,
 }
 
-/// What can be read at a scrape, by the reader's clock.
+/// Source of readings at a scrape, by the reader's clock.
 pub(crate) trait Observe: Send + Sync {
-    /// How it is now.
+    /// Returns the current state.
     fn read(&self) -> Reading;
 }
 
 impl Labels {
-    /// The labels of an informer, its ordinal aside.
+    /// Returns the labels of an informer, without an ordinal.
     pub(crate) fn new(group: &str, version: &str, resource: &str, scope: &Scope) -> Self {
         let mut selector = String::new();
         if scope.label_selector().is_some() || scope.field_selector().is_some() {
@@ -79,20 +79,20 @@ impl Labels {
     }
 }
 
-/// FNV-1a over `parts`: the same in each run and release, so that a series goes on.
+/// Returns the FNV-1a hash of `parts`. It is equal in each run and release, so that a time series continues.
 fn hash(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl Observed {
-    /// Takes in an informer, for as long as the observation is held. What that costs does not depend on the others.
+    /// Registers an informer until the observation is dropped. The cost is independent of the number of informers.
     pub(crate) fn add(&self, labels: Labels, informer: Weak<dyn Observe>) -> Observation {
         let ordinal = self.lock().add(Labels { ordinal: 0, ..labels.clone() }, informer);
         Observation { observed: self.clone(), labels: Labels { ordinal, ..labels } }
     }
 
-    /// Each informer as it is now.
+    /// Returns the current state of each informer.
     pub(crate) fn read(&self) -> Vec<(Labels, Reading)> {
         let living: Vec<_> = {
             let informers = self.lock();

@@ -1,10 +1,10 @@
-//! Items by their labels, those with the same labels distinguished by numbers, which are used again.
+//! Items by label. Items with equal labels are distinguished by reusable ordinals.
 
 use std::collections::BTreeMap;
 
 use crate::ordinals::Ordinals;
 
-/// To come and to go costs the logarithm of how many items there are.
+/// Register of items. Insertion and removal take logarithmic time.
 pub(super) struct Register<L, T> {
     alike: BTreeMap<L, Alike<T>>,
 }
@@ -15,7 +15,7 @@ struct Alike<T> {
 }
 
 impl<L: Ord, T> Register<L, T> {
-    /// Takes in `item`, and returns what tells it from others with the same labels: the smallest number that is free.
+    /// Adds `item` and returns its ordinal: the smallest unused number among items with equal labels.
     pub(super) fn add(&mut self, labels: L, item: T) -> usize {
         let alike =
             self.alike.entry(labels).or_insert_with(|| Alike { ordinals: Ordinals::default(), items: BTreeMap::new() });
@@ -24,7 +24,7 @@ impl<L: Ord, T> Register<L, T> {
         ordinal
     }
 
-    /// Lets go of an item.
+    /// Removes an item.
     pub(super) fn remove(&mut self, labels: &L, ordinal: usize) {
         let Some(alike) = self.alike.get_mut(labels) else { return };
         if alike.items.remove(&ordinal).is_some() {
@@ -35,7 +35,7 @@ impl<L: Ord, T> Register<L, T> {
         }
     }
 
-    /// All items, with their labels and numbers.
+    /// Returns all items with their labels and ordinals.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&L, usize, &T)> {
         let each = |(labels, alike)| {
             let Alike { items, .. }: &Alike<T> = alike;
@@ -45,7 +45,7 @@ impl<L: Ord, T> Register<L, T> {
     }
 }
 
-// By hand: a derive would ask for labels and items with a default.
+// Implemented manually: a derive would require `L: Default` and `T: Default`.
 impl<L, T> Default for Register<L, T> {
     fn default() -> Self {
         Self { alike: BTreeMap::new() }
@@ -63,7 +63,7 @@ mod tests {
         static COMPARED: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// A label that counts how often it is looked at.
+    /// A label that counts its comparisons.
     #[derive(Debug)]
     struct Label(usize);
 
@@ -89,7 +89,7 @@ mod tests {
     impl Eq for Label {}
 
     #[test]
-    fn what_is_alike_is_told_apart_and_a_free_number_is_used_again() {
+    fn equal_labels_get_reusable_ordinals() {
         let mut register = Register::default();
         assert_eq!([0, 1, 0].map(|label| register.add(Label(label), ())), [0, 0, 1]);
         register.remove(&Label(0), 0);
@@ -101,9 +101,9 @@ mod tests {
         assert_eq!([0, 0].map(|label| register.add(Label(label), ())), [0, 2]);
     }
 
-    /// Each that came was compared with all others: making 4,000 informers took the square of that.
+    /// Each new informer was compared with all others, so creating 4,000 informers took quadratic time.
     #[test]
-    fn four_thousand_informers_come_and_go_without_being_compared_with_each_other() {
+    fn registration_of_4000_informers_compares_few_labels() {
         const MANY: usize = 4_000;
         for labels in [1, MANY] {
             COMPARED.set(0);
@@ -113,7 +113,7 @@ mod tests {
                 register.remove(&Label(label), ordinal);
             }
             assert_eq!(register.iter().count(), 0);
-            // A tree of 4,000 is searched in 12 steps, and a node of it by 11 keys at most.
+            // A tree of 4,000 entries has a depth of at most 12 comparisons, and a node at most 11 keys.
             assert!(COMPARED.get() < MANY * 150, "{} comparisons", COMPARED.get());
         }
     }

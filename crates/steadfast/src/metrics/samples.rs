@@ -1,4 +1,4 @@
-//! Families and their samples, in the terms of `prometheus-client`.
+//! Metric families and their samples, as types of `prometheus-client`.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use prometheus_client::registry::Unit;
 
 use super::traffic::{LATENCIES, Latencies};
 
-/// Names and values of labels.
+/// Label names and values.
 pub(super) type LabelSet = Vec<(&'static str, String)>;
 
-/// A family: what its name, unit and help say.
+/// Name, unit and help text of a metric family.
 pub(super) struct Family {
-    /// Without its unit and without `_total`, which are added when it is written.
+    /// Name without the unit and without `_total`; the encoder adds both.
     pub(super) name: &'static str,
     pub(super) unit: Option<Unit>,
-    /// What it is, in one line.
+    /// Description in one line.
     pub(super) help: &'static str,
 }
 
-/// The samples of one family, as they are written.
+/// Encoder of the samples of one family.
 pub(super) struct Samples<'a> {
     encoder: prometheus_client::encoding::MetricEncoder<'a>,
 }
 
 impl Family {
-    /// Writes the family's head, also where it has no samples, then `samples`.
+    /// Writes the header of the family, also if it has no samples, then `samples`.
     pub(super) fn write(
         &self,
         encoder: &mut DescriptorEncoder<'_>,

@@ -1,4 +1,4 @@
-//! The counters of one server's connections.
+//! Counters of one server's connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,47 +8,47 @@ use http::{Method, Response};
 
 use crate::transport::TransportError;
 
-/// The upper bounds of the buckets of latencies, in seconds: those of client-go's `rest_client_request_duration_seconds`.
+/// Upper bounds of the latency buckets in seconds, equal to client-go's `rest_client_request_duration_seconds`.
 pub(crate) const LATENCIES: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
-/// What was counted of a pool's requests and of its connections that are gone.
+/// Counters of a pool's requests and closed connections.
 ///
-/// A lock, for each is taken once for a request or for a connection's end, never for an event.
+/// A lock is cheap enough here: it is taken once for a request or for the end of a connection, never for an event.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     totals: Mutex<Totals>,
 }
 
-/// What [`Traffic`] holds.
+/// Contents of [`Traffic`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
-    /// By verb and by the status or the error.
+    /// By verb, and by status or error.
     pub(crate) requests: BTreeMap<(&'static str, Code), u64>,
-    /// By verb, until the head of the answer.
+    /// Time until the response head, by verb.
     pub(crate) latencies: BTreeMap<&'static str, Latencies>,
-    /// Connections that never came to be, by cause.
+    /// Failed connection attempts, by cause.
     pub(crate) failed_dials: BTreeMap<&'static str, u64>,
-    /// Connections that were and are gone, by cause.
+    /// Closed connections, by cause.
     pub(crate) closed: BTreeMap<&'static str, u64>,
-    /// Bytes received by connections that are gone.
+    /// Bytes received on closed connections.
     pub(crate) received: u64,
-    /// Bytes sent by connections that are gone.
+    /// Bytes sent on closed connections.
     pub(crate) sent: u64,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Code {
-    /// An answer.
+    /// Response with this status.
     Status(u16),
-    /// None.
+    /// Error without a response.
     Error(&'static str),
 }
 
-/// How long requests waited for the head of an answer.
+/// Histogram of the time until the response head.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latencies {
-    /// By [`LATENCIES`], each in the first that it fits, and those above all of them.
+    /// Counts for the buckets of [`LATENCIES`], each value in its first matching bucket, and for larger values.
     pub(crate) counts: [u64; LATENCIES.len() + 1],
     /// In seconds.
     pub(crate) sum: f64,
@@ -59,7 +59,7 @@ impl Traffic {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request was answered, or was not.
+    /// Counts a request with its response or error.
     pub(crate) fn request<B>(&self, verb: &'static str, answer: &Result<Response<B>, TransportError>, took: Duration) {
         let code = match answer {
             Ok(answer) => Code::Status(answer.status().as_u16()),
@@ -68,7 +68,7 @@ impl Traffic {
         self.count(verb, code, took);
     }
 
-    /// A request of a verb came to this.
+    /// Counts the result of a request.
     pub(crate) fn count(&self, verb: &'static str, code: Code, took: Duration) {
         let seconds = took.as_secs_f64();
         let mut totals = self.lock();
@@ -79,7 +79,7 @@ impl Traffic {
         latencies.sum += seconds;
     }
 
-    /// A connection is gone: `why` it ended, or the error because of which it never came to be.
+    /// Counts the end of a connection: `why` it ended, or the error that prevented it.
     pub(crate) fn gone(&self, why: &'static str, error: Option<&TransportError>, received: u64, sent: u64) {
         let mut totals = self.lock();
         let count = match error {
@@ -92,7 +92,7 @@ impl Traffic {
     }
 }
 
-/// A request's verb, a watch apart from the others; what a server need not know has one name.
+/// Returns the verb of a request, with a separate verb for watches. Unknown methods share one name.
 pub(crate) fn verb(method: &Method, watch: bool) -> &'static str {
     match method.as_str() {
         "GET" if watch => "WATCH",

@@ -1,18 +1,18 @@
-//! Whether code runs within a call of a handler, so that a wait for the end of its calls does not wait for itself.
+//! Detection of code that runs within a call of a handler, so that a wait for its calls does not wait for itself.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;
 
 thread_local! {
-    /// The calls that this thread is in, by their handlers, the innermost last.
+    /// Handlers whose calls are running on this thread, innermost last.
     static CALLS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lasts as long as this thread is in a call.
+/// Scope guard of a call on this thread.
 pub(super) struct Inside(());
 
-/// This thread enters a call of `handler`.
+/// Enters a call of `handler` on this thread.
 pub(super) fn enter(handler: usize) -> Inside {
     CALLS.with_borrow_mut(|calls| calls.push(handler));
     Inside(())
@@ -24,7 +24,7 @@ impl Drop for Inside {
     }
 }
 
-/// Runs a call of `handler` that waits in between: this thread is in it only while it is polled.
+/// Runs an async call of `handler`. The thread is inside the call only during a poll.
 pub(super) async fn run<T>(handler: usize, call: impl Future<Output = T>) -> T {
     let mut call = pin!(call);
     poll_fn(|context| {
@@ -34,7 +34,7 @@ pub(super) async fn run<T>(handler: usize, call: impl Future<Output = T>) -> T {
     .await
 }
 
-/// Whether this thread is in a call of `handler`.
+/// Returns true if this thread is inside a call of `handler`.
 pub(super) fn is_in_call_of(handler: usize) -> bool {
     CALLS.with_borrow(|calls| calls.contains(&handler))
 }

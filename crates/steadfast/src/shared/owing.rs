@@ -1,4 +1,5 @@
-//! What durable handlers are owed is taken down with each publication, so that what is kept of the two is of one moment.
+//! Pending deliveries of durable handlers. They are recorded with each publication, so that cache and deliveries are
+//! stored consistently.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::durable::{Calls, Durable, Refused};
 use crate::error::HandlerError;
 
 impl<K: Send + Sync + 'static> Shared<K> {
-    /// What readers see, what is known of that, and what `also` says: of one publication.
+    /// Returns the snapshot, its evidence and the result of `also`, all of one publication.
     pub(crate) fn published<T>(
         &self,
         also: impl FnOnce(&Snapshot<K>, &Evidence) -> T,
@@ -22,14 +23,15 @@ impl<K: Send + Sync + 'static> Shared<K> {
         (snapshot, evidence, also)
     }
 
-    /// Takes down what `changes` owe to durable handlers. The first ones that are shown to any handler come with what there was
-    /// `before` them, which an earlier life of the program has kept.
+    /// Records `changes` as pending deliveries of durable handlers. The first delivery after a restart also includes
+    /// the restored state `before` it.
     ///
-    /// Under the lock under which they are published.
+    /// The caller must hold the lock of the publication.
     pub(super) fn owe(&self, changes: &[Change<K>], before: Option<&Snapshot<K>>) {
         let Some(before) = before else { return self.durables.record(changes) };
         let now = self.snapshot();
-        // A UID is of one cluster alone. Where none is there any more, an end of all that was kept is not what it may be.
+        // A UID belongs to one cluster only. If none of the restored objects exists, the cluster may be another one,
+        // and the deletion of all of them would be wrong.
         let is_there = |entry: &steadfast_core::Entry<K>| {
             let found = now.entry(entry.key().namespace(), entry.key().name());
             found.is_some_and(|found| found.uid() == entry.uid())
@@ -41,7 +43,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.durables.open(|| first_view(&now));
     }
 
-    /// All durable handlers of the file are restored.
+    /// Records that all durable handlers of the file are restored.
     pub(crate) fn durables_restored(&self) {
         let _publication = lock(&self.handlers);
         self.durables.restored();
@@ -53,11 +55,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.durables.replace(&self.name, name, successors, &self.environment);
     }
 
-    /// Adds a durable handler, and owes it what there is where it is new.
+    /// Adds a durable handler. A new handler first gets all objects as pending deliveries.
     ///
     /// # Errors
     ///
-    /// Where there can be none, one of this name is there, or after the end.
+    /// Returns an error if the informer has no checkpoint or has ended, or if a handler of this name exists.
     pub(crate) fn add_durable(&self, name: &str, calls: Calls<K>) -> Result<Arc<Durable<K>>, HandlerError> {
         let resource = self.name.clone();
         let durable = {

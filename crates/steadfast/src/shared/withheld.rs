@@ -1,5 +1,5 @@
-//! Handlers wait where a cache was restored, until it is known what it is worth: readers have it at once, and are told by the
-//! freshness that it is in doubt; a call of a handler cannot be taken back.
+//! Delayed delivery for restored caches. Readers see the restored state immediately, with doubt as its freshness.
+//! Handlers wait until it is confirmed, because a call of a handler cannot be undone.
 
 use std::sync::atomic::Ordering;
 
@@ -11,24 +11,26 @@ use super::{Shared, deliver, first_view, lock};
 use crate::runner::Runner;
 
 impl<K: Send + Sync + 'static> Shared<K> {
-    /// Has handlers wait for [`release`](Self::release), or for the first complete list. Before there are any.
+    /// Delays all handlers until [`release`](Self::release) or the first complete list. Must be called before any is
+    /// added.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Release);
     }
 
-    /// Whether handlers wait.
+    /// Returns true if handlers are delayed.
     pub(crate) fn is_withheld(&self) -> bool {
         self.withheld.load(Ordering::Acquire)
     }
 
-    /// Shows readers what was restored, and nobody else.
+    /// Publishes the restored state to readers only.
     pub(crate) fn show_restored(&self, store: &mut Store<K>, evidence: &Evidence) {
         store.publish();
         self.stand(evidence);
         self.synced.store(true, Ordering::Release);
     }
 
-    /// Shows all handlers what there is, and has them follow from here on. Only for the driver, which publishes nothing meanwhile.
+    /// Sends all handlers their initial objects and starts the delivery. Only the driver may call this, because no
+    /// publication may happen concurrently.
     pub(crate) fn release(&self) {
         let all: Vec<Change<K>> = first_view(&self.snapshot()).collect();
         let screened = self.screened(&all, true);

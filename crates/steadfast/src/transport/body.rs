@@ -1,4 +1,4 @@
-//! The body of an answer: a clean end, or an error that says how it was cut.
+//! Response body: a clean end, or an error with the cause of the interruption.
 
 use std::fmt;
 use std::pin::Pin;
@@ -23,9 +23,9 @@ use super::turn::Turn;
 use super::upload::Upload;
 use crate::environment::SharedEnvironment;
 
-/// The body of an answer, as it arrives.
+/// Streaming response body.
 ///
-/// Dropping it before its end tells the server to stop: a stream is reset, a connection of HTTP/1.1 closed.
+/// Dropping it before its end cancels the response: an HTTP/2 stream is reset, an HTTP/1.1 connection closed.
 pub struct ResponseBody {
     source: Source,
     connection: u64,
@@ -37,7 +37,7 @@ pub struct ResponseBody {
 enum Source {
     Http2 {
         stream: RecvStream,
-        /// The data is complete, and trailers may come.
+        /// True if the data is complete and trailers may follow.
         data_ended: bool,
         upload: Option<Upload>,
         lease: Lease,
@@ -50,7 +50,7 @@ enum Source {
 }
 
 impl ResponseBody {
-    /// The body that comes on `stream`.
+    /// Creates a body that reads from `stream`.
     pub(super) fn http2(
         stream: RecvStream,
         upload: Option<Upload>,
@@ -62,7 +62,7 @@ impl ResponseBody {
         Self { source, connection, peer, patience: Patience::default(), environment }
     }
 
-    /// The body that comes as `incoming` in `turn`.
+    /// Creates a body that reads `incoming` during `turn`.
     pub(super) fn http1(incoming: Incoming, turn: Turn, environment: SharedEnvironment) -> Self {
         let (connection, peer) =
             turn.lease.as_ref().map_or_else(Default::default, |lease| (lease.connection.id, lease.connection.peer()));
@@ -70,12 +70,12 @@ impl ResponseBody {
         Self { source, connection, peer, patience: Patience::default(), environment }
     }
 
-    /// Lets a read fail that waits for more than `limit`.
+    /// Sets the maximum time that a read can wait.
     pub(super) fn limit_progress(&mut self, limit: Option<Duration>) {
         self.patience.limit = limit;
     }
 
-    /// Gives up the connection to whoever goes on with it in another protocol; nothing more comes from here.
+    /// Detaches the connection, for use with another protocol. The body then ends.
     pub(super) fn give_up(&mut self) -> Option<Lease> {
         match std::mem::replace(&mut self.source, Source::Over) {
             Source::Http1 { turn, .. } => turn?.lease.take(),
@@ -83,14 +83,13 @@ impl ResponseBody {
         }
     }
 
-    /// The number of the connection that it comes on, as in
-    /// [`ConnectionReport::id`](super::ConnectionReport::id).
+    /// Returns the number of the body's connection, as in [`ConnectionReport::id`](super::ConnectionReport::id).
     pub fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// Tells what becomes of the connection, each time. Nothing while there is nothing to tell: that the server answers there
-    /// is none where it was last told that it is `answering`.
+    /// Returns a stream of connection events. `answering` is the last known responsiveness of the server, so that only
+    /// changes are reported.
     pub(crate) fn notices(&self, answering: bool) -> BoxStream<'static, Notice> {
         let Some(connection) = self.source.connection() else { return stream::pending().boxed() };
         let leave = changes(connection.whether_to_leave(), false).map(Notice::Leave);
@@ -98,14 +97,14 @@ impl ResponseBody {
         stream::select(leave, answering).chain(stream::pending()).boxed()
     }
 
-    /// The server that sends it.
+    /// Returns the name of the server.
     pub fn peer(&self) -> &str {
         &self.peer
     }
 }
 
 impl Source {
-    /// The connection that it comes on.
+    /// Returns the body's connection.
     fn connection(&self) -> Option<&Connection> {
         let lease = match self {
             Self::Http2 { lease, .. } => Some(lease),
@@ -125,7 +124,7 @@ impl Source {
                 if !*data_ended {
                     match ready!(stream.poll_data(context)) {
                         Some(Ok(data)) => {
-                            // It fails only for a stream that has ended, whose window nobody needs.
+                            // The release fails only for an ended stream, which needs no window.
                             drop(stream.flow_control().release_capacity(data.len()));
                             return Poll::Ready(Some(Ok(Frame::data(data))));
                         }
@@ -231,7 +230,7 @@ impl fmt::Debug for ResponseBody {
     }
 }
 
-/// How long a read may wait. What counts is the wait, not the time that the reader took before it.
+/// Read timeout. It measures the waiting time of the reads, not the time between them.
 #[derive(Default)]
 struct Patience {
     limit: Option<Duration>,
@@ -244,7 +243,7 @@ impl Patience {
         self.since = None;
     }
 
-    /// Ready with how long was waited, once that is too long.
+    /// Completes with the waiting time after the timeout.
     fn poll(&mut self, context: &mut Context<'_>, environment: &SharedEnvironment) -> Poll<Duration> {
         let Some(limit) = self.limit else { return Poll::Pending };
         loop {
@@ -253,7 +252,7 @@ impl Patience {
             let Some(rest) = limit.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
                 return Poll::Ready(waited);
             };
-            // One timer serves many reads: it is set anew only when it has fired too early for the last.
+            // One timer serves many reads. It is reset only if it fires too early for the current read.
             let timer = self.timer.get_or_insert_with(|| environment.sleep_until(now + rest));
             ready!(timer.as_mut().poll(context));
             self.timer = None;

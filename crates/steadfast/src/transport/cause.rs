@@ -1,11 +1,11 @@
-//! What went wrong on a connection, in words.
+//! Texts of connection errors.
 
 use std::io;
 
 use super::connection::Connection;
 use super::error::{TransportError, root_cause};
 
-/// What an error on a stream of `connection` means to its request.
+/// Converts an error on a stream of `connection` to the error of its request.
 pub(super) fn cut(connection: &Connection, error: &h2::Error, maybe_sent: bool) -> TransportError {
     if error.is_reset() {
         TransportError::Reset { peer: connection.peer(), reason: http2(error), maybe_sent }
@@ -14,7 +14,7 @@ pub(super) fn cut(connection: &Connection, error: &h2::Error, maybe_sent: bool) 
     }
 }
 
-/// An error of HTTP/2 in words.
+/// Formats an HTTP/2 error.
 pub(super) fn http2(error: &h2::Error) -> String {
     if let Some(error) = error.get_io() {
         return match error.kind() {
@@ -25,7 +25,7 @@ pub(super) fn http2(error: &h2::Error) -> String {
     error.to_string()
 }
 
-/// An error of HTTP/1.1 in words.
+/// Formats an HTTP/1.1 error.
 pub(super) fn http1(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
         "the server closed it before its answer was complete".to_owned()

@@ -1,4 +1,4 @@
-//! One connection: its state, the requests on it, and its record. Sockets are its driver's affair.
+//! One connection: its state, its requests and its report. The driver owns the socket.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,19 +22,19 @@ use super::state::{ConnectionState, Signal};
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic as Counts;
 
-/// How requests are put on a connection.
+/// Protocol-specific sender of requests.
 pub(super) enum Sender {
     Http2(h2::client::SendRequest<Bytes>),
     Http1(hyper::client::conn::http1::SendRequest<Body>),
 }
 
-/// Where the question can go whether the server of a connection answers.
+/// Path for a liveness probe of the connection's server.
 pub(super) enum Way {
     /// On the connection itself.
     Here(h2::client::SendRequest<Bytes>),
-    /// On another one.
+    /// On another connection.
     Aside,
-    /// Nowhere: the connection is left as it is.
+    /// No path: the connection is not probed.
     Nowhere,
 }
 
@@ -42,18 +42,18 @@ pub(super) enum Way {
 pub(super) struct Connection {
     pub(super) id: u64,
     pub(super) purpose: Purpose,
-    /// When it was dialled.
+    /// Time of the dial.
     pub(super) opened: Instant,
     pub(super) traffic: Arc<Traffic>,
-    /// Notified once the last request has left.
+    /// Notified after the last request has left.
     pub(super) unused: Notify,
-    /// Notified when it was ended from without.
+    /// Notified when the connection is ended by the pool.
     pub(super) ending: Notify,
-    /// Whether what goes on here is to go on elsewhere.
+    /// True if the watches on this connection should resume on another one.
     leave: watch::Sender<bool>,
-    /// Whether the server answers here, as far as is known.
+    /// Last known responsiveness of the server on this connection.
     answering: watch::Sender<bool>,
-    /// When something of an answer was last read, in nanoseconds.
+    /// Time of the last response data in nanoseconds.
     answered: AtomicU64,
     breaches: Breaches,
     server: String,
@@ -65,24 +65,24 @@ struct Shared {
     state: ConnectionState,
     peer: String,
     protocol: Option<Protocol>,
-    /// Gone while the only request of an HTTP/1.1 connection runs, and for good once none may be sent.
+    /// Empty during the single request of an HTTP/1.1 connection, and permanently once no request may be sent.
     sender: Option<Sender>,
     streams: usize,
     requests: u64,
-    /// What the last request was for: on HTTP/1.1, the only one that runs.
+    /// Purpose of the last request; on HTTP/1.1 the single one in flight.
     serves: Purpose,
-    /// Since when something runs without a pause, or when that last began.
+    /// Start of the current busy period, or of the last one.
     used_since: Instant,
     unused_since: Option<Instant>,
     round_trip: Option<Duration>,
     end: Option<End>,
-    /// Given up by us while it was still being dialled.
+    /// True if the dial was abandoned by this side.
     superseded: bool,
     driver: Option<Task>,
 }
 
 impl Connection {
-    /// A connection that is about to be dialled, on which nothing is written unless `fence` is open.
+    /// Creates a connection before its dial. It writes only while `fence` is open.
     pub(super) fn new(
         id: u64,
         purpose: Purpose,
@@ -135,18 +135,18 @@ impl Connection {
         self.lock().protocol
     }
 
-    /// The address at the other end, and the server's name where that is another.
+    /// Returns the address of the peer, with the server's name if that differs.
     pub(super) fn peer(&self) -> String {
         let shared = self.lock();
         if shared.peer == self.server { shared.peer.clone() } else { format!("{} ({})", self.server, shared.peer) }
     }
 
-    /// Keeps the task that drives this connection, so that it can be ended with it.
+    /// Stores the driver task, so that it can be aborted with the connection.
     pub(super) fn driven_by(&self, task: Task) {
         self.lock().driver = Some(task);
     }
 
-    /// The connection takes requests from now on.
+    /// Marks the connection as established.
     pub(super) fn establish(&self, peer: String, protocol: Protocol, sender: Sender) {
         let now = self.environment.now();
         let mut shared = self.lock();
@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// The only request there will be is under way from now on, and until its [`Lease`](super::lease::Lease) ends.
+    /// Reserves the connection for its only request, until the [`Lease`](super::lease::Lease) ends.
     pub(super) fn occupy(&self) {
         let mut shared = self.lock();
         shared.streams = 1;
@@ -167,7 +167,7 @@ impl Connection {
         shared.unused_since = None;
     }
 
-    /// The peer was reached; nobody but who occupies the connection sends there.
+    /// Marks a reserved connection as established. Other requests cannot use it.
     pub(super) fn establish_occupied(&self, peer: String) {
         let mut shared = self.lock();
         shared.state = shared.state.after(Signal::Established);
@@ -175,7 +175,7 @@ impl Connection {
         shared.protocol = Some(Protocol::Http1);
     }
 
-    /// Notes what happened to the connection; says whether its state is another one now.
+    /// Applies an event to the state. Returns true if the state changed.
     pub(super) fn signal(&self, signal: Signal) -> bool {
         let mut shared = self.lock();
         let before = shared.state;
@@ -183,7 +183,7 @@ impl Connection {
         if matches!(shared.state, ConnectionState::Draining | ConnectionState::Dead) {
             shared.sender = None;
         }
-        // While the state is held, so that what is told last is what holds.
+        // Sent while the state is locked, so that the last value sent matches the state.
         match shared.state {
             ConnectionState::Draining => {
                 self.say_leave(true);
@@ -195,7 +195,7 @@ impl Connection {
         shared.state != before
     }
 
-    /// Has the connection drain because another is to be dialled in its place.
+    /// Drains the connection, which is about to be replaced.
     pub(super) fn supersede(&self) {
         {
             let mut shared = self.lock();
@@ -204,12 +204,12 @@ impl Connection {
         self.signal(Signal::Retired);
     }
 
-    /// Whether the connection was given up before it came to be, so that how its dial ends is nobody's concern.
+    /// Returns true if the dial was abandoned, so that its result does not matter.
     pub(super) fn was_superseded(&self) -> bool {
         self.lock().superseded
     }
 
-    /// Has its watches leave if it may be dead.
+    /// Moves the watches to another connection if this one is suspect.
     pub(super) fn clear_suspect(&self) {
         let shared = self.lock();
         if shared.state == ConnectionState::Suspect {
@@ -221,49 +221,50 @@ impl Connection {
         self.leave.send_if_modified(|before| std::mem::replace(before, leave) != leave);
     }
 
-    /// Whether what goes on here is to go on elsewhere, now and later.
+    /// Returns a receiver that is true if users of this connection should resume on another one.
     pub(super) fn whether_to_leave(&self) -> watch::Receiver<bool> {
         self.leave.subscribe()
     }
 
-    /// Something of an answer came.
+    /// Records the arrival of response data.
     pub(super) fn answer_came(&self) {
         self.answered.store(nanos(self.environment.now()), Ordering::Relaxed);
     }
 
-    /// When something of an answer last came, or the connection was dialled.
+    /// Returns the time of the last response data, or of the dial.
     pub(super) fn answered(&self) -> Instant {
         Instant::from_zero(Duration::from_nanos(self.answered.load(Ordering::Relaxed)))
     }
 
-    /// Notes whether the server answers here. While it does not, no new request goes here, and the watches know.
+    /// Records if the server responds on this connection. While it does not, the connection takes no new requests, and
+    /// its watches are notified.
     pub(super) fn answers(&self, answering: bool) {
         if self.answering.send_if_modified(|before| std::mem::replace(before, answering) != answering) {
             tracing::debug!(connection = self.id, peer = %self.peer(), answering, "asked after a silence");
         }
     }
 
-    /// Whether the server answers here, now and later.
+    /// Returns a receiver for the server's responsiveness on this connection.
     pub(super) fn whether_it_answers(&self) -> watch::Receiver<bool> {
         self.answering.subscribe()
     }
 
-    /// Since when nothing has come of any watch that an informer has here, the one whose head is awaited among them; none
-    /// where there is none.
+    /// Returns the time since which no informer's watch on this connection received data, pending watches included.
+    /// Returns `None` without watches.
     pub(super) fn silent_since(&self) -> Option<Instant> {
         let shared = self.lock();
-        // A connection of HTTP/1.1 takes whatever it can, one after the other.
+        // An HTTP/1.1 connection serves requests of any purpose, one at a time.
         let purpose = if shared.protocol == Some(Protocol::Http1) { shared.serves } else { self.purpose };
         let carries = purpose == Purpose::INFORMERS_WATCHES && shared.unused_since.is_none();
         carries.then(|| shared.used_since.max(self.answered()))
     }
 
-    /// How the server can be asked whether it is there.
+    /// Returns the path for a liveness probe.
     pub(super) fn way_to_ask(&self) -> Way {
         let shared = self.lock();
         match (&shared.protocol, &shared.sender) {
             (Some(Protocol::Http2), Some(Sender::Http2(sender))) => {
-                // One that waited for its turn would be no question.
+                // A probe that waits for a free stream would prove nothing.
                 if shared.streams < sender.current_max_send_streams() { Way::Here(sender.clone()) } else { Way::Aside }
             }
             (Some(Protocol::Http1), _) => Way::Aside,
@@ -271,13 +272,13 @@ impl Connection {
         }
     }
 
-    /// Whether its watches need another connection.
+    /// Returns true if the watches of this connection need another one.
     pub(super) fn is_unsettled(&self) -> bool {
         let shared = self.lock();
         matches!(shared.state, ConnectionState::Suspect | ConnectionState::Draining) && shared.streams > 0
     }
 
-    /// Ends the connection: no request goes there any more, and its driver closes the socket.
+    /// Ends the connection: no further request uses it, and the driver closes the socket.
     pub(super) fn end(&self, end: End) {
         let mut shared = self.lock();
         if !self.breaches.commit(Breach::DeadAgain) {
@@ -289,7 +290,7 @@ impl Connection {
         self.ending.notify_one();
     }
 
-    /// Ends the connection with its driver, without waiting for it.
+    /// Ends the connection and aborts its driver.
     pub(super) fn cut(&self) {
         self.end(End::Closed);
         let driver = self.lock().driver.take();
@@ -298,12 +299,12 @@ impl Connection {
         }
     }
 
-    /// Why the connection ended, if it did.
+    /// Returns the reason of the end, if the connection has ended.
     pub(super) fn ended(&self) -> Option<End> {
         self.lock().end.clone()
     }
 
-    /// The means to send one more request, for `purpose`, if one may go here while at most `limit` run at once.
+    /// Returns a sender for one more request for `purpose`, if at most `limit` are then in flight.
     pub(super) fn admit(&self, limit: usize, purpose: Purpose) -> Option<Sender> {
         let now = self.environment.now();
         let mut shared = self.lock();
@@ -313,7 +314,7 @@ impl Connection {
         let sender = match shared.sender.take()? {
             Sender::Http2(sender) => {
                 let most = sender.current_max_send_streams();
-                // One stream is kept for the question whether the server answers.
+                // One stream is reserved for the liveness probe.
                 let kept = usize::from(self.purpose == Purpose::INFORMERS_WATCHES && most > 1);
                 let limit = limit.min(most - kept);
                 shared.sender = Some(Sender::Http2(sender.clone()));
@@ -322,7 +323,7 @@ impl Connection {
                 }
                 Sender::Http2(sender)
             }
-            // Closed by the server while idle; its driver is about to say so.
+            // The server closed the idle connection, and its driver has not reported it yet.
             Sender::Http1(sender) if sender.is_closed() => return None,
             sender @ Sender::Http1(_) => sender,
         };
@@ -335,7 +336,7 @@ impl Connection {
         Some(sender)
     }
 
-    /// Whether it would take requests, but for its peer, which allows none at once.
+    /// Returns true if the connection is usable, but the peer currently allows no streams.
     pub(super) fn takes_none(&self) -> bool {
         let shared = self.lock();
         let allowed = match &shared.sender {
@@ -345,7 +346,7 @@ impl Connection {
         shared.state.accepts() && allowed == 0
     }
 
-    /// A request has left.
+    /// Records that a request has left.
     pub(super) fn leave(&self) {
         let now = self.environment.now();
         let mut shared = self.lock();
@@ -357,7 +358,7 @@ impl Connection {
         }
     }
 
-    /// The means to send is there again: the only request of an HTTP/1.1 connection is over.
+    /// Returns the sender after the only request of an HTTP/1.1 connection.
     pub(super) fn give_back(&self, sender: hyper::client::conn::http1::SendRequest<Body>) {
         let mut shared = self.lock();
         if shared.state.accepts() && self.purpose.role != Role::Upgrade {
@@ -365,12 +366,12 @@ impl Connection {
         }
     }
 
-    /// Since when nothing runs on the connection.
+    /// Returns the time since which the connection is unused.
     pub(super) fn unused_since(&self) -> Option<Instant> {
         self.lock().unused_since
     }
 
-    /// Takes the connection out of use if nothing ran on it for `limit`, or for any time if it is draining.
+    /// Retires the connection if it was unused for `limit`, or for any time if it is draining.
     pub(super) fn retire_unused(&self, limit: Duration) -> bool {
         let now = self.environment.now();
         let mut shared = self.lock();
@@ -384,12 +385,12 @@ impl Connection {
         unused
     }
 
-    /// A ping came back.
+    /// Records a ping response.
     pub(super) fn pinged(&self, round_trip: Duration) {
         self.lock().round_trip = Some(round_trip);
     }
 
-    /// The error of a request whose connection ended, said by the connection if it knows, else `how`.
+    /// Returns the error of a request whose connection ended, with the connection's own reason if known, else `how`.
     pub(super) fn lost(&self, how: String, maybe_sent: bool) -> TransportError {
         if let Some(refusal) = self.refusal() {
             return refusal;
@@ -407,13 +408,14 @@ impl Connection {
         }
     }
 
-    /// That TLS ended it since the server does not take us as we are; what was sent it has not looked at.
+    /// Returns the error if the server ended the TLS session because it rejected the client. It has processed no
+    /// request.
     pub(super) fn refusal(&self) -> Option<TransportError> {
         let said = self.traffic.refusal()?;
         Some(TransportError::tls(self.server.clone(), io::Error::new(io::ErrorKind::InvalidData, said)))
     }
 
-    /// Counts the end of the connection, and what went over it; `error` says why it never came to be.
+    /// Counts the end of the connection and its traffic. `error` is set if the dial failed.
     pub(super) fn count_end(&self, counts: &Counts, error: Option<&TransportError>) {
         let why = match self.ended() {
             Some(End::Failed(_)) | None => "failed",
@@ -425,7 +427,7 @@ impl Connection {
         counts.gone(why, error, self.traffic.received(), self.traffic.sent());
     }
 
-    /// The connection as it is now.
+    /// Returns the current state.
     pub(super) fn report(&self) -> ConnectionReport {
         let now = self.environment.now();
         let shared = self.lock();

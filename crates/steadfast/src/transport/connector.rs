@@ -1,4 +1,4 @@
-//! From a server's address to a byte stream on which a protocol is agreed.
+//! Connector from a server's address to a byte stream with a negotiated protocol.
 
 mod connect;
 mod login;
@@ -25,7 +25,7 @@ use race::{Addresses, Reached};
 use refusal::Judged;
 pub(crate) use target::Target;
 
-/// What new connections are to be made of: it may change, as certificates do.
+/// Route of new connections, which can change, for example with new certificates.
 pub(crate) struct Route {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     plain: Protocol,
@@ -33,19 +33,19 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// TLS on every stream, with HTTP/2 if the server agrees and HTTP/1.1 otherwise.
+    /// Creates a route with TLS, with HTTP/2 if the server supports it, and HTTP/1.1 otherwise.
     pub(crate) fn secure(mut config: ClientConfig, name: ServerName<'static>) -> Self {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Self { tls: Some((TlsConnector::from(Arc::new(config)), name)), plain: Protocol::Http1, proxy: None }
     }
 
-    /// No TLS; HTTP/2 only if the server is known to speak it.
+    /// Creates a route without TLS. HTTP/2 is used only with prior knowledge.
     pub(crate) fn plain(prior_knowledge: bool) -> Self {
         let plain = if prior_knowledge { Protocol::Http2 } else { Protocol::Http1 };
         Self { tls: None, plain, proxy: None }
     }
 
-    /// The same through `proxy`, if there is one.
+    /// Adds `proxy` to the route, if any.
     pub(crate) fn through(mut self, proxy: Option<Proxy>) -> Self {
         self.proxy = proxy;
         self
@@ -60,64 +60,64 @@ pub(crate) struct Connector {
     addresses: Arc<Addresses>,
 }
 
-/// A byte stream, and what is to be spoken on it.
+/// Byte stream and its protocol.
 pub(super) struct Wire {
     pub(super) stream: Box<dyn Stream>,
     pub(super) protocol: Protocol,
     pub(super) peer: String,
-    /// To be proven by the first answer; else the next connection tries another address first.
+    /// Address to prove by the first response. Otherwise the next connection tries another address first.
     pub(super) reached: Reached,
 }
 
-/// How far the opening of a connection has come.
+/// Step of a connection attempt, for messages.
 #[derive(Debug)]
 pub(super) struct Stage(Mutex<&'static str>);
 
 impl Stage {
-    /// At the beginning.
+    /// Creates a tracker at the first step.
     pub(super) fn new() -> Self {
         Self(Mutex::new("finding its address"))
     }
 
-    /// What is being done.
+    /// Returns the current step.
     pub(super) fn current(&self) -> &'static str {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what is being done from now on.
+    /// Sets the current step.
     pub(super) fn enter(&self, stage: &'static str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 }
 
 impl Connector {
-    /// To `target`, by `route`.
+    /// Creates a connector to `target` over `route`.
     pub(crate) fn new(environment: SharedEnvironment, target: Target, route: Route) -> Self {
         let addresses = Arc::new(Addresses::new(environment.clone()));
         Self { environment, target, route: ArcSwap::from_pointee(route), addresses }
     }
 
-    /// Makes new streams by `route` from now on.
+    /// Uses `route` for new streams.
     pub(crate) fn reroute(&self, route: Route) {
         self.route.store(Arc::new(route));
     }
 
-    /// The environment that sockets come from.
+    /// Returns the environment of the sockets.
     pub(super) fn environment(&self) -> &SharedEnvironment {
         &self.environment
     }
 
-    /// The server as messages name it.
+    /// Returns the server's name for messages.
     pub(super) fn name(&self) -> String {
         self.target.name()
     }
 
-    /// Opens one stream, its traffic counted in `traffic`.
+    /// Opens one stream and counts its traffic in `traffic`.
     pub(super) async fn open(&self, traffic: Arc<Traffic>, stage: &Stage) -> Result<Wire, TransportError> {
         self.open_offering(None, traffic, stage).await
     }
 
-    /// The same for what only HTTP/1.1 can do; nothing else is offered.
+    /// Opens one stream that offers only HTTP/1.1.
     pub(super) async fn open_http1(&self, traffic: Arc<Traffic>, stage: &Stage) -> Result<Wire, TransportError> {
         self.open_offering(Some(Protocol::Http1), traffic, stage).await
     }

@@ -1,4 +1,4 @@
-//! One request, from its deadlines to the head of its answer.
+//! Dispatch of one request, from its deadlines to the response head.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,24 +22,24 @@ use super::want::Want;
 use super::{http1, http2, upgrade};
 use crate::metrics::traffic::verb;
 
-/// How often a request that no server looked at is put on another connection.
+/// Maximum number of attempts on different connections for a request that no server has processed.
 const ATTEMPTS: u32 = 4;
 
-/// What the path and the query of a request tell of its answer.
+/// Properties of a response derived from the request's path and query.
 #[derive(Clone, Copy)]
 struct Kind {
-    /// It goes on until someone ends it, in events.
+    /// Endless stream of events.
     watch: bool,
-    /// It may rightly be silent for long.
+    /// The response body can be silent for long.
     long: bool,
-    /// So may what comes before it: a kubelet sends the head of a log that is followed with the first line, and what answers
-    /// through a proxy is not the server's to hurry.
+    /// The response head can be late too. A kubelet sends the head of a followed log with the first line, and the API
+    /// server does not control responses through a proxy.
     late: bool,
 }
 
 impl Kind {
     fn of(uri: &Uri) -> Self {
-        // As API servers read it: what is there and not a no is a yes.
+        // API servers treat any present value other than a false one as true.
         let set = |name: &str| {
             let value = uri.query().unwrap_or_default().split('&').find_map(|pair| {
                 let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -56,20 +56,20 @@ impl Kind {
     }
 }
 
-/// Whether the answer to a request for `uri` may rightly be silent for long.
+/// Returns true if the response for `uri` can be silent for long.
 pub(crate) fn is_long(uri: &Uri) -> bool {
     Kind::of(uri).long
 }
 
 impl Pool {
-    /// Sends `request`, whose URI names the server, and waits for the head of the answer.
+    /// Sends `request`, whose URI names the server, and waits for the response head.
     ///
-    /// Its extensions may hold [`Deadlines`] and a [`Placement`].
+    /// The request's extensions may contain [`Deadlines`] and a [`Placement`].
     ///
     /// # Errors
     ///
-    /// No connection, no answer in time, or a connection that was lost. A request is sent again only where
-    /// the server has surely not acted on it.
+    /// Returns an error if no connection is available, if the response times out, or if the connection is lost. A
+    /// request is retried only if the server has certainly not executed it.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, TransportError> {
         let settings = &self.inner.settings;
         let kind = Kind::of(request.uri());
@@ -105,7 +105,7 @@ impl Pool {
         Ok(answer)
     }
 
-    /// Has connections whose watches are silent asked by what `ask` makes, whether the server answers.
+    /// Sets the request for liveness probes of connections with silent watches.
     pub(crate) fn inquire_by(&self, ask: Ask) {
         let pool = Arc::downgrade(&self.inner);
         let send = move |request: Request<Body>, limit: Duration| -> BoxFuture<'static, _> {
@@ -175,14 +175,14 @@ impl Pool {
                     Err(failure) => failure,
                 },
                 () = &mut deadline, if !late => {
-                    // With HTTP/2 it may still be written, for others go on there.
+                    // On HTTP/2 the request may still be written, because the connection serves others.
                     let maybe_sent = !(alone && connection.traffic.seal_at(mark));
                     return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
                 }
                 never = told => match never {},
             };
             if matches!(error, TransportError::Tls { .. }) {
-                // No connection is another to whoever is not taken.
+                // A server that rejects the client would also reject it on another connection.
                 return Err(error);
             }
             if attempt == ATTEMPTS && again == Again::Safe {
@@ -190,7 +190,7 @@ impl Pool {
             }
             let again = match again {
                 Again::Safe => true,
-                // A server that closes an idle connection just as we use it again; only that race is mended.
+                // A server may close an idle connection just as a request is sent. Only this race is retried.
                 Again::BeforeHead => safe && attempt < ATTEMPTS && connection.report().requests > 1,
                 Again::Never => false,
             };
@@ -218,13 +218,13 @@ impl Pool {
     }
 }
 
-/// Whether a request changes nothing at the server.
+/// Returns true if the method changes nothing on the server.
 fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Whether the server acts on a request no more to which this is the answer. What failed there may go on, as a write to etcd
-/// that was waited for in vain.
+/// Returns true if the server has finished with the request of this response. After an error it may continue, for
+/// example with an etcd write that timed out.
 fn is_settled(answer: &Result<Response<ResponseBody>, TransportError>) -> bool {
     match answer {
         Ok(answer) => !answer.status().is_server_error(),
@@ -232,7 +232,7 @@ fn is_settled(answer: &Result<Response<ResponseBody>, TransportError>) -> bool {
     }
 }
 
-/// The same request again, where its body allows it.
+/// Clones the request, if its body can be cloned.
 pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let body = request.body().try_clone()?;
     let mut copy = Request::new(body);

@@ -1,17 +1,17 @@
-//! Why a connection ended.
+//! Reason of a connection's end.
 
 use std::fmt;
 
-/// Why a connection ended.
+/// Reason of a connection's end.
 #[derive(Clone, Debug)]
 pub(super) enum End {
-    /// It failed, or its peer closed it.
+    /// The connection failed, or the peer closed it.
     Failed(String),
-    /// It was announced that it would be closed, and was once nothing ran on it.
+    /// The connection was announced to close, and its last request has finished.
     Drained,
-    /// Nobody used it.
+    /// The connection was unused.
     Idle,
-    /// Its only answer was dropped before its end.
+    /// The only response was dropped before its end.
     Abandoned,
     /// The pool was closed.
     Closed,

@@ -1,4 +1,4 @@
-//! What goes wrong between a request and its answer.
+//! Errors of requests and responses.
 
 use std::error::Error;
 use std::io;
@@ -7,163 +7,165 @@ use std::time::Duration;
 
 use rustls::CertificateError;
 
-/// Why a request has no answer, or an answer no end.
+/// Reason that a request has no response, or that a response was interrupted.
 ///
-/// [`maybe_sent`](Self::maybe_sent) says whether the server may have acted on the request, and the message what to do
-/// next; [`cause`](Self::cause) is the message without that, for a read that is made again anyway.
+/// [`maybe_sent`](Self::maybe_sent) returns true if the server may have executed the request, and the message contains
+/// advice for that case. [`cause`](Self::cause) is the message without the advice, for reads that are retried anyway.
 #[derive(Clone, thiserror::Error)]
 pub enum TransportError {
     /// No socket could be opened.
     #[error("cannot connect to {}; check that the API server runs there and can be reached", reached(.peer, .source))]
     Dial {
-        /// The server.
+        /// Server.
         peer: String,
-        /// What the network said of each address.
+        /// Network errors of each address.
         source: Arc<io::Error>,
     },
-    /// The proxy before the server was not reached, or did not let us through.
+    /// The proxy was not reachable or rejected the tunnel.
     #[error("cannot reach {peer} through the proxy {proxy}: {detail}")]
     Proxy {
-        /// The server.
+        /// Server.
         peer: String,
-        /// The proxy, without credentials.
+        /// Proxy, without credentials.
         proxy: String,
-        /// What it did, and what to do about it.
+        /// Response of the proxy, and advice.
         detail: String,
     },
-    /// The connection was not established in time.
+    /// The connection was not established before the timeout.
     #[error("cannot connect to {peer}: {stage} took longer than {:.1} s; the network or the server is stuck", .waited.as_secs_f64())]
     ConnectTimeout {
-        /// The server.
+        /// Server.
         peer: String,
-        /// How far it came.
+        /// Step in progress at the timeout.
         stage: &'static str,
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
-    /// TLS was not agreed on.
+    /// The TLS handshake failed.
     #[error("no TLS with {peer}: {source}; {advice}")]
     Tls {
-        /// The server.
+        /// Server.
         peer: String,
-        /// What TLS said.
+        /// TLS error.
         source: Arc<io::Error>,
-        /// What to do about it.
+        /// Advice.
         advice: &'static str,
     },
-    /// The peer does not speak the protocol as it should.
+    /// The peer violated the protocol.
     #[error("{peer} does not speak {protocol}: {detail}; check the URL of the server, and what is in front of it ({})", next(*.maybe_sent))]
     Protocol {
-        /// The server.
+        /// Server.
         peer: String,
-        /// What was spoken to it.
+        /// Protocol used.
         protocol: &'static str,
-        /// What it did.
+        /// Details of the violation.
         detail: String,
-        /// The server may have acted on the request.
+        /// True if the server may have executed the request.
         maybe_sent: bool,
     },
-    /// The server ended this one request.
+    /// The server reset the request's stream.
     #[error("{peer} reset the stream: {reason}; {}", next(*.maybe_sent))]
     Reset {
-        /// The server.
+        /// Server.
         peer: String,
-        /// The reason that it gave.
+        /// Reason given by the server.
         reason: String,
-        /// The server may have acted on the request.
+        /// True if the server may have executed the request.
         maybe_sent: bool,
     },
-    /// The connection that carried the request is gone.
+    /// The connection of the request was lost.
     #[error("the connection to {peer} was lost: {how}; {}", next(*.maybe_sent))]
     ConnectionLost {
-        /// The server.
+        /// Server.
         peer: String,
-        /// How it was lost.
+        /// Cause of the loss.
         how: String,
-        /// The server may have acted on the request.
+        /// True if the server may have executed the request.
         maybe_sent: bool,
     },
-    /// The server keeps refusing new requests on connections that it accepts.
+    /// The server accepts connections but repeatedly rejects new requests.
     #[error(
         "{peer} refused the request {attempts} times without looking at it ({reason}); it is overloaded or going away, ask later"
     )]
     Refused {
-        /// The server.
+        /// Server.
         peer: String,
-        /// The reason that it gave last.
+        /// Last reason given by the server.
         reason: String,
-        /// How often the request was tried.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// No connection had room for the request.
+    /// No connection had capacity for the request.
     #[error("no connection to {peer} had room within {:.1} s: {detail}; {}", .waited.as_secs_f64(), next(false))]
     Busy {
-        /// The server.
+        /// Server.
         peer: String,
-        /// What is in use.
+        /// Connections and streams in use.
         detail: String,
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
-    /// The head of the answer did not come.
+    /// The response head did not arrive before the timeout.
     #[error(
         "{peer} sent no answer within {:.1} s; it is stuck or overloaded, or the deadline too short; {}",
         .waited.as_secs_f64(), next(*.maybe_sent)
     )]
     HeadersTimeout {
-        /// The server.
+        /// Server.
         peer: String,
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
-        /// The server may have acted on the request; not where nothing of it was, or will be, written to the socket.
+        /// True if the server may have executed the request; false if no byte of it was, or will be, written to the
+        /// socket.
         maybe_sent: bool,
     },
-    /// The body of the answer does not go on.
+    /// The response body made no progress before the timeout.
     #[error("{peer} sent nothing more of its answer for {:.1} s; {}", .waited.as_secs_f64(), next(true))]
     BodyStalled {
-        /// The server.
+        /// Server.
         peer: String,
-        /// How long nothing came.
+        /// Time without progress.
         waited: Duration,
     },
-    /// The body of the request could not be read, after its head and perhaps a part of the body had left.
+    /// The request body could not be read, after the head and possibly a part of the body was sent.
     #[error("the request to {peer} was given up: its own body failed ({detail}); {}", next(true))]
     Upload {
-        /// The server.
+        /// Server.
         peer: String,
-        /// What its source said.
+        /// Error of the body's source.
         detail: String,
     },
-    /// The request is not one that HTTP can carry.
+    /// The request is not valid HTTP.
     #[error("the request cannot be sent to {peer}: {detail}")]
     Invalid {
-        /// The server.
+        /// Server.
         peer: String,
-        /// What is wrong with it.
+        /// Reason.
         detail: String,
     },
-    /// This program closed the connection.
+    /// This process closed the connection.
     #[error("the connection to {peer} was closed by this program; make a new one ({})", next(*.maybe_sent))]
     Closed {
-        /// The server.
+        /// Server.
         peer: String,
-        /// The server may have acted on the request.
+        /// True if the server may have executed the request.
         maybe_sent: bool,
     },
-    /// The time within which this client may act is over: its [`Fence`](super::Fence) is closed.
+    /// The client's permission to send has expired: its [`Fence`](super::Fence) is closed.
     #[error(
         "{peer} is to be asked nothing more by this client: the time for which it may act is over, as when a leader's lease may \
          have lapsed; use the client of the next term ({})", next(*.maybe_sent)
     )]
     Fenced {
-        /// The server.
+        /// Server.
         peer: String,
-        /// The server may have acted on the request; not where nothing of it was, or will be, written to the socket.
+        /// True if the server may have executed the request; false if no byte of it was, or will be, written to the
+        /// socket.
         maybe_sent: bool,
     },
 }
 
-/// What to do next with a request on which the server may, or surely did not, act.
+/// Returns advice for a request that the server may have executed, or certainly did not.
 fn next(maybe_sent: bool) -> &'static str {
     if maybe_sent {
         "ask again if it was a read; if it was a write, the server may have acted: look first"
@@ -172,14 +174,14 @@ fn next(maybe_sent: bool) -> &'static str {
     }
 }
 
-/// A peer and what became of reaching it; an address that is the peer's own name is not said twice.
+/// Formats a peer and the result of the dial. An address equal to the peer's name is not repeated.
 fn reached(peer: &str, source: &io::Error) -> String {
     let text = source.to_string();
     if text.starts_with(peer) { text } else { format!("{peer}: {text}") }
 }
 
 impl TransportError {
-    /// The server that was asked.
+    /// Returns the server of the request.
     pub fn peer(&self) -> &str {
         match self {
             Self::Dial { peer, .. }
@@ -200,7 +202,7 @@ impl TransportError {
         }
     }
 
-    /// Whether the server may have acted on the request; if not, asking again is safe whatever it was.
+    /// Returns true if the server may have executed the request. If false, a retry is safe for any method.
     pub fn maybe_sent(&self) -> bool {
         match self {
             Self::Dial { .. }
@@ -220,14 +222,14 @@ impl TransportError {
         }
     }
 
-    /// What happened, without what to do next about a write.
+    /// Returns the message without the advice about writes.
     pub fn cause(&self) -> String {
         let (text, next) = (self.to_string(), next(self.maybe_sent()));
         let bare = text.strip_suffix(&format!("; {next}")).or_else(|| text.strip_suffix(&format!(" ({next})")));
         bare.map(str::to_owned).unwrap_or(text)
     }
 
-    /// This, met in the last of so many `attempts` to have a request looked at.
+    /// Converts the error of the last of `attempts` rejected attempts.
     pub(super) fn refused(self, peer: String, attempts: u32) -> Self {
         let reason = match self {
             Self::Reset { reason, .. } => reason,
@@ -237,11 +239,11 @@ impl TransportError {
         Self::Refused { peer, reason, attempts }
     }
 
-    /// The error of a failed TLS handshake.
+    /// Returns the error of a failed TLS handshake.
     pub(super) fn tls(peer: String, source: io::Error) -> Self {
         let advice = match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(rustls::Error::InvalidCertificate(problem)) => match problem {
-                // The latter where another authority of the same name is trusted.
+                // The latter occurs if another authority of the same name is trusted.
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                     "no authority that the configuration trusts signed the server's certificate: \
                      check certificate-authority in the kubeconfig"
@@ -264,7 +266,7 @@ impl TransportError {
     }
 }
 
-/// The innermost cause of `error`, which says most.
+/// Returns the innermost source of `error`, which is the most specific.
 pub(super) fn root_cause(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,40 +1,40 @@
-//! An attempt to send a request that failed.
+//! Failed attempt to send a request.
 
 use super::error::TransportError;
 
-/// Why an attempt failed, and whether another is safe.
+/// Error of an attempt, and the safety of a retry.
 pub(super) struct Failure {
     pub(super) error: TransportError,
     pub(super) again: Again,
 }
 
-/// Whether another attempt is safe.
+/// Safety of a retry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
-    /// The server has not looked at the request.
+    /// The server has not processed the request.
     Safe,
-    /// The connection ended before any byte of an answer came.
+    /// The connection ended before the first byte of a response.
     BeforeHead,
     Never,
 }
 
 impl Failure {
-    /// The server has surely not acted on the request.
+    /// Creates the failure of a request that the server has certainly not executed.
     pub(super) fn unsent(error: TransportError) -> Self {
         Self { error, again: Again::Safe }
     }
 
-    /// The connection ended before any byte of an answer came.
+    /// Creates the failure of a connection that ended before the first byte of a response.
     pub(super) fn before_head(error: TransportError) -> Self {
         Self { error, again: Again::BeforeHead }
     }
 
-    /// What is reported where there is no other attempt.
+    /// Returns the error to report without a retry.
     pub(super) fn into_error(self) -> TransportError {
         self.error
     }
 
-    /// Any other.
+    /// Creates any other failure.
     pub(super) fn of(error: TransportError) -> Self {
         Self { error, again: Again::Never }
     }

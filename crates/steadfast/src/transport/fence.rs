@@ -1,4 +1,4 @@
-//! Until when requests may be sent, judged when they are.
+//! Time limit for sending, checked at each write.
 
 use std::fmt;
 use std::pin::pin;
@@ -12,23 +12,23 @@ use tokio::sync::Notify;
 use super::nanos::nanos;
 use crate::environment::SharedEnvironment;
 
-/// Of [`Shared::until`]: it was closed.
+/// Value of [`Shared::until`] for a closed fence.
 const CLOSED: u64 = 0;
 
-/// The time within which the requests of a [`Connection`](crate::Connection) may be sent, as for a leader whose lease runs
-/// out; cheap to clone.
+/// Time limit for the requests of a [`Connection`](crate::Connection), for example for a leader with a lease. Cheap to
+/// clone.
 ///
-/// A connection [behind](crate::Connection::behind) a fence has sockets of its own. The clock is looked at immediately before
-/// each write to one of them, on the thread that writes, and never a timer alone; so what was stopped for a while, or starved,
-/// sends nothing afterwards. The clock is the environment's [`boot_time`](crate::environment::Environment::boot_time), which
-/// no wall clock's jump moves.
+/// A connection [behind](crate::Connection::behind) a fence has its own sockets. The clock is read immediately before
+/// each write to a socket, on the writing thread, and not only by a timer. A process that was suspended or starved
+/// therefore sends nothing after the limit. The clock is the environment's
+/// [`boot_time`](crate::environment::Environment::boot_time), which changes of the wall clock do not affect.
 ///
-/// When the time is over, the sockets are aborted: what is under way ends with
-/// [`TransportError::Fenced`](super::TransportError::Fenced), and the kernel discards what it holds of it. Nor does the
-/// kernel send anything again that was not acknowledged within the fence's *lateness*, whatever became of this program. What the server has
-/// read by then it may still act on.
+/// After the limit the sockets are aborted. Requests in flight end with
+/// [`TransportError::Fenced`](super::TransportError::Fenced), and the kernel discards their unsent data. The kernel
+/// also stops retransmission within the fence's *lateness*, even if the process is killed. The server may still execute
+/// requests that it received before.
 ///
-/// Once closed it stays closed.
+/// A closed fence stays closed.
 #[derive(Clone)]
 pub struct Fence {
     shared: Arc<Shared>,
@@ -39,49 +39,50 @@ struct Shared {
     lateness: Duration,
     /// Nanoseconds since the clock's zero, or [`CLOSED`].
     until: AtomicU64,
-    /// Notified when it is closed.
+    /// Notified at the close.
     closing: Notify,
     sent: Mutex<Sent>,
 }
 
-/// What was sent and has no answer.
+/// Sent requests without a response.
 #[derive(Default)]
 struct Sent {
     under_way: usize,
-    /// When the last one was given up without an answer.
+    /// Time at which a request was last abandoned without a response.
     given_up: Option<Instant>,
 }
 
-/// A request under way behind a fence; dropped before its answer it counts as unanswered.
+/// A request in flight behind a fence. If dropped before its response, it counts as unanswered.
 pub(super) struct UnderWay {
     fence: Fence,
     answered: bool,
 }
 
 impl Fence {
-    /// Open until `until` on `environment`'s [`boot_time`](crate::environment::Environment::boot_time).
+    /// Creates a fence that is open until `until` on `environment`'s
+    /// [`boot_time`](crate::environment::Environment::boot_time).
     ///
-    /// What was sent within that time reaches the server's kernel at most `lateness` later; Linux alone keeps that.
+    /// Data sent before `until` reaches the server's kernel at most `lateness` later. Only Linux guarantees this.
     pub fn new(environment: SharedEnvironment, until: Instant, lateness: Duration) -> Self {
         let until = AtomicU64::new(nanos(until).max(CLOSED + 1));
         let shared = Shared { environment, lateness, until, closing: Notify::new(), sent: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Leaves it open until `until` if that is later than before; nothing happens once it is closed.
+    /// Extends the fence to `until`, if that is later. Does nothing on a closed fence.
     pub fn extend(&self, until: Instant) {
         let later = |before| (before != CLOSED && before < nanos(until)).then(|| nanos(until));
-        // Where it is not later there is nothing to do.
+        // A limit that is not later changes nothing.
         let _ = self.shared.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
     }
 
-    /// Closes it now.
+    /// Closes the fence immediately.
     pub fn close(&self) {
         self.shared.until.store(CLOSED, Ordering::SeqCst);
         self.shared.closing.notify_waiters();
     }
 
-    /// Whether something may be sent at this moment.
+    /// Returns true if data can be sent now.
     pub fn is_open(&self) -> bool {
         loop {
             let until = self.shared.until.load(Ordering::SeqCst);
@@ -91,7 +92,8 @@ impl Fence {
             if nanos(self.shared.environment.boot_time()) < until {
                 return true;
             }
-            // Whoever has seen it closed will not see it open again: it is closed, unless it was extended just now.
+            // A fence that a caller has seen closed must never open again. It is marked as closed, unless it was
+            // extended concurrently.
             if self.shared.until.compare_exchange(until, CLOSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 self.shared.closing.notify_waiters();
                 return false;
@@ -99,17 +101,17 @@ impl Fence {
         }
     }
 
-    /// How much time is left; none once it is closed.
+    /// Returns the remaining time; zero after the close.
     pub fn remaining(&self) -> Duration {
         let until = self.shared.until.load(Ordering::SeqCst);
         Duration::from_nanos(until.saturating_sub(nanos(self.shared.environment.boot_time())))
     }
 
-    /// Waits until it is closed.
+    /// Waits for the close.
     pub async fn closed(&self) {
         loop {
             let mut closing = pin!(self.shared.closing.notified());
-            // From here on no closing is missed.
+            // Registers for the notification before the check.
             closing.as_mut().enable();
             if !self.is_open() {
                 return;
@@ -124,24 +126,24 @@ impl Fence {
         }
     }
 
-    /// When a request was last given up of which the server may have read something, and to which it has not said whether it
-    /// acted; now, while one is under way. None if all were answered.
+    /// Returns the time at which a request was last abandoned that the server may have received. Returns the current
+    /// time while such a request is in flight, and `None` if all received a response.
     ///
-    /// Who hands over to another, before the fence's time and the lateness are over, has to wait for that.
+    /// Before the fence's limit plus lateness, a leader that hands over must take this time into account.
     pub fn last_unanswered(&self) -> Option<Instant> {
         let sent = self.lock();
         if sent.under_way > 0 { Some(self.shared.environment.boot_time()) } else { sent.given_up }
     }
 
-    /// How much later than it was written something may reach the server's kernel.
+    /// Returns the maximum delay between a write and its arrival at the server's kernel.
     pub(super) fn lateness(&self) -> Duration {
         self.shared.lateness
     }
 
-    /// Counts a request as under way, if one may be sent now.
+    /// Registers a request in flight, if the fence is open.
     pub(super) fn depart(&self) -> Option<UnderWay> {
         let mut sent = self.lock();
-        // Under the lock, so that whoever has closed it and then looks what is under way misses nothing.
+        // Checked under the lock: a caller that closes the fence and then checks the requests in flight misses none.
         self.is_open().then(|| {
             sent.under_way += 1;
             UnderWay { fence: self.clone(), answered: false }
@@ -154,7 +156,7 @@ impl Fence {
 }
 
 impl UnderWay {
-    /// It is known what became of the request: answered, or never sent.
+    /// Records that the request received a response, or was never sent.
     pub(super) fn settle(mut self) {
         self.answered = true;
     }
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_open_until_its_time_is_over_and_never_again() {
+    async fn expired_fence_never_reopens() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(9)).await;
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_its_end_is_called_at_its_time_and_when_it_is_closed() {
+    async fn fence_waiters_wake_at_expiry_and_close() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
         let begun = environment.now();
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_knows_what_may_still_be_acted_on() {
+    async fn fence_reports_unanswered_requests() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
         let (answered, given_up) = (fence.depart().expect("open"), fence.depart().expect("open"));

@@ -1,4 +1,4 @@
-//! Whether the peer of an HTTP/2 connection is there, also when nobody asks it anything.
+//! Heartbeat of an HTTP/2 connection, independent of requests.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::settings::Settings;
 use super::state::Signal;
 use crate::environment::SharedEnvironment;
 
-/// How often a connection on which bytes arrive all the time is pinged, to see that it carries ours as well.
+/// Ping interval of a busy connection, to verify that it also carries data to the server.
 const WHEN_BUSY: Duration = Duration::from_secs(30);
 
-/// By how much a timer may be late before that says something of this process and nothing of the peer.
+/// Delay of a timer that indicates a suspended process instead of a dead peer.
 const LATENESS: Duration = Duration::from_secs(1);
 
-/// How many times its timeout a ping is waited for while other bytes arrive.
+/// Factor of the ping timeout while other data arrives.
 const PATIENCE: u32 = 4;
 
-/// Pings the peer after each silence; ready once the connection is dead, with how that was seen.
+/// Pings the peer after each silence. Completes with the reason after the connection is dead.
 pub(super) async fn beat(
     mut pings: PingPong,
     connection: &Connection,
@@ -46,7 +46,7 @@ pub(super) async fn beat(
     }
 }
 
-/// Sends one ping and waits for its answer, the connection suspect after half of `timeout` without any byte.
+/// Sends one ping and waits for its response. After half of `timeout` without data the connection is suspect.
 async fn ping(
     pings: &mut PingPong,
     connection: &Connection,
@@ -78,14 +78,14 @@ async fn ping(
                     signal(Signal::Heard);
                     return Ok(());
                 }
-                // The connection has ended; its driver says how.
+                // The connection has ended; its driver reports the reason.
                 Err(_) => std::future::pending().await,
             },
             () = environment.sleep_until(next) => {}
         }
         let now = environment.now();
         if now.since(next) > LATENESS {
-            // This process was stopped; what has come meanwhile was not read yet.
+            // The process was suspended, and data that arrived in that time was not read yet.
             sent = now;
             continue;
         }

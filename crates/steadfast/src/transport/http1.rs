@@ -1,4 +1,4 @@
-//! HTTP/1.1: the driver of a connection, and one request on it at a time.
+//! HTTP/1.1: driver of a connection, and one request on it at a time.
 
 use std::error::Error as _;
 
@@ -20,21 +20,21 @@ use super::socket::Stream;
 use super::turn::Turn;
 use crate::environment::SharedEnvironment;
 
-/// How many bytes are read ahead of whoever reads an answer.
+/// Read-ahead buffer in bytes.
 const BUFFER: usize = 1 << 20;
 
-/// Puts requests on a connection.
+/// Sender of requests on a connection.
 pub(super) type Sender = http1::SendRequest<Body>;
 
-/// Moves bytes between the socket and the one request; ready when the connection has ended.
+/// Driver of a connection. Completes when the connection has ended.
 pub(super) type Driver = http1::Connection<TokioIo<Box<dyn Stream>>, Body>;
 
-/// Prepares to speak; nothing is sent before the first request.
+/// Prepares the connection; nothing is sent before the first request.
 pub(super) async fn handshake(stream: Box<dyn Stream>) -> hyper::Result<(Sender, Driver)> {
     http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream)).await
 }
 
-/// Sends `request` and waits for the head of its answer.
+/// Sends `request` and waits for the response head.
 pub(super) async fn send(
     sender: Sender,
     lease: Lease,
@@ -47,7 +47,7 @@ pub(super) async fn send(
         unreachable!("a turn has both until its end")
     };
     if lease.connection.purpose.role != Role::Upgrade {
-        // Whatever reads the body may be slow; what has none is written at once or never.
+        // The consumer of a request body may be slow. A request without a body is written immediately or never.
         lease.connection.traffic.allow_slow_peer(!request.body().is_end_stream());
     }
     let mark = lease.connection.traffic.sent();
@@ -59,7 +59,7 @@ pub(super) async fn send(
             let peer = lease.connection.peer();
             if error.is_user() {
                 let detail = root_cause(error);
-                // Of what the caller can do wrong, only a body has a reason of its own.
+                // Among the caller's errors, only a body error has a source.
                 let invalid = error.source().is_none();
                 return Err(Failure::of(if invalid {
                     TransportError::Invalid { peer, detail }
@@ -82,7 +82,7 @@ pub(super) async fn send(
     }
 }
 
-/// The form that HTTP/1.1 wants: the path alone, and the server's name as a header.
+/// Converts the request to HTTP/1.1 form: path only, and the server's name in the `Host` header.
 fn shape(request: &mut Request<Body>) {
     *request.version_mut() = Version::HTTP_11;
     let uri = std::mem::take(request.uri_mut());

@@ -1,4 +1,4 @@
-//! HTTP/2: the driver of a connection, and one request on it.
+//! HTTP/2: driver of a connection, and one request on it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,20 +26,20 @@ use super::upload::Upload;
 use super::windows::windows;
 use crate::environment::SharedEnvironment;
 
-/// The largest frame, so that long objects come in few pieces.
+/// Maximum frame size in bytes; large, so that objects arrive in few chunks.
 const FRAME: u32 = 1 << 20;
 
-/// How many bytes the heads of an answer may have.
+/// Maximum size of response headers in bytes.
 const HEADER_LIST: u32 = 256 << 10;
 
-/// What many small unread frames may cost before the connection counts as attacked: a watch's events are
-/// small, and full windows of them must be no attack. So many times the window of the connection.
+/// Limit for small unread frames before the connection counts as attacked, as a multiple of the connection window.
+/// Events of a watch are small, and full windows of them must not count as an attack.
 const FRAME_BUDGET: usize = 4;
 
-/// How many dropped streams are remembered, so that what still arrives for them is no error.
+/// Number of dropped streams to remember, so that late frames for them are not an error.
 const DROPPED_STREAMS: usize = 1024;
 
-/// Speaks first, and leaves the rest to the driver; at most `streams` are to run at once.
+/// Starts the handshake, which the driver completes. At most `streams` run concurrently.
 pub(super) async fn handshake(
     stream: Box<dyn Stream>,
     streams: usize,
@@ -62,21 +62,21 @@ pub(super) async fn handshake(
     Ok((sender, driver, pings))
 }
 
-/// Moves bytes between the socket and the streams; ready when the connection has ended.
+/// Driver of a connection. Completes when the connection has ended.
 pub(super) struct Driver {
     h2: h2::client::Connection<Box<dyn Stream>, Bytes>,
-    /// Tells of a GOAWAY, which h2 reports only to those who would send.
+    /// Detects a GOAWAY frame, which h2 reports only to a sender.
     probe: Option<SendRequest<Bytes>>,
-    /// How many streams the server allows at once.
+    /// Maximum number of streams allowed by the server.
     allowed: usize,
-    /// The server has announced, in peace, that it will close.
+    /// True if the server announced an orderly close.
     goodbye: bool,
     connection: Arc<Connection>,
     home: Weak<dyn Home>,
 }
 
 impl Driver {
-    /// Lets the connection close once no stream is left.
+    /// Lets the connection close after its last stream.
     pub(super) fn let_go(&mut self) {
         self.probe = None;
     }
@@ -93,7 +93,7 @@ impl Future for Driver {
                 Err(error) => End::Failed(cause::http2(&error)),
             });
         }
-        // h2 tells nobody of more streams who has none.
+        // h2 does not notify of a raised stream limit without a pending stream.
         let allowed = self.probe.as_ref().map_or(0, SendRequest::current_max_send_streams);
         if std::mem::replace(&mut self.allowed, allowed) < allowed
             && let Some(home) = self.home.upgrade()
@@ -116,7 +116,7 @@ impl Future for Driver {
     }
 }
 
-/// Sends `request` and waits for the head of its answer.
+/// Sends `request` and waits for the response head.
 pub(super) async fn send(
     mut sender: SendRequest<Bytes>,
     lease: Lease,
@@ -154,7 +154,7 @@ pub(super) async fn send(
     }
 }
 
-/// What an error before the head of the answer means to a request that was given to its connection at `mark`.
+/// Returns the failure of a request submitted at `mark`, for an error before the response head.
 fn failure(connection: &Connection, error: &h2::Error, mark: u64) -> Failure {
     let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
     let unprocessed =

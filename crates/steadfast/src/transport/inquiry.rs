@@ -1,10 +1,10 @@
-//! Whether the server behind a connection answers, where something on the way may answer pings in its place (R2a).
+//! Liveness probes of the server behind a connection, for networks in which a proxy answers pings (R2a).
 //!
-//! When nothing has come of any watch of a connection for a while, the server is asked something small, on the same
-//! connection, through all that is on the way. Any answer will do. A watch that waits for the head of its answer is as silent
-//! as one that waits for events: silence says as little there. An HTTP/1.1 connection is occupied by its one watch, and
-//! one of HTTP/2 may be full: then the question goes on another connection, once for all that are silent. That the server
-//! answers there proves that it lives, and not that it would serve this watch; that it does not is a doubt all the same.
+//! If no watch of a connection has received data for a while, a small request is sent over the same connection, through
+//! all proxies. Any response is sufficient. A pending watch is as silent as an established one, so silence proves
+//! nothing in both cases. An HTTP/1.1 connection is occupied by its watch, and an HTTP/2 connection may be full. The
+//! probe then uses another connection, once for all silent ones. A response there proves that the server is alive, but
+//! not that it serves this watch. A missing response is a reason for doubt all the same.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -27,17 +27,17 @@ use super::settings::{Reader, Settings};
 use crate::environment::SharedEnvironment;
 use crate::metrics::traffic::{Code, Traffic};
 
-/// Makes the question, as a request of the connection's owner; none once that is gone.
+/// Creates the probe request for the connection's owner, or `None` after the owner was dropped.
 ///
-/// Where credentials are not there by the moment given, it goes without: a refusal is an answer too.
+/// If credentials are not available by the given time, the request is sent without: an error response is sufficient.
 pub(crate) type Ask = Box<dyn Fn(Instant) -> BoxFuture<'static, Option<Request<Body>>> + Send + Sync>;
 
-/// Sends a question on another connection, to be answered within that time; nothing once there is no pool.
+/// Sends a probe on another connection with this timeout. Returns `None` after the pool was dropped.
 pub(super) type SendAside = Box<dyn Fn(Request<Body>, Duration) -> BoxFuture<'static, Option<Answer>> + Send + Sync>;
 
 type Answer = Result<Response<ResponseBody>, TransportError>;
 
-/// How connections of one pool are asked, and what came of it on another connection than the one in question.
+/// Probe settings of a pool, and the result of the last probe on another connection.
 pub(super) struct Inquiries {
     means: OnceLock<(Ask, SendAside)>,
     traffic: Arc<Traffic>,
@@ -45,27 +45,27 @@ pub(super) struct Inquiries {
 }
 
 impl Inquiries {
-    /// Nothing is asked before it is known how.
+    /// Creates the state without a probe request; nothing is probed yet.
     pub(super) fn new(traffic: Arc<Traffic>) -> Self {
         Self { means: OnceLock::new(), traffic, aside: tokio::sync::Mutex::default() }
     }
 
-    /// Asks what `ask` makes from now on, by `send` where it is to go on another connection.
+    /// Starts probes with requests of `ask`, sent by `send` if another connection is needed.
     pub(super) fn begin(&self, ask: Ask, send: SendAside) {
         drop(self.means.set((ask, send)));
     }
 
-    /// What is asked, or nothing where nobody is left to ask.
+    /// Returns the probe request, or `None` without an owner.
     async fn question(&self, deadline: Instant) -> Option<Request<Body>> {
         let (ask, _) = self.means.get()?;
         ask(deadline).await
     }
 }
 
-/// How often it is looked whether the watches of a connection that does not answer have brought anything after all.
+/// Interval of checks for watch data on an unresponsive connection.
 const LOOKING: Duration = Duration::from_secs(1);
 
-/// Asks after each silence, and tells the watches of `connection` when there is no answer, and when there is one again.
+/// Probes after each silence, and notifies the watches of `connection` if the server stops or resumes to respond.
 pub(super) async fn inquire(
     connection: &Connection,
     inquiries: &Inquiries,
@@ -100,8 +100,8 @@ pub(super) async fn inquire(
     }
 }
 
-/// Asks on the connection itself, and has it in doubt from `deadline` until the answer comes, or anything of a watch. It is
-/// of no use to ask again meanwhile.
+/// Probes on the connection itself. From `deadline` the connection is in doubt, until a response or watch data arrives.
+/// A second probe in that time would prove nothing.
 async fn ask_here(
     connection: &Connection,
     mut sender: SendRequest<Bytes>,
@@ -114,7 +114,7 @@ async fn ask_here(
     let (head, _) = request.into_parts();
     let mut bare = Request::from_parts(head, ());
     *bare.version_mut() = Version::HTTP_2;
-    // What is wrong with the connection, or with the question, is not for this to tell.
+    // Errors of the connection or the probe are reported elsewhere.
     let Ok((answer, _)) = sender.send_request(bare, true) else { return };
     drop(sender);
     let answer = status_of(answer, environment);
@@ -133,7 +133,7 @@ async fn ask_here(
         }
         let now = environment.now();
         if now.since(due) > LOOKING {
-            // This process was stopped; what has come meanwhile was not read yet.
+            // The process was suspended, and data that arrived in that time was not read yet.
             due = now + LOOKING;
             continue;
         }
@@ -148,10 +148,10 @@ async fn ask_here(
     }
 }
 
-/// The status of an answer, none where the stream ended before it.
+/// Returns the status of a response, or `None` if the stream ended before it.
 async fn status_of(answer: ResponseFuture, environment: &SharedEnvironment) -> Option<u16> {
     let (head, mut body) = answer.await.ok()?.into_parts();
-    // A health check's answer has two bytes, and is read so that the stream need not be reset.
+    // The body of a health check has two bytes. Reading it avoids a reset of the stream.
     let read = async {
         while let Some(Ok(data)) = body.data().await {
             drop(body.flow_control().release_capacity(data.len()));
@@ -165,8 +165,8 @@ async fn status_of(answer: ResponseFuture, environment: &SharedEnvironment) -> O
     Some(head.status.as_u16())
 }
 
-/// Asks on another connection, or takes what came of it when it was asked there last, a short while before `now` or since;
-/// tells when that was, and whether there was an answer.
+/// Probes on another connection, or reuses a probe that was sent shortly before `now` or later. Returns the time of the
+/// probe and its success.
 async fn ask_aside(
     now: Instant,
     inquiries: &Inquiries,
@@ -184,7 +184,7 @@ async fn ask_aside(
     let rest = limit.saturating_sub(environment.now().since(begun));
     let Some(answer) = send(request, rest).await else { return (begun, true) };
     inquiries.traffic.request("GET", &answer, environment.now().since(begun));
-    // Whatever fails at once is told by those whom it fails; a silence is told by nobody.
+    // An immediate failure is reported by the affected requests; only silence is not.
     let silent = matches!(answer, Err(TransportError::HeadersTimeout { .. } | TransportError::ConnectTimeout { .. }));
     *last.insert((begun, !silent))
 }

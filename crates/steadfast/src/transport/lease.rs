@@ -1,33 +1,34 @@
-//! A place on a connection, and whom to tell when it is free again.
+//! Place of a request on a connection, and the interface to the pool.
 
 use std::sync::{Arc, Weak};
 
 use super::connection::Connection;
 use super::error::TransportError;
 
-/// What a connection belongs to, as its tasks and the requests on it know it: by a weak reference, for it may go first.
+/// Interface of a pool for its connections and requests. They hold weak references, because the pool may be dropped
+/// first.
 pub(super) trait Home: Send + Sync {
-    /// There may be room: whoever waits for a place is to be given one.
+    /// Assigns free places to waiting requests.
     fn serve(self: Arc<Self>);
 
-    /// A connection is suspect or draining, or is so no longer.
+    /// Processes a change of a connection to or from suspect or draining.
     fn unsettled(self: Arc<Self>);
 
-    /// `connection` takes requests now.
+    /// Processes the established `connection`.
     fn established(self: Arc<Self>, connection: &Connection);
 
-    /// `gone` is gone; `error` says why it never came to be, if it did not.
+    /// Removes the closed connection `gone`. `error` is set if its dial failed.
     fn forget(self: Arc<Self>, gone: &Connection, error: Option<TransportError>);
 }
 
-/// The place of one request on a connection, until its answer has ended or was dropped.
+/// Place of one request on a connection, until the response has ended or was dropped.
 pub(super) struct Lease {
     pub(super) connection: Arc<Connection>,
     home: Weak<dyn Home>,
 }
 
 impl Lease {
-    /// A place that [`Connection::admit`] has just given.
+    /// Wraps a place returned by [`Connection::admit`].
     pub(super) fn new(connection: Arc<Connection>, home: Weak<dyn Home>) -> Self {
         Self { connection, home }
     }

@@ -1,4 +1,4 @@
-//! The life of one connection, as one task: opened, driven, closed.
+//! Task of one connection: dial, driver, close.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::settings::Settings;
 use super::{cause, heartbeat, http1, http2};
 use crate::environment::SharedEnvironment;
 
-/// How long a connection that nobody uses may take to say goodbye.
+/// Maximum time for the orderly close of an unused connection.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Opens `connection` and drives it to its end, whatever ends it.
+/// Opens `connection` and drives it until it ends.
 pub(super) async fn run(
     connection: Arc<Connection>,
     home: Weak<dyn Home>,
@@ -54,7 +54,7 @@ pub(super) async fn run(
     connection.end(end);
 }
 
-/// A connection on which the peer was heard to speak what was agreed.
+/// Connection whose peer responded in the negotiated protocol.
 enum Opened {
     Http2 { peer: String, sender: SendRequest<Bytes>, driver: Box<http2::Driver>, pings: PingPong },
     Http1 { peer: String, sender: http1::Sender, driver: Box<http1::Driver> },
@@ -83,7 +83,7 @@ async fn open(
     stage.enter("the first answer of HTTP/2");
     let shaken = http2::handshake(stream, streams, connection.clone(), home.clone()).await;
     let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", cause::http2(&error)))?;
-    // The answer to a ping comes after the server's settings, so the limit of streams is known from then on.
+    // The ping response follows the server's settings, so the stream limit is known from here on.
     let answered = tokio::select! {
         biased;
         end = &mut driver => Err(match end {
@@ -131,7 +131,7 @@ async fn drive(
                 }
                 () = connection.ending.notified() => ended(),
             };
-            // Said before the streams are dropped with the driver, so that they can say it too.
+            // Recorded before the driver drops its streams, so that their errors contain the reason.
             connection.end(end.clone());
             end
         }
@@ -153,7 +153,7 @@ async fn drive(
     }
 }
 
-/// Ready once nothing has run on the connection for `limit`, at once if it is draining; it takes nothing more then.
+/// Completes after the connection was unused for `limit`, or immediately if it is draining. It then accepts no request.
 async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, limit: Duration) {
     loop {
         match connection.unused_since() {
@@ -172,16 +172,16 @@ async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, lim
     }
 }
 
-/// Tells the pool, its home, that the connection is gone, also where its task was aborted or panicked.
+/// Reports the end of the connection to its pool, also if the task was aborted or panicked.
 pub(super) struct Record {
     connection: Arc<Connection>,
     home: Weak<dyn Home>,
-    /// Why it never came to be.
+    /// Error of a failed dial.
     pub(super) error: Option<TransportError>,
 }
 
 impl Record {
-    /// Of a connection about to be opened.
+    /// Creates the guard of a connection before its dial.
     pub(super) fn new(connection: Arc<Connection>, home: Weak<dyn Home>) -> Self {
         Self { connection, home, error: None }
     }

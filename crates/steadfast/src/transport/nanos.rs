@@ -1,8 +1,8 @@
-//! A moment as one word.
+//! Instants as integers.
 
 use steadfast_core::Instant;
 
-/// The nanoseconds since time began.
+/// Returns the nanoseconds since the clock's zero.
 pub(super) fn nanos(at: Instant) -> u64 {
     u64::try_from(at.since_zero().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What becomes of the connection that an answer comes on, or is awaited on.
+//! Events of the connection of a pending or arriving response.
 
 use std::convert::Infallible;
 
@@ -7,16 +7,17 @@ use tokio::sync::watch;
 
 use super::connection::Connection;
 
-/// What becomes of the connection that an answer comes on.
+/// Event of a response's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Whether to ask for the rest on another connection: this one is to end, or may be dead; or is well after all.
+    /// True if the rest should be requested on another connection, because this one is ending or suspect; false if it
+    /// recovered.
     Leave(bool),
-    /// Whether the server answers other requests there.
+    /// Responsiveness of the server to other requests on the connection.
     Answering(bool),
 }
 
-/// What `told` says, each time that it is not what it was `before`.
+/// Returns the values of `told` that differ from their predecessor, the first from `before`.
 pub(super) fn changes(told: watch::Receiver<bool>, before: bool) -> impl Stream<Item = bool> + Send + 'static {
     stream::unfold((told, before), |(mut told, before)| async move {
         let now = *told.wait_for(|now| *now != before).await.ok()?;
@@ -24,22 +25,21 @@ pub(super) fn changes(told: watch::Receiver<bool>, before: bool) -> impl Stream<
     })
 }
 
-/// Whether the server answers on the connection where the head of an answer is awaited, put into the extensions of the
-/// request.
+/// Responsiveness of the server on the connection of a pending response, set as a request extension.
 ///
-/// That a connection is to end says nothing here: the answer still comes, or the request fails.
+/// The end of the connection is not reported here: the response still arrives, or the request fails.
 #[derive(Clone, Debug)]
 pub(crate) struct Awaited(watch::Sender<bool>);
 
 impl Awaited {
-    /// Of a request that is about to be sent, and what will be told of it.
+    /// Creates the extension of a request, and the stream of its events.
     pub(crate) fn new() -> (Self, impl Stream<Item = Notice> + Send + 'static) {
         let told = watch::Sender::new(true);
         let notices = changes(told.subscribe(), true).map(Notice::Answering);
         (Self(told), notices)
     }
 
-    /// The request is on `connection` now: tells what is known of that until it is dropped.
+    /// Forwards the events of `connection`, which carries the request, until the future is dropped.
     pub(super) async fn follow(&self, connection: &Connection) -> Infallible {
         let mut told = connection.whether_it_answers();
         loop {

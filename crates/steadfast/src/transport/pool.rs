@@ -1,4 +1,4 @@
-//! The connections to one server: which one a request goes to, and when another is opened.
+//! Connection pool of one server: selection of connections for requests, and dials.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -25,28 +25,28 @@ use super::windows::MOST_STREAMS;
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic;
 
-/// How many connections of one role are being opened at once.
+/// Maximum number of concurrent dials for one role.
 const DIALS: usize = 8;
 
-/// How old a connection may be to count as another one than that of a doubted stream.
+/// Maximum age of a connection that is used to verify a doubted stream.
 const NEW: Duration = Duration::from_secs(10);
 
-/// How long a server that takes no streams for now is left alone before another connection to it is tried.
+/// Delay before another dial to a server that currently allows no streams.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How many connections are remembered after their end.
+/// Number of closed connections kept for reports.
 const REMEMBERED: usize = 16;
 
-/// How often, at most, those who wait are notified that the server answers again.
+/// Minimum interval between notifications that the server responds again.
 const TELLING: Duration = Duration::from_secs(2);
 
-/// The connections to one server; cheap to clone, closed with its last clone.
+/// Connections to one server; cheap to clone, closed with the last clone.
 #[derive(Clone)]
 pub(crate) struct Pool {
     pub(super) inner: Arc<Inner>,
 }
 
-/// The pool itself, which its connections and their tasks know as their [`Home`].
+/// Shared part of the pool, known to connections and tasks as their [`Home`].
 pub(super) struct Inner {
     pub(super) environment: SharedEnvironment,
     pub(super) settings: Settings,
@@ -55,65 +55,65 @@ pub(super) struct Inner {
     reachable: watch::Sender<u64>,
     pub(super) inquiries: Arc<Inquiries>,
     pub(super) traffic: Arc<Traffic>,
-    /// Beyond which nothing is sent.
+    /// Time limit for sending.
     pub(super) fence: Option<Fence>,
-    /// Waits for the fence to be closed.
+    /// Task that waits for the fence to close.
     guard: OnceLock<Task>,
-    /// The pools to the same server behind fences: they drain with this one.
+    /// Pools to the same server behind fences, which drain together with this one.
     fenced: Mutex<Vec<Weak<Inner>>>,
 }
 
 struct State {
-    /// All but dead ones, oldest first.
+    /// All connections except dead ones, oldest first.
     connections: Vec<Arc<Connection>>,
-    /// Those who wait for a place, by what they want.
+    /// Waiting requests by their requirements.
     waiting: [VecDeque<Waiter>; Want::COUNT],
-    /// How many requests the next connection is expected to take.
+    /// Number of requests that the next connection is expected to serve.
     expected: usize,
     opened: u64,
     closed: bool,
-    /// Someone will look again whether to dial.
+    /// True if a re-check for a dial is scheduled.
     looking: bool,
-    /// Something failed since the server was last known to answer.
+    /// True after a failure, until the server responds again.
     failing: bool,
     told: Option<Instant>,
-    /// The last that have ended, when and why, oldest first.
+    /// Last closed connections with time and reason, oldest first.
     ended: VecDeque<(Instant, ConnectionReport, String)>,
 }
 
 type Place = (Lease, Sender);
 
-/// What has a connection to itself.
+/// Purpose of a dedicated connection.
 const ALONE: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
 
 struct Waiter {
-    /// The connections that have refused the request.
+    /// Connections that rejected the request.
     avoid: Vec<u64>,
     place: oneshot::Sender<Result<Place, TransportError>>,
 }
 
 impl State {
-    /// Whether a connection for `purpose` is being opened.
+    /// Returns true if a connection for `purpose` is being dialled.
     fn is_connecting(&self, purpose: Purpose) -> bool {
         self.connections
             .iter()
             .any(|connection| connection.purpose == purpose && connection.state() == ConnectionState::Connecting)
     }
 
-    /// How many wait for a connection for a purpose `such` as this.
+    /// Returns the number of waiting requests whose purpose satisfies `such`.
     fn waiting(&self, such: impl Fn(Purpose) -> bool) -> usize {
         Want::all().filter(|want| such(want.purpose())).map(|want| self.waiting[want.index()].len()).sum()
     }
 }
 
 impl Pool {
-    /// No connection yet; the first request opens one.
+    /// Creates an empty pool; the first request dials.
     pub(crate) fn new(connector: Connector, mut settings: Settings) -> Self {
         settings.streams = settings.streams.clamp(1, MOST_STREAMS);
         Self::of(Arc::new(connector), settings, None)
     }
 
-    /// Another pool to the same server, by the same route, which sends nothing unless `fence` is open.
+    /// Creates another pool to the same server over the same route, which sends only while `fence` is open.
     pub(crate) fn behind(&self, fence: Fence) -> Self {
         let fenced = Self::of(self.inner.connector.clone(), self.inner.settings.clone(), Some(fence.clone()));
         {
@@ -160,15 +160,15 @@ impl Pool {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The connections there are, oldest first.
+    /// Returns the open connections, oldest first.
     pub(crate) fn connections(&self) -> Vec<ConnectionReport> {
         let state = self.inner.lock();
-        // One that is dead is no more, though its task may have a last step to do.
+        // A dead connection is omitted, even if its task has not finished yet.
         let live = state.connections.iter().map(|connection| connection.report());
         live.filter(|report| report.state != ConnectionState::Dead).collect()
     }
 
-    /// The last 16 that have ended, the latest first, and why.
+    /// Returns the last 16 closed connections with the reason, latest first.
     pub(crate) fn recently_closed(&self) -> Vec<ClosedConnection> {
         let now = self.inner.environment.now();
         let state = self.inner.lock();
@@ -180,7 +180,8 @@ impl Pool {
         state.ended.iter().rev().map(told).collect()
     }
 
-    /// Has every connection drained: what runs on it may end, watches move to new ones, and nothing else goes there.
+    /// Drains all connections: requests in flight can finish, watches move to new connections, no new requests are
+    /// accepted.
     pub(crate) fn drain(&self) {
         let connections = self.inner.lock().connections.clone();
         for connection in connections {
@@ -193,49 +194,49 @@ impl Pool {
         }
     }
 
-    /// How many connections were ever dialled.
+    /// Returns the number of connections ever dialled.
     pub(crate) fn dialled(&self) -> u64 {
         self.inner.lock().opened
     }
 
-    /// The connections there are, how many were ever dialled, and what was counted, all at one moment.
+    /// Returns the open connections, the number of dials and the counters, consistently.
     #[cfg(feature = "metrics")]
     pub(crate) fn traffic(&self) -> (Vec<ConnectionReport>, u64, crate::metrics::traffic::Totals) {
         let state = self.inner.lock();
         let reports = state.connections.iter().map(|connection| connection.report()).collect();
-        // Under the lock under which a connection that is gone is taken from the one and added to the other.
+        // Read under the lock that also covers the move of a closed connection from the reports to the counters.
         (reports, state.opened, self.inner.traffic.lock().clone())
     }
 
-    /// Counts how often the server was found to answer after a failure, at most every 2 s.
+    /// Returns a counter of recoveries: responses of the server after a failure, at most one every 2 s.
     pub(crate) fn reachability(&self) -> watch::Receiver<u64> {
         self.inner.reachable.subscribe()
     }
 
-    /// Where time, tasks and sockets come from.
+    /// Returns the environment of the pool.
     pub(crate) fn environment(&self) -> &SharedEnvironment {
         &self.inner.environment
     }
 
-    /// The server as messages name it.
+    /// Returns the server's name for messages.
     pub(crate) fn server(&self) -> String {
         self.inner.connector.name()
     }
 
-    /// Opens new connections by `route`; those there are drain.
+    /// Uses `route` for new connections and drains the current ones.
     pub(crate) fn renew(&self, route: Route) {
         self.inner.connector.reroute(route);
         self.drain();
     }
 
-    /// A place for one request, on a new connection where none but those to `avoid` has room.
+    /// Waits for a place for one request. Dials a new connection if all but those in `avoid` are full.
     pub(super) async fn place(&self, want: Want, avoid: &[u64]) -> Result<Place, TransportError> {
         let place = {
             let mut state = self.inner.lock();
             if state.closed {
                 return Err(self.inner.over());
             }
-            // Who avoids a connection keeps nobody from it.
+            // A request that avoids connections does not block other requests.
             let first = state.waiting[want.index()].iter().all(|waiter| !waiter.avoid.is_empty());
             if let Some(place) = first.then(|| self.inner.choose(&state, want, avoid)).flatten() {
                 return Ok(place);
@@ -254,7 +255,7 @@ impl Pool {
         place.await.unwrap_or_else(|_| Err(self.inner.over()))
     }
 
-    /// A place on that connection, if it still has one at once.
+    /// Returns a place on that connection, if one is free.
     pub(super) fn place_on(&self, carrier: Carrier, purpose: Purpose) -> Result<Place, TransportError> {
         let state = self.inner.lock();
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
@@ -278,7 +279,7 @@ impl Inner {
         Connection::new(id, purpose, server, self.environment.clone(), self.settings.breaches, self.fence.clone())
     }
 
-    /// Why there is no place any more, for a request that has not left.
+    /// Returns the error for an unsent request after the end of the pool.
     pub(super) fn over(&self) -> TransportError {
         let (peer, maybe_sent) = (self.connector.name(), false);
         match &self.fence {
@@ -287,7 +288,7 @@ impl Inner {
         }
     }
 
-    /// Ends all connections without a word, and what runs and waits on them.
+    /// Aborts all connections, with the requests in flight and waiting.
     fn abort(&self) {
         let (connections, waiting) = {
             let mut state = self.lock();
@@ -301,13 +302,14 @@ impl Inner {
         drop(waiting);
     }
 
-    /// The pool as its connections know it.
+    /// Returns the pool as the interface of its connections.
     fn home(self: &Arc<Self>) -> Weak<dyn Home> {
         let pool: Weak<Self> = Arc::downgrade(self);
         pool
     }
 
-    /// A place on a connection that there is. The oldest that has room, so that others may fall idle.
+    /// Returns a place on an existing connection. The oldest one with capacity is preferred, so that others become
+    /// idle.
     fn choose(self: &Arc<Self>, state: &State, want: Want, avoid: &[u64]) -> Option<Place> {
         let now = self.environment.now();
         let behind = self.settings.breaches.commit(Breach::QueuedBehindWatches);
@@ -329,7 +331,7 @@ impl Inner {
         find(false).or_else(|| (want.placement() == Placement::Beside).then(|| find(true)).flatten())
     }
 
-    /// Opens as many connections for `purpose` as those who wait are expected to need.
+    /// Dials as many connections for `purpose` as the waiting requests are expected to need.
     fn dial(self: &Arc<Self>, state: &mut State, purpose: Purpose) {
         let wanted = state.waiting(|other| other == purpose);
         if wanted == 0 || self.is_held_off(state, purpose) {
@@ -355,7 +357,7 @@ impl Inner {
         }
     }
 
-    /// Whether a connection that was made just now takes no requests, as any other would not; it is tried again later.
+    /// Returns true if a recent connection allows no streams, as any other would not. A re-check is scheduled.
     fn is_held_off(self: &Arc<Self>, state: &mut State, purpose: Purpose) -> bool {
         let now = self.environment.now();
         let barren = |connection: &Arc<Connection>| {
@@ -375,12 +377,12 @@ impl Inner {
         is_held_off
     }
 
-    /// How many connections take no requests for now.
+    /// Returns the number of connections that currently allow no streams.
     pub(super) fn barren(&self) -> usize {
         self.lock().connections.iter().filter(|connection| connection.takes_none()).count()
     }
 
-    /// Whether there may be one more connection for what `reader` reads.
+    /// Returns true if the limits permit one more connection for `reader`.
     fn may_open(&self, state: &State, reader: Reader) -> bool {
         let same = state.connections.iter().filter(|connection| connection.purpose.reader == reader).count();
         state.connections.len() < self.settings.connections && same < self.settings.connections_for(reader)
@@ -396,7 +398,7 @@ impl Inner {
         connection.driven_by(self.environment.spawn(Box::pin(life)));
     }
 
-    /// A connection for one request alone, which is given to nobody else, driven by what `life` makes.
+    /// Dials a dedicated connection, driven by the task that `life` creates.
     pub(super) fn dial_alone<L>(
         self: &Arc<Self>,
         life: impl FnOnce(Arc<Connection>, Arc<Connector>, Weak<dyn Home>) -> L,
@@ -422,7 +424,7 @@ impl Inner {
         Ok(Lease::new(connection, self.home()))
     }
 
-    /// Finds places for those who `want` this, in their order.
+    /// Assigns places to the waiting requests with requirements `want`, in their order.
     fn give(self: &Arc<Self>, state: &mut State, want: Want, given: &mut Vec<(Waiter, Place)>) {
         let mut queue = std::mem::take(&mut state.waiting[want.index()]);
         let mut index = 0;
@@ -440,7 +442,7 @@ impl Inner {
         state.waiting[want.index()] = queue;
     }
 
-    /// The server has answered a request.
+    /// Records a response of the server.
     pub(super) fn answered(&self) {
         let now = self.environment.now();
         let mut state = self.lock();
@@ -455,7 +457,7 @@ impl Inner {
 }
 
 impl Home for Inner {
-    /// Gives places to those who wait, and opens connections for those who still do.
+    /// Assigns places to waiting requests, and dials connections for the rest.
     fn serve(self: Arc<Self>) {
         let mut given = Vec::new();
         {
@@ -467,7 +469,7 @@ impl Home for Inner {
                 self.dial(&mut state, purpose);
             }
             for want in Want::all() {
-                // Where there will be no other connection, those that are avoided are better than none.
+                // If no further connection can be opened, an avoided connection is better than none.
                 if state.waiting[want.index()].iter().any(|waiter| !waiter.avoid.is_empty())
                     && !state.is_connecting(want.purpose())
                 {
@@ -477,12 +479,13 @@ impl Home for Inner {
             }
         }
         for (waiter, place) in given {
-            // A place that nobody takes any more goes back when it is dropped.
+            // If the request was cancelled, dropping the place returns it.
             drop(waiter.place.send(Ok(place)));
         }
     }
 
-    /// A connection is suspect or draining, or is so no longer: where its watches have no other, one is opened at once.
+    /// Processes a change to or from suspect or draining. If the connection's watches have no other connection, one is
+    /// dialled immediately.
     fn unsettled(self: Arc<Self>) {
         let mut state = self.lock();
         for reader in [Reader::Informer, Reader::Caller] {
@@ -505,7 +508,7 @@ impl Home for Inner {
         self.serve();
     }
 
-    /// A connection takes requests now.
+    /// Processes an established connection.
     fn established(self: Arc<Self>, connection: &Connection) {
         let peer = connection.peer();
         tracing::debug!(connection = connection.id, %peer, protocol = ?connection.protocol(), "connected");
@@ -520,7 +523,7 @@ impl Home for Inner {
         self.serve();
     }
 
-    /// A connection is gone; `error` says why it never came to be, if it did not.
+    /// Removes a closed connection. `error` is set if its dial failed.
     fn forget(self: Arc<Self>, gone: &Connection, error: Option<TransportError>) {
         tracing::debug!(connection = gone.id, peer = %gone.peer(), end = ?gone.ended(), "connection closed");
         let mut failed = Vec::new();
@@ -540,8 +543,8 @@ impl Home for Inner {
             let others = state.is_connecting(gone.purpose);
             let well = state.connections.iter().any(|other| other.purpose == gone.purpose && other.state().accepts());
             if error.is_some() && !gone.was_superseded() {
-                // Those whom this one would have served fail with it, and all when no other is on its way:
-                // to dial again at once would be a spin.
+                // The requests that this connection would have served fail with it; without other dials in flight all
+                // waiting requests fail. An immediate redial would be a hot loop.
                 let mut share = if others { state.expected.max(1) } else { usize::MAX };
                 for want in Want::all().filter(|want| want.purpose() == gone.purpose) {
                     let queue = &mut state.waiting[want.index()];
@@ -549,7 +552,8 @@ impl Home for Inner {
                     share -= taken;
                     for mut waiter in queue.drain(..taken).rev().collect::<Vec<_>>() {
                         if well && !waiter.avoid.is_empty() {
-                            // Refused once, it may be taken now; and if it is not, that is what to tell.
+                            // The connection may accept the request now. If it rejects the request again, that error is
+                            // reported.
                             waiter.avoid.clear();
                             queue.push_front(waiter);
                         } else {
@@ -568,7 +572,7 @@ impl Home for Inner {
     }
 }
 
-/// Has informers' watches leave the connections that may be dead, once there is another for them.
+/// Moves informers' watches away from suspect connections, if another connection exists.
 fn clear_suspects(state: &State) {
     let watches = Purpose { role: Role::Watches, reader: Reader::Informer };
     let watches = || state.connections.iter().filter(|connection| connection.purpose == watches);

@@ -1,20 +1,20 @@
-//! What a connection is for, and who reads what comes on it.
+//! Purpose of a connection.
 
 use super::settings::Reader;
 
-/// What a connection is for: a large watch is never in the way of a small request.
+/// Role of a connection, so that a large watch never blocks a small request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Answers that go on.
+    /// Endless responses.
     Watches,
-    /// Answers that end.
+    /// Finite responses.
     Requests,
-    /// One request alone, after which the connection speaks something else.
+    /// A single request, followed by a protocol upgrade.
     Upgrade,
 }
 
-/// What a connection is for, and who reads what comes on it: callers have connections of their own, so that nothing that
-/// they do or leave undone meets an informer there.
+/// Purpose of a connection and reader of its responses. Callers use separate connections, so that a slow caller never
+/// blocks an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Purpose {
     pub(super) role: Role,
@@ -22,10 +22,10 @@ pub(super) struct Purpose {
 }
 
 impl Purpose {
-    /// What informers read that goes on.
+    /// Watches of informers.
     pub(super) const INFORMERS_WATCHES: Self = Self { role: Role::Watches, reader: Reader::Informer };
 
-    /// All but upgrades, which have their connections made for them.
+    /// All purposes except upgrades, which use dedicated connections.
     pub(super) const SHARED: [Self; 4] = [
         Self { role: Role::Requests, reader: Reader::Informer },
         Self::INFORMERS_WATCHES,

@@ -1,11 +1,11 @@
-//! What can be reported of a connection.
+//! Reports about connections.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::state::ConnectionState;
 
-/// How a connection speaks.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// HTTP/1.1: one request at a time.
@@ -23,37 +23,37 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// One connection as it is now.
+/// State of one connection at the time of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionReport {
-    /// Its number, counted from 1 for each server and never used again.
+    /// Number of the connection, from 1 for each server, never reused.
     pub id: u64,
-    /// Its protocol, once agreed.
+    /// Negotiated protocol, or `None` before the negotiation.
     pub protocol: Option<Protocol>,
-    /// The address at the other end, or the name while it is being dialled.
+    /// Address of the peer, or its name during the dial.
     pub peer: String,
-    /// Its state.
+    /// State.
     pub state: ConnectionState,
-    /// Whether it carries watches rather than ordinary requests.
+    /// True if the connection carries watches, false for ordinary requests.
     pub watches: bool,
-    /// How many requests run on it.
+    /// Requests in flight.
     pub streams: usize,
-    /// How many requests were ever put on it.
+    /// Total number of requests.
     pub requests: u64,
-    /// How long ago it was dialled.
+    /// Time since the dial.
     pub age: Duration,
-    /// How long ago its last byte arrived; its age if none has.
+    /// Time since the last received byte, or since the dial.
     pub silence: Duration,
-    /// How long the last ping took to come back; none was answered yet, or HTTP/1.1.
+    /// Round-trip time of the last ping; `None` before the first response and for HTTP/1.1.
     pub round_trip: Option<Duration>,
-    /// Bytes received, as they are on the wire.
+    /// Received bytes on the wire.
     pub received: u64,
-    /// Bytes sent, as they are on the wire.
+    /// Sent bytes on the wire.
     pub sent: u64,
 }
 
 impl fmt::Display for ConnectionReport {
-    /// One line of a table; its head is [`ConnectionReport::HEAD`].
+    /// Formats one line of a table with the header [`ConnectionReport::HEAD`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
         let protocol = self.protocol.map_or_else(|| "-".to_owned(), |protocol| protocol.to_string());
@@ -75,19 +75,19 @@ impl fmt::Display for ConnectionReport {
 }
 
 impl ConnectionReport {
-    /// The head of a table whose lines are connections.
+    /// Header of a table of connections.
     pub const HEAD: &str =
         "  ID  PROTOCOL  STATE       CARRIES   STREAMS  REQUESTS         AGE   LAST BYTE  ROUND TRIP  PEER";
 }
 
-/// A connection that is no more.
+/// A closed connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedConnection {
-    /// As it was at its end.
+    /// State at the end of the connection.
     pub connection: ConnectionReport,
-    /// How long ago it ended.
+    /// Time since the end.
     pub ago: Duration,
-    /// Why.
+    /// Reason of the end.
     pub why: String,
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::{ClosedConnection, ConnectionReport, ConnectionState, Protocol};
 
     #[test]
-    fn a_table_lines_up_and_an_end_is_a_sentence() {
+    fn report_columns_align() {
         let connection = ConnectionReport {
             id: 17,
             protocol: Some(Protocol::Http2),

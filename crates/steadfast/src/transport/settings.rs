@@ -1,47 +1,48 @@
-//! How long is waited for what, and how much is allowed.
+//! Timeouts and limits.
 
 use std::time::Duration;
 
 use steadfast_core::breach::Breaches;
 
-/// The times and limits of the connections to one server.
+/// Timeouts and limits of the connections to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long opening a connection may take: name, TCP, TLS and the first answer of HTTP/2. 10 s.
+    /// Timeout for a new connection: name resolution, TCP, TLS and the first HTTP/2 response. Defaults to 10 s.
     pub connect: Duration,
-    /// How long a request may wait for the head of its answer, all attempts together. 30 s.
+    /// Timeout for the response head of a request, over all attempts. Defaults to 30 s.
     pub headers: Duration,
-    /// How long the body of an ordinary answer may make no progress while it is being read. 30 s.
+    /// Maximum time without progress while a response body is read. Defaults to 30 s.
     ///
-    /// Watches, logs and proxied requests may rightly be silent and have no such limit.
+    /// Watches, logs and proxied requests can be silent for long and have no such limit.
     pub progress: Duration,
-    /// After how long a silence an HTTP/2 connection is pinged. 5 s.
+    /// Idle time after which an HTTP/2 connection is pinged. Defaults to 5 s.
     pub ping_after: Duration,
-    /// How long the answer to a ping may take; half of it makes the connection suspect, all of it dead. 5 s.
+    /// Timeout of a ping. After half of it the connection is suspect, after all of it dead. Defaults to 5 s.
     pub ping_timeout: Duration,
-    /// After how long a silence of all watches of a connection the server is asked on it whether it is there: something on
-    /// the way may answer pings in its place. Never more often than that. 10 s.
+    /// Time without data on all watches of a connection after which the server is probed over it. Defaults to 10 s.
+    ///
+    /// A proxy may answer pings for an unresponsive server. The value is also the minimum interval between probes.
     pub inquire_after: Duration,
-    /// How long the answer may take before those watches are in doubt. 4 s.
+    /// Timeout of the probe, after which the connection's watches are in doubt. Defaults to 4 s.
     pub inquire_timeout: Duration,
-    /// After how long an unused connection is closed; API servers do so after 90 s. 60 s.
+    /// Time after which an unused connection is closed. Defaults to 60 s; API servers close after 90 s.
     pub idle: Duration,
-    /// How many streams share a connection at most, less if the server says so. 100.
+    /// Maximum number of streams on a connection; the server may set a lower limit. Defaults to 100.
     ///
-    /// Of each answer the server may send 4 MiB before they are read (less where more than 511 share a connection), and none
-    /// of them has to wait for another to be read.
+    /// The server can send 4 MiB of each response before the client reads, or less if more than 511 streams share a
+    /// connection. No response has to wait until another one is read.
     pub streams: usize,
-    /// How many connections are open at once at most; with HTTP/1.1 each watch needs one. 512.
+    /// Maximum number of open connections. With HTTP/1.1 each watch needs one. Defaults to 512.
     ///
-    /// A quarter of them is kept for informers.
+    /// A quarter of them is reserved for informers.
     pub connections: usize,
-    /// How many requests may wait for a connection at once, those of informers apart. 10,000.
+    /// Maximum number of requests that wait for a connection, apart from informers. Defaults to 10,000.
     pub waiting: usize,
-    /// How many full transfers (lists) are under way at once. 4.
+    /// Maximum number of concurrent full transfers (lists). Defaults to 4.
     pub transfers: usize,
-    /// Speak HTTP/2 without TLS to `http://` servers, which are known to understand it. False.
+    /// Uses HTTP/2 without TLS for `http://` servers that are known to support it. Defaults to false.
     pub prior_knowledge: bool,
-    /// What a test breaks on purpose.
+    /// Faults injected by tests.
     #[doc(hidden)]
     pub breaches: Breaches,
 }
@@ -68,20 +69,20 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How many connections may be open for what `reader` reads.
+    /// Returns the maximum number of connections for `reader`.
     pub(super) fn connections_for(&self, reader: Reader) -> usize {
         let kept = match reader {
             Reader::Informer => 0,
             Reader::Caller => (self.connections / 4).max(1),
         };
-        // One alone has to serve all.
+        // A single connection must serve all requests.
         self.connections.saturating_sub(kept).max(self.connections.min(1))
     }
 }
 
 #[cfg(feature = "breach")]
 impl Settings {
-    /// Breaks the bounds on purpose, for the tests that guard them.
+    /// Injects a violation of the limits, for tests that guard them.
     #[doc(hidden)]
     #[must_use]
     pub fn breach(mut self, breach: steadfast_core::breach::Breach) -> Self {
@@ -90,45 +91,45 @@ impl Settings {
     }
 }
 
-/// The deadlines of one request, put into its extensions; without them the [`Settings`] decide by its kind.
+/// Timeouts of one request, set as a request extension. Otherwise the [`Settings`] apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deadlines {
-    /// How long to wait for the head of the answer; `None` is what the settings say.
+    /// Timeout for the response head. `None` uses the settings.
     pub headers: Option<Duration>,
-    /// How long its body may make no progress while it is being read; `None` is for ever.
+    /// Maximum time without progress while the body is read. `None` disables the timeout.
     pub progress: Option<Duration>,
 }
 
-/// Who reads the answer to a request, put into its extensions.
+/// Reader of a response, set as a request extension.
 ///
-/// Informers read whatever happens. Others may not, and then nobody but themselves has to wait for it (C8).
+/// Informers always read promptly. A caller may not, and must then delay only its own requests (C8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// An informer.
     Informer,
-    /// Whoever asked.
+    /// The caller of the request.
     #[default]
     Caller,
 }
 
-/// The connection that carried an answer, in its extensions; in those of a request, the one that has to carry it, so that
-/// the same server answers.
+/// Connection that carried a response, as an extension. In a request, it selects the connection that must carry it, so
+/// that the same server responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carrier(pub(super) u64);
 
-/// Which connection one request wants, put into its extensions.
+/// Requirement on the connection of a request, set as a request extension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Any that takes requests of its kind.
+    /// Any connection for this kind of requests.
     #[default]
     Any,
-    /// Any; a watches' one too, where that is all there is: a small request is not worth a connection of its own.
+    /// Any connection, including those of watches, so that a small request does not open a connection of its own.
     Beside,
-    /// Not one that has been open for long: whoever doubts a stream asks on a connection that is new.
+    /// A recently opened connection, to verify a doubted stream over another path.
     Elsewhere,
 }
 
 impl Placement {
-    /// All there are; whoever has a doubt is served first.
+    /// All values in order of service: requests that verify a doubt come first.
     pub(super) const ALL: [Self; 3] = [Self::Elsewhere, Self::Any, Self::Beside];
 }

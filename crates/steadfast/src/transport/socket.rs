@@ -1,4 +1,4 @@
-//! A socket whose traffic is counted.
+//! Socket with traffic counters.
 
 use std::io;
 use std::pin::Pin;
@@ -14,40 +14,40 @@ use super::fence::Fence;
 use super::nanos::nanos;
 use crate::environment::{SharedEnvironment, Socket};
 
-/// A byte stream, with TLS on it or without.
+/// Byte stream with or without TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Of [`Traffic::sent`]: a write is under way.
+/// Flag in [`Traffic::sent`]: a write is in progress.
 const WRITING: u64 = 1;
 
-/// Of [`Traffic::sent`]: nothing is written any more.
+/// Flag in [`Traffic::sent`]: no further write may start.
 const SEALED: u64 = 2;
 
-/// Where in [`Traffic::sent`] the count of bytes begins.
+/// Position of the byte count in [`Traffic::sent`], in bits.
 const COUNT: u32 = 2;
 
-/// What went over a socket, and when something last came.
+/// Traffic of a socket.
 #[derive(Debug)]
 pub(super) struct Traffic {
     received: AtomicU64,
-    /// Bytes, above [`WRITING`] and [`SEALED`]: one word, so that nothing can be written between looking and sealing.
+    /// Bytes, above [`WRITING`] and [`SEALED`]. One word, so that no write can start between the check and the seal.
     sent: AtomicU64,
     /// Nanoseconds since the clock's zero.
     heard: AtomicU64,
-    /// How much was sent by then.
+    /// Value of `sent` at the last received byte.
     answered: AtomicU64,
-    /// The peer may be slow to read.
+    /// True if the peer may read slowly.
     slow: AtomicBool,
-    /// What TLS said where the peer does not take us as we are.
+    /// TLS alert of a peer that rejected the client.
     refusal: OnceLock<rustls::Error>,
-    /// Beyond which nothing is written.
+    /// Time limit for writes.
     fence: Option<Fence>,
 }
 
 impl Traffic {
-    /// Nothing yet, as of `now`; and nothing is written ever unless `fence` is open.
+    /// Creates empty counters at `now`. With a `fence`, writes are permitted only while it is open.
     pub(super) fn new(now: Instant, fence: Option<Fence>) -> Self {
         Self {
             received: AtomicU64::new(0),
@@ -60,95 +60,96 @@ impl Traffic {
         }
     }
 
-    /// Bytes received.
+    /// Returns the received bytes.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes sent.
+    /// Returns the sent bytes.
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed) >> COUNT
     }
 
-    /// Ends all writing if nothing was written since [`sent`](Self::sent) was `mark`; says whether that is so, and will be.
+    /// Prevents further writes if nothing was written since [`sent`](Self::sent) returned `mark`. Returns true on
+    /// success.
     pub(super) fn seal_at(&self, mark: u64) -> bool {
         let still = mark << COUNT;
         match self.sent.compare_exchange(still, still | SEALED, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => true,
-            // Where it is sealed, what would write finds that and writes nothing.
+            // A write that starts after the seal sees it and writes nothing.
             Err(found) => found & !WRITING == still | SEALED,
         }
     }
 
-    /// Whether the peer may take its time to read what is written from now on; behind a fence it never may.
+    /// Sets if the peer may read slowly; never permitted behind a fence.
     pub(super) fn allow_slow_peer(&self, allowed: bool) {
         self.slow.store(allowed && self.fence.is_none(), Ordering::SeqCst);
     }
 
-    /// Beyond which nothing is written.
+    /// Returns the time limit for writes.
     pub(super) fn fence(&self) -> Option<&Fence> {
         self.fence.as_ref()
     }
 
-    /// Whether nothing is written any more since the time for it is over.
+    /// Returns true if the time limit for writes has passed.
     pub(super) fn is_fenced(&self) -> bool {
         self.fence.as_ref().is_some_and(|fence| !fence.is_open())
     }
 
-    /// The peer does not take us as we are, before it has looked at anything that was sent.
+    /// Records that the peer rejected the client before it processed any request.
     pub(super) fn refused(&self, said: rustls::Error) {
         self.refusal.get_or_init(|| said);
     }
 
-    /// What was said where the peer does not take us.
+    /// Returns the alert of a peer that rejected the client.
     pub(super) fn refusal(&self) -> Option<rustls::Error> {
         self.refusal.get().cloned()
     }
 
-    /// Runs one `write`, unless nothing is to be written any more.
+    /// Runs one `write`, unless writes are sealed.
     fn count(&self, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.sent.fetch_or(WRITING, Ordering::SeqCst) & SEALED != 0 {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, "its requests were given up")));
         }
-        // The last moment at which it can be looked: what follows is the call of the kernel.
+        // The last check before the system call.
         let written = if self.is_fenced() {
             Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, "the time for requests is over")))
         } else {
             write()
         };
         let bytes = if let Poll::Ready(Ok(bytes)) = &written { *bytes as u64 } else { 0 };
-        // There is one writer, so that its mark is still there to be taken off.
+        // There is only one writer, so the flag is still its own.
         self.sent.fetch_add((bytes << COUNT).wrapping_sub(WRITING), Ordering::SeqCst);
         written
     }
 
-    /// Whether anything was sent after the last byte came.
+    /// Returns true if bytes were sent after the last received byte.
     pub(super) fn awaits_an_answer(&self) -> bool {
         self.sent() > self.answered.load(Ordering::Relaxed)
     }
 
-    /// When the last byte came, or when this was made.
+    /// Returns the time of the last received byte, or of the creation.
     pub(super) fn heard(&self) -> Instant {
         Instant::from_zero(Duration::from_nanos(self.heard.load(Ordering::Relaxed)))
     }
 }
 
-/// A socket that counts.
+/// Socket that counts its traffic.
 pub(super) struct Counted {
     socket: Box<dyn Socket>,
     traffic: Arc<Traffic>,
     environment: SharedEnvironment,
-    /// What the socket was told of a slow peer.
+    /// Last slow-peer setting of the socket.
     slow: bool,
 }
 
 impl Counted {
-    /// `socket`, counted in `traffic`.
+    /// Wraps `socket` and counts its traffic in `traffic`.
     pub(super) fn new(socket: Box<dyn Socket>, traffic: Arc<Traffic>, environment: SharedEnvironment) -> Self {
         Self { socket, traffic, environment, slow: false }
     }
 
-    /// Tells the socket whether the peer may be slow, before what is written for which that holds.
+    /// Applies a changed slow-peer setting to the socket before the next write.
     fn tell(&mut self) {
         let slow = self.traffic.slow.load(Ordering::SeqCst);
         if std::mem::replace(&mut self.slow, slow) != slow {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_when_a_socket_is_sealed_is_never_written() {
+    fn sealed_socket_writes_nothing() {
         let traffic = traffic();
         assert!(matches!(write(&traffic, 7), Poll::Ready(Ok(7))));
         assert_eq!(traffic.sent(), 7);
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_handed_to_a_connection_in_time_is_not_written_once_the_time_is_over() {
+    async fn expired_fence_blocks_buffered_data() {
         let environment: SharedEnvironment = Arc::new(Local::over_tcp(1));
         let second = Duration::from_secs(1);
         let fence = Fence::new(environment.clone(), environment.boot_time() + second, second);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_not_sealed_once_something_was_written_or_is_being_written() {
+    fn seal_fails_during_or_after_write() {
         let traffic = traffic();
         assert!(matches!(write(&traffic, 1), Poll::Ready(Ok(1))));
         assert!(!traffic.seal_at(0));

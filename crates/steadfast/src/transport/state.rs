@@ -1,39 +1,39 @@
-//! The states of a connection, and what moves it from one to another.
+//! State machine of a connection.
 
 use std::fmt;
 
-/// The state of a connection.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionState {
     /// Being opened.
     Connecting,
-    /// Takes requests.
+    /// Accepts requests.
     Ready,
-    /// A ping is unanswered for long; takes no new request until its peer is heard again.
+    /// A ping is overdue. The connection accepts no new request until the peer responds.
     Suspect,
-    /// Takes no new request for good; what runs on it may end.
+    /// Accepts no new request. Requests in flight can finish.
     Draining,
-    /// Closed, or as good as.
+    /// Closed or unusable.
     Dead,
 }
 
-/// What happens to a connection.
+/// Event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// The peer has answered in the agreed protocol.
+    /// The peer responded in the negotiated protocol.
     Established,
-    /// A ping is answered late.
+    /// A ping is overdue.
     Late,
-    /// The peer was heard after all.
+    /// The peer responded after all.
     Heard,
-    /// The peer takes no more requests, or we send no more.
+    /// The peer accepts no more requests, or this side sends no more.
     Retired,
     /// The connection failed or was closed.
     Lost,
 }
 
 impl ConnectionState {
-    /// The state that follows; nothing leads out of `Dead`, and nothing back from `Draining`.
+    /// Returns the next state. `Dead` is final, and `Draining` never returns to an earlier state.
     pub(super) fn after(self, signal: Signal) -> Self {
         match (self, signal) {
             (Self::Dead, _) | (_, Signal::Lost) => Self::Dead,
@@ -44,7 +44,7 @@ impl ConnectionState {
         }
     }
 
-    /// Whether a new request may go there.
+    /// Returns true if a new request can use the connection.
     pub(super) fn accepts(self) -> bool {
         self == Self::Ready
     }
@@ -68,7 +68,7 @@ mod tests {
 
     const SIGNALS: [Signal; 5] = [Signal::Established, Signal::Late, Signal::Heard, Signal::Retired, Signal::Lost];
 
-    /// Every state that `from` can ever reach.
+    /// Returns every state reachable from `from`.
     fn reach(from: ConnectionState) -> Vec<ConnectionState> {
         let mut seen = vec![from];
         let mut index = 0;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dead_or_draining_never_takes_a_request_again() {
+    fn dead_or_draining_connection_accepts_no_request() {
         assert_eq!(reach(ConnectionState::Dead), [ConnectionState::Dead]);
         assert!(!reach(ConnectionState::Draining).into_iter().any(ConnectionState::accepts));
     }

@@ -1,4 +1,4 @@
-//! The use of an HTTP/1.1 connection by one request at a time.
+//! Exclusive use of an HTTP/1.1 connection by one request.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::end::End;
 use super::lease::Lease;
 use crate::environment::SharedEnvironment;
 
-/// How long a connection may take to be ready again after an answer has ended.
+/// Maximum time for a connection to become ready after a response.
 const TURNING: Duration = Duration::from_secs(1);
 
-/// The use of a connection by one request, which nobody may share.
+/// Exclusive use of a connection by one request.
 pub(super) struct Turn {
     pub(super) lease: Option<Lease>,
     pub(super) sender: Option<SendRequest<Body>>,
 }
 
 impl Turn {
-    /// The answer was read to its end: the connection is for others as soon as its driver says so.
+    /// Ends the use after a complete response. Other requests can use the connection once its driver is ready.
     pub(super) fn over(mut self, environment: &SharedEnvironment) {
         let (Some(lease), Some(mut sender)) = (self.lease.take(), self.sender.take()) else { return };
         if sender.is_ready() {
@@ -45,7 +45,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(lease) = &self.lease {
-            // What still comes of the answer stands in the way of any other.
+            // The rest of the response would block any other request.
             lease.connection.end(End::Abandoned);
         }
     }

@@ -1,8 +1,8 @@
-//! A connection for one request that makes something else of it: `exec`, `attach`, `port-forward`.
+//! Dedicated connection for an upgraded request: `exec`, `attach`, `port-forward`.
 //!
-//! HTTP/2 has no upgrades that API servers know, so such a request has a connection of its own, on which
-//! HTTP/1.1 is all that is offered. Nobody else is ever put there. Where the server agrees (101), the byte
-//! stream is what `hyper::upgrade::on` gives of the answer; the connection lasts until that is dropped.
+//! API servers support no upgrades over HTTP/2, so such a request has a connection of its own, which offers only
+//! HTTP/1.1. No other request uses it. After a `101` response, `hyper::upgrade::on` returns the byte stream. The
+//! connection lasts until that stream is dropped.
 
 use std::any::Any;
 use std::io;
@@ -31,7 +31,7 @@ use super::socket::Stream;
 use super::vanished::vanished;
 use super::{cause, http1};
 
-/// What lives for as long as the stream that an upgrade gives; put into the request's extensions.
+/// Values that live as long as the upgraded stream, set as a request extension.
 #[derive(Clone)]
 pub(crate) struct Keep {
     _kept: Arc<dyn Any + Send + Sync>,
@@ -44,19 +44,19 @@ impl Keep {
     }
 }
 
-/// Whether `request` wants another protocol on its connection.
+/// Returns true if `request` asks for a protocol upgrade.
 pub(crate) fn is_upgrade(request: &Request<Body>) -> bool {
     request.headers().contains_key(UPGRADE)
 }
 
-/// What goes with a stream once it is its requester's.
+/// Values owned by an upgraded stream.
 struct Held {
     _lease: Lease,
     _keep: Option<Keep>,
 }
 
 impl Pool {
-    /// Sends `request` on a connection of its own; once, whatever becomes of it: a command may have been run.
+    /// Sends `request` on a dedicated connection, without retries: the server may have run a command.
     pub(super) async fn upgrade(
         &self,
         mut request: Request<Body>,
@@ -94,14 +94,14 @@ impl Pool {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS
             && let Some(lease) = answer.body_mut().give_up()
         {
-            // Where the stream is gone already, this ends with `held`.
+            // If the stream was already dropped, the lease ends here.
             drop(held.set(Held { _lease: lease, _keep: keep }));
         }
         Ok(answer)
     }
 }
 
-/// The life of such a connection, from its dial to the end of its stream.
+/// Task of such a connection, from its dial to the end of the stream.
 struct Life {
     connection: Arc<Connection>,
     connector: Arc<Connector>,
@@ -115,7 +115,7 @@ impl Life {
     async fn live(self, held: Arc<OnceLock<Held>>, opened: Opened) {
         let connection = &self.connection;
         let mut record = Record::new(connection.clone(), self.home.clone());
-        // Until this is dropped, with the task at the latest, the stream goes on.
+        // Dropping this sender, at the latest with the task, cuts the stream.
         let (_going_on, cut) = oneshot::channel();
         let outcome = tokio::select! {
             biased;
@@ -137,7 +137,7 @@ impl Life {
         };
         let served = async {
             match driver.with_upgrades().await {
-                // What remains is the stream or the rest of an answer, and ends with the request's place.
+                // The rest is the stream or a response body, which ends with the request's lease.
                 Ok(()) => {
                     left(connection).await;
                     End::Drained
@@ -162,8 +162,8 @@ impl Life {
         let connection = &self.connection;
         let environment = self.connector.environment();
         let stage = Stage::new();
-        // What runs at the other end may be busy with what it has. Until the stream is there, deadlines tell who is not;
-        // then it is found out in another way who has vanished.
+        // The process at the other end may read slowly. Before the upgrade, timeouts detect a dead peer; afterwards the
+        // probe for vanished peers does.
         connection.traffic.allow_slow_peer(true);
         let wire = tokio::select! {
             biased;
@@ -189,17 +189,17 @@ impl Life {
     }
 }
 
-/// Ready once the only request has left; one that drains says so too while it still runs.
+/// Completes after the only request has left. A draining connection also notifies while the request is running.
 async fn left(connection: &Connection) {
     while connection.unused_since().is_none() {
         connection.unused.notified().await;
     }
 }
 
-/// The stream of such a connection, which may outlive the task that opened it, but not the connection.
+/// Upgraded stream, which may outlive the task that opened it, but not the connection.
 struct Owned {
     stream: Box<dyn Stream>,
-    /// Ready once the connection was ended from without; gone then.
+    /// Completes when the connection is ended by the pool; `None` afterwards.
     cut: Option<oneshot::Receiver<()>>,
     connection: Arc<Connection>,
     _held: Arc<OnceLock<Held>>,

@@ -1,4 +1,4 @@
-//! The sending of a request's body over HTTP/2.
+//! Upload of a request body over HTTP/2.
 
 use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
@@ -12,10 +12,10 @@ use kube::client::Body;
 use super::error::{TransportError, root_cause};
 use crate::environment::{SharedEnvironment, Task};
 
-/// The sending of a request's body; it ends with this.
+/// Upload in progress, aborted when dropped.
 pub(super) struct Upload {
     task: Task,
-    /// What the body's source said when it failed.
+    /// Error of the body's source.
     failed: Arc<OnceLock<String>>,
 }
 
@@ -23,12 +23,12 @@ impl Upload {
     /// Sends `body` on `stream`.
     pub(super) fn begin(body: Body, stream: SendStream<Bytes>, environment: &SharedEnvironment) -> Self {
         let failed = Arc::default();
-        // The body may be the user's own.
+        // The body may run user code.
         let task = environment.spawn_foreign(Box::pin(upload(body, stream, Arc::clone(&failed))));
         Self { task, failed }
     }
 
-    /// The error of a request to `peer` whose body failed, if it did.
+    /// Returns the error of a request to `peer` whose body failed.
     pub(super) fn failed(&self, peer: &str) -> Option<TransportError> {
         let detail = self.failed.get()?.clone();
         Some(TransportError::Upload { peer: peer.to_owned(), detail })
@@ -46,7 +46,7 @@ async fn upload(mut body: Body, mut stream: SendStream<Bytes>, failed: Arc<OnceL
         let frame = match frame {
             Ok(frame) => frame,
             Err(error) => {
-                // Said before the stream ends, so that whoever waits for its answer finds it.
+                // Stored before the stream ends, so that the task that waits for the response finds it.
                 failed.get_or_init(|| root_cause(&error));
                 stream.send_reset(Reason::CANCEL);
                 return;
@@ -67,6 +67,6 @@ async fn upload(mut body: Body, mut stream: SendStream<Bytes>, failed: Arc<OnceL
             break;
         }
     }
-    // The stream may be gone; whoever waits for its answer learns that.
+    // The stream may have ended; the task that waits for the response reports that.
     drop(stream.send_data(Bytes::new(), true));
 }

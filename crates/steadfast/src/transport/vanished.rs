@@ -1,9 +1,9 @@
-//! Whether the other end of a connection is still there, where the kernel is not told to find out.
+//! Probe for a vanished peer on connections without a kernel timeout.
 //!
-//! On a connection whose peer may be slow to read the kernel gives up nobody (`Socket::allow_slow_peer`): it takes a peer that
-//! has no room for one that has vanished. Keepalive notices a vanished peer only while nothing waits to be acknowledged; with
-//! bytes on their way the kernel repeats them for a quarter of an hour. So where something was sent, and nothing was heard
-//! since, the peer's address is dialled: its kernel answers, however slow a program is to read what came before.
+//! With a peer that may read slowly, the kernel timeout is disabled (`Socket::allow_slow_peer`). The kernel cannot
+//! distinguish a full receive buffer from a vanished peer. Keepalive works only while no data is unacknowledged;
+//! otherwise the kernel retransmits for a quarter of an hour. If data was sent and nothing received since, a new
+//! connection to the peer's address is opened. The peer's kernel accepts it, however slow the reading process is.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use super::socket::Traffic;
 use crate::environment::SharedEnvironment;
 
-/// How long the peer may say nothing after something was sent before its address is dialled.
+/// Time without received data, after data was sent, before the peer's address is dialled.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Where its address answers it is dialled again after this time at the earliest: whoever uploads something hears nothing for
-/// as long as that takes, and a server may log each of these connections.
+/// Minimum interval between successful probes. The sender of a large upload receives nothing during the upload, and the
+/// server may log each probe.
 const AGAIN: Duration = Duration::from_secs(20);
 
-/// How long an attempt may take, and how many there are: packets are lost, and listeners busy.
+/// Timeout of an attempt; several follow, because packets are lost and listeners busy.
 const PATIENCE: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 3;
 
-/// Ready once the peer at `address` has vanished; tells how that was found out.
+/// Completes when the peer at `address` has vanished, with the evidence.
 pub(super) async fn vanished(traffic: &Traffic, address: SocketAddr, environment: &SharedEnvironment) -> String {
     let mut earliest = environment.now();
     loop {
@@ -52,7 +52,7 @@ pub(super) async fn vanished(traffic: &Traffic, address: SocketAddr, environment
     }
 }
 
-/// Whether somebody is at `address`; that nobody listens there any more is said by somebody, too.
+/// Dials `address`. A refused connection also proves that the host is alive.
 async fn attempt(address: SocketAddr, environment: &SharedEnvironment) -> io::Result<()> {
     let begun = environment.now();
     let dialled = tokio::select! {
@@ -65,7 +65,7 @@ async fn attempt(address: SocketAddr, environment: &SharedEnvironment) -> io::Re
     match dialled {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Err(error) => {
-            // A network that is not there says so at once: it may come back.
+            // An unreachable network fails immediately, but may recover.
             environment.sleep_until(begun + PATIENCE).await;
             Err(error)
         }

@@ -1,9 +1,9 @@
-//! What a request wants of the connection that carries it.
+//! Requirements of a request on its connection.
 
 use super::purpose::Purpose;
 use super::settings::Placement;
 
-/// What a request wants of the connection that carries it.
+/// Requirements of a request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Want {
     purpose: Purpose,
@@ -11,17 +11,17 @@ pub(super) struct Want {
 }
 
 impl Want {
-    /// How many there are.
+    /// Number of values.
     pub(super) const COUNT: usize = Purpose::SHARED.len() * Placement::ALL.len();
 
-    /// All there are, in the order in which they are served: informers' first.
+    /// Returns all values in order of service, informers first.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         Purpose::SHARED
             .into_iter()
             .flat_map(|purpose| Placement::ALL.into_iter().map(move |placement| Self { purpose, placement }))
     }
 
-    /// Its place in [`Want::all`].
+    /// Returns the index in [`Want::all`].
     pub(super) fn index(self) -> usize {
         let Some(index) = Self::all().position(|want| want == self) else {
             unreachable!("an upgrade has its connection made for it, and waits for no place")
@@ -29,7 +29,7 @@ impl Want {
         index
     }
 
-    /// What a request for `purpose` wants.
+    /// Creates the requirements of a request for `purpose`.
     pub(super) fn new(purpose: Purpose, placement: Placement) -> Self {
         Self { purpose, placement }
     }

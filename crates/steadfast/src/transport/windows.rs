@@ -1,16 +1,16 @@
-//! How much a server may send before it is read, and so how many answers may share a connection.
+//! Flow-control windows, and the resulting maximum number of streams.
 
-/// How much of one answer the server may send before it is read.
+/// Maximum unread data of one response in bytes.
 const STREAM_WINDOW: u32 = 4 << 20;
 
-/// The most that a server may send of all answers on a connection together (RFC 9113, section 6.9.1).
+/// Maximum window of a connection in bytes (RFC 9113, section 6.9.1).
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
-/// How many answers may share a connection and still have windows as large as where nothing is agreed.
+/// Maximum number of streams on a connection with at least the default window of HTTP/2 for each.
 pub(super) const MOST_STREAMS: usize = (LARGEST_WINDOW / 65_535) as usize;
 
-/// How much may be sent of one answer before it is read, and of all `streams` together: as much as of each, so that those
-/// that nobody reads leave the others theirs.
+/// Returns the stream window and the connection window for `streams`. The latter is the sum of all stream windows, so
+/// that unread responses do not block others.
 pub(super) fn windows(streams: usize) -> (u32, u32) {
     let streams = u32::try_from(streams.clamp(1, MOST_STREAMS)).unwrap_or(u32::MAX);
     let window = STREAM_WINDOW.min(LARGEST_WINDOW / streams);
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_some_do_not_read_leaves_the_others_their_windows() {
+    fn unread_responses_leave_other_windows() {
         for streams in [0, 1, 7, 100, 511, 512, 10_000, MOST_STREAMS, usize::MAX] {
             let (window, together) = windows(streams);
             let most = streams.clamp(1, MOST_STREAMS) as u64;

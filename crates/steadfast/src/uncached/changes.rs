@@ -1,4 +1,4 @@
-//! The changes after a version.
+//! Watch of the changes after a version, as a stream.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -24,32 +24,32 @@ use crate::answers::OBJECT_LIMIT;
 use crate::environment::SharedEnvironment;
 use crate::transport::{Notice, ResponseBody};
 
-/// The period of a real server's bookmarks (R2).
+/// Bookmark interval of an API server (R2).
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// How long without a stream before what was read is called stale.
+/// Maximum time without an open watch before the stream is stale.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The server ends watches after a random time between this and twice this.
+/// Watch timeout in the request. The server ends a watch after a random time between one and two times this value.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A watch open this long is a sign of health (R6).
+/// A watch that stays open for this duration resets the backoff (R6).
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// One change of an object, as the server reported it.
+/// One change of an object, as reported by the server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Change<K> {
-    /// The object was created, or changed so that the scope has it.
+    /// The object was created, or started to match the scope.
     Added(K),
     /// The object changed within the scope.
     Modified(K),
-    /// The object was deleted, or changed so that the scope does not have it any more: its last state.
+    /// The object was deleted, or no longer matches the scope; contains its last state.
     Deleted(K),
-    /// Nothing changed up to this version; about once a minute, so that a version worth keeping is at hand.
+    /// Version without changes up to it, about once a minute, so that the caller can store a recent version.
     Bookmark(ResourceVersion),
 }
 
-// The object stays out of it: it may be a Secret.
+// The object is left out: it may be a Secret.
 impl<K> fmt::Debug for Change<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -61,14 +61,15 @@ impl<K> fmt::Debug for Change<K> {
     }
 }
 
-/// The changes of a resource after a version that its reader has: from a list, or kept since an earlier run.
+/// Stream of the changes of a resource after a version, from a list or stored by an earlier run.
 ///
-/// It begins there and goes on by itself where a connection is lost: a change is given once, in the server's order.
-/// It ends after an error, save [`StreamError::Unreadable`]; where the server no longer has the changes, that is
-/// [`StreamError::Expired`], and only a new list helps. Whether it is up to date is its [`freshness`](Self::freshness).
+/// The stream resumes after a lost connection. Each change is returned once, in the server's order. The stream ends
+/// after an error other than [`StreamError::Unreadable`]. If the server no longer has the changes, the error is
+/// [`StreamError::Expired`], and the caller must list again. [`freshness`](Self::freshness) reports if the stream is up
+/// to date.
 ///
-/// Nothing is kept, so there is no cache to compare with: what a server loses on the way is not found out here. Who wants
-/// a cache takes an [`Informer`](crate::Informer), or [`watch`](crate::watch) for its events as a stream.
+/// Without a cache, the stream cannot detect changes that the server lost. For a cache use an
+/// [`Informer`](crate::Informer), or [`watch`](crate::watch) for its events as a stream.
 ///
 /// ```no_run
 /// # use futures::StreamExt;
@@ -128,12 +129,12 @@ impl<K: Kept> Changes<K> {
         Self { items: items.boxed(), evidence, environment, resource, begun_at: version.clone() }
     }
 
-    /// The version up to which everything was given: a later stream can go on from it.
+    /// Returns the version up to which all changes were returned. A later stream can resume there.
     pub fn version(&self) -> ResourceVersion {
         self.evidence.load().version.clone().unwrap_or_else(|| self.begun_at.clone())
     }
 
-    /// Whether what was given is up to date, and if not, since when and why. Nothing is read unless the stream is polled.
+    /// Returns the freshness of the returned changes. The stream reads only while it is polled.
     pub fn freshness(&self) -> Freshness {
         self.evidence.load().at(self.environment.now())
     }
@@ -153,21 +154,21 @@ impl<K> fmt::Debug for Changes<K> {
     }
 }
 
-/// A watch after the other, each from where the one before ended.
+/// A sequence of watches, each of which resumes at the end of the previous one.
 struct Reading {
     source: Source,
     evidence: Arc<ArcSwap<Evidence>>,
-    /// The version up to which everything was given.
+    /// Version up to which all changes were returned.
     at: ResourceVersion,
     open: Option<Open>,
-    /// Whether the next watch is to take a connection that is new.
+    /// True if the next watch must use a new connection.
     elsewhere: bool,
-    /// Whether the server has yet to say that it has come to this version: it may be another one, or restored.
+    /// True until the server has proven that it has reached this version: it may be another server, or a restored one.
     unchecked: bool,
     over: bool,
 }
 
-/// A watch whose answer is being read.
+/// A watch with its response body in progress.
 struct Open {
     body: Pin<Box<ResponseBody>>,
     notices: BoxStream<'static, Notice>,
@@ -176,10 +177,10 @@ struct Open {
     heard: steadfast_core::Instant,
 }
 
-/// What comes next of a watch.
+/// Next event of a watch.
 enum Next {
     Line(Line),
-    /// It is to be gone on with on another connection.
+    /// Resume on another connection.
     Leave(&'static str),
     Ended,
     Failed(Failure),
@@ -247,7 +248,8 @@ impl Reading {
         None
     }
 
-    /// A watch ended in good order, or is left. If that happens as soon as it is opened it is no sign of health.
+    /// Processes the regular end of a watch, or a change of connection. A watch that ends immediately does not reset
+    /// the backoff.
     async fn ended(&mut self) {
         let Some(open) = self.open.take() else { return };
         if self.source.environment.now().since(open.opened) < HEALTHY_AFTER {
@@ -257,7 +259,7 @@ impl Reading {
         }
     }
 
-    /// Opens a watch from where it is, or says why that is the end.
+    /// Opens a watch at the current version, or returns the error that ends the stream.
     async fn open(&mut self) -> Result<(), StreamError> {
         if matches!(self.at.as_str(), "" | "0") {
             let why =
@@ -265,7 +267,7 @@ impl Reading {
             return Err(StreamError::Refused { resource: self.source.name(), why: why.into() });
         }
         if self.unchecked {
-            // A watch from a version that the server has not come to would wait for it in silence.
+            // A server that has not reached the version would wait for it silently, so its version is checked first.
             let now = self.source.asker.connection.environment().now();
             match self.source.asker.newest(now).await {
                 Ok(Some(newest)) if newest.is_older_than(&self.at) => {
@@ -288,7 +290,7 @@ impl Reading {
                 let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
                 let notices = body.notices(true);
                 self.open = Some(Open { body: Box::pin(body), notices, framer, opened: now, heard: now });
-                // A watch that follows one that ended in good order leaves no doubt.
+                // A watch that follows a regular end leaves the stream fresh.
                 if self.evidence.load().condition != Condition::Streaming {
                     self.stand(Condition::Suspect, "a watch is open, and nothing was heard on it yet".into());
                 }
@@ -309,14 +311,14 @@ impl Reading {
         Ok(())
     }
 
-    /// Takes note of a failure, and waits before the next attempt.
+    /// Records a failure and waits before the next attempt.
     async fn failed(&mut self, failure: &Failure) {
         self.unchecked = true;
         self.stand(Condition::Resuming, failure.why.clone());
         self.source.wait(failure).await;
     }
 
-    /// Takes in a line of a watch.
+    /// Processes one line of a watch.
     async fn line<K: Kept>(&mut self, encoding: Encoding, line: &Line) -> Option<Result<Change<K>, StreamError>> {
         let wanted = Some(&self.source.asker.wanted);
         let record = match line {
@@ -344,7 +346,8 @@ impl Reading {
                 let failure = Failure::from_status(&status, None);
                 self.not_opened(failure).await.err().map(|error| Err(self.end(error)))
             }
-            // Only the record of an object has a version of the stream; one of unknown type may be of anything.
+            // Only a record of a known kind has a version of this stream. A record of another kind may have an
+            // unrelated version.
             Err(error) => match error.identity.version.as_ref().filter(|_| error.kind.is_some()) {
                 Some(version) if !self.is_news(version) => None,
                 version => {
@@ -357,14 +360,14 @@ impl Reading {
         }
     }
 
-    /// Returns whether a change at `version` is newer than the position of the stream.
+    /// Returns true if a change at `version` is newer than the position of the stream.
     ///
     /// A server or a proxy may repeat events. Versions that cannot be compared follow the order of the wire.
     fn is_news(&self, version: &ResourceVersion) -> bool {
         !version.is_given() || version.order(&self.at).is_none_or(Ordering::is_gt)
     }
 
-    /// Everything up to `version` was given: a proof.
+    /// Records that everything up to `version` was returned, which is a proof of freshness.
     fn reach(&mut self, version: &ResourceVersion) {
         if version.is_given() && !version.is_older_than(&self.at) {
             self.at = version.clone();

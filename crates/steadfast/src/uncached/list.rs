@@ -1,4 +1,4 @@
-//! All objects once, as they arrive.
+//! List of all objects, as a stream.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,21 +19,21 @@ use super::source::{Source, StreamError};
 use crate::answers::OBJECT_LIMIT;
 use crate::transport::ResponseBody;
 
-/// The objects of a page: what a server is requested at once.
+/// Page size, in objects.
 const PAGE: u32 = 500;
 
-/// How long attempts may fail, and how long an answer that is being read may make no progress.
+/// Maximum time of failed attempts, and maximum time without progress in a response body.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The objects of a resource, once, one after the other as they arrive; no more than one is held at a time.
+/// Stream of the objects of a resource, one list. At most one object is buffered.
 ///
-/// They come in pages of 500, all of one version. Where the server has forgotten that version before the last page (the
-/// continue token has expired), the rest is of a later one: each name still comes once at most, and what was there all
-/// the time does come. A [`watch_from`](crate::watch_from) the list's [`version`](Self::version) tells everything since,
-/// in either case.
+/// The list is read in pages of 500 objects, all at one version. If the continue token expires before the last page,
+/// the remaining pages have a later version. Each name still occurs at most once, and every object that existed during
+/// the whole list occurs. In both cases a [`watch_from`](crate::watch_from) the list's [`version`](Self::version)
+/// returns all later changes.
 ///
-/// A page that breaks off is requested again, for 30 s without progress. It ends after an error, save
-/// [`StreamError::Unreadable`], and the list is complete only where the stream ended without one.
+/// An interrupted page is requested again, for at most 30 s without progress. The stream ends after an error other than
+/// [`StreamError::Unreadable`]. The list is complete only if the stream ended without an error.
 ///
 /// ```no_run
 /// # use futures::StreamExt;
@@ -71,7 +71,9 @@ impl<K: Kept> List<K> {
         Self { objects: objects.boxed(), version, resource }
     }
 
-    /// The version of the list, or of its first page; none until that page has come, and where the server gives none.
+    /// Returns the version of the list's first page.
+    ///
+    /// Returns `None` before the first page, or if the server sends no version.
     pub fn version(&self) -> Option<ResourceVersion> {
         self.version.get().cloned()
     }
@@ -91,29 +93,29 @@ impl<K> fmt::Debug for List<K> {
     }
 }
 
-/// A page after the other.
+/// State of the paged list.
 struct Reading {
     source: Source,
     version: Arc<OnceLock<ResourceVersion>>,
-    /// Where the page begins that is being read, or is to be requested.
+    /// Continue token of the current page, or of the next request.
     continue_token: Option<String>,
-    /// What of that page was given, in case it breaks off.
+    /// Objects of the current page that were already returned, to skip them if the page is requested again.
     given: BTreeSet<ObjectKey>,
     failing_since: Option<Instant>,
     open: Option<Page>,
     over: bool,
 }
 
-/// A page whose answer is being read.
+/// A page with its response body in progress.
 struct Page {
     body: Pin<Box<ResponseBody>>,
     framer: ItemFramer,
-    /// What its metadata said: the version, and where the next page begins.
+    /// Metadata of the page: its version and the continue token of the next page.
     meta: Option<steadfast_core::record::ListMeta>,
 }
 
 impl Page {
-    /// The next part; none where all of it was read.
+    /// Returns the next part of the body, or `None` at its end.
     async fn next(&mut self) -> Result<Option<ListPart>, Failure> {
         loop {
             if let Some(part) = self.framer.next() {
@@ -149,7 +151,7 @@ impl Reading {
         None
     }
 
-    /// Takes in what comes next; an error is the end.
+    /// Processes the next part. An error ends the stream.
     async fn step<K: Kept>(&mut self) -> Result<Option<Result<K, StreamError>>, StreamError> {
         let Some(page) = &mut self.open else {
             self.open().await?;
@@ -174,7 +176,8 @@ impl Reading {
                 return Ok(Some(Err(self.source.unreadable(&error))));
             }
             Ok(Some(ListPart::Meta(meta))) => {
-                // The first page's, even of one that breaks off: what it gave is as old as that.
+                // The first page's version is kept even if the page breaks off: the objects already returned have this
+                // version.
                 if let Some(version) = &meta.version {
                     let _ = self.version.set(version.clone());
                 }
@@ -193,7 +196,7 @@ impl Reading {
         Ok(None)
     }
 
-    /// Requests the page that comes next, or says why that is the end.
+    /// Requests the next page, or returns the error that ends the stream.
     async fn open(&mut self) -> Result<(), StreamError> {
         let request = Request::Page {
             from: ListFrom::Consistent,
@@ -210,7 +213,7 @@ impl Reading {
         }
     }
 
-    /// All of a page was read.
+    /// Processes the end of a page.
     async fn page_ended(&mut self) -> Result<(), StreamError> {
         let Some(meta) = self.open.take().and_then(|page| page.meta) else {
             return self.failed(Failure::unreadable("the response is not a list"), None).await;
@@ -221,7 +224,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Waits before the page is requested again, or says why that is the end.
+    /// Waits before the page is requested again, or returns the error that ends the stream.
     async fn failed(&mut self, failure: Failure, rest: Option<String>) -> Result<(), StreamError> {
         self.open = None;
         if let Some(refused) = self.source.refusal(&failure) {
@@ -235,7 +238,7 @@ impl Reading {
             return Err(StreamError::Interrupted { resource, why: failure.why });
         }
         if self.version.get().is_none() && !self.given.is_empty() {
-            // How old it is that was given, nobody knows: another attempt would be of a later version.
+            // Without the version of the objects already returned, a retry at a later version could lose changes.
             return Err(StreamError::Interrupted { resource, why: failure.why });
         }
         if expired {

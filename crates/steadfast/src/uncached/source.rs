@@ -1,4 +1,4 @@
-//! What lists and changes have in common: how a server is asked, and what can go wrong.
+//! Requests and errors of both kinds of streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,48 +16,49 @@ use crate::resource::{Collection, DynamicType};
 use crate::scope::Scope;
 use crate::transport::Reader;
 
-/// What a [`List`](super::List) or [`Changes`](super::Changes) cannot give. All but [`Unreadable`](Self::Unreadable) end the stream.
+/// Error of a [`List`](super::List) or [`Changes`](super::Changes). All but [`Unreadable`](Self::Unreadable) end the
+/// stream.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// The server does not have, or no longer has, everything that came after a version.
+    /// The server does not have, or no longer has, all changes after a version.
     #[error(
         "{resource}: what came after version {version} cannot be had: {why}; list, and go on from the list's version"
     )]
     Expired {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
-        /// The version that was to be gone on from.
+        /// Version at which the watch was to resume.
         version: ResourceVersion,
-        /// What the server said.
+        /// Message of the server.
         why: Arc<str>,
     },
-    /// The server does not do what it was requested: permission or resource missing, a selector that is none.
+    /// The server rejected the request: missing permission, unknown resource or an invalid selector.
     #[error("{resource}: {why}")]
     Refused {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
-        /// What the server said, and which permission it needs.
+        /// Message of the server, and the required permission.
         why: Arc<str>,
     },
-    /// A list could not be completed, and cannot be gone on with.
+    /// A list could not be completed and cannot be continued.
     #[error("{resource}: the list broke off: {why}; begin again")]
     Interrupted {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
-        /// The last of what went wrong.
+        /// The last error.
         why: Arc<str>,
     },
-    /// One object cannot be read. The stream goes on with the next.
+    /// One object cannot be decoded. The stream continues with the next.
     #[error("{resource}: {why}")]
     Unreadable {
-        /// The resource and its scope.
+        /// Resource and scope.
         resource: String,
-        /// Which object it is and what is wrong with it, without its content.
+        /// Identity of the object and the decode error, without contents.
         why: Arc<str>,
     },
 }
 
-/// What both streams read by.
+/// Request state shared by both kinds of streams.
 pub(super) struct Source {
     pub(super) asker: Asker,
     scope: Scope,
@@ -70,7 +71,7 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn new<K: Kept>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> Self {
         let collection = Collection::of::<K>(kind, &scope);
-        // Nobody says when an answer is read: it must not hold up what informers read.
+        // The caller decides when the response is read. It must not block the connections of the informers.
         let asker = Asker { reader: Reader::Caller, ..Asker::new::<K>(connection.clone(), &collection, &scope) };
         let environment = connection.environment().clone();
         let random = Random::new(environment.random());
@@ -78,12 +79,12 @@ impl Source {
         Self { asker, scope, decoder: Decoder::new(DecodeOptions::default()), environment, random, backoff }
     }
 
-    /// The resource and its scope, for people.
+    /// Returns the resource and its scope, for display.
     pub(super) fn name(&self) -> String {
         format!("{} in {}", self.asker.resource, self.scope)
     }
 
-    /// Waits before the next attempt, as long as the server asks for or patience says.
+    /// Waits before the next attempt, for the server's `Retry-After` or the backoff.
     pub(super) async fn wait(&mut self, failure: &Failure) {
         let patience = self.backoff.fail(&mut self.random);
         let wait = failure.retry_after.map_or(patience, |asked| asked.max(patience));
@@ -94,7 +95,7 @@ impl Source {
         self.environment.sleep_until(self.environment.now() + time).await;
     }
 
-    /// The object as it is wanted.
+    /// Decodes the object as `K`.
     pub(super) fn keep<K: Kept>(&mut self, object: &RawObject) -> Result<K, StreamError> {
         if self.asker.is_stray(&object.identity.key) {
             return Err(self.unreadable(&self.asker.why_stray(&object.identity.key)));
@@ -106,7 +107,7 @@ impl Source {
         StreamError::Unreadable { resource: self.name(), why: why.to_string().into() }
     }
 
-    /// What ends a stream, if `failure` does: no other attempt would have another answer.
+    /// Returns the error that ends the stream, if `failure` is permanent: a retry would get the same response.
     pub(super) fn refusal(&self, failure: &Failure) -> Option<StreamError> {
         matches!(failure.kind, FailureKind::Denied | FailureKind::Invalid)
             .then(|| StreamError::Refused { resource: self.name(), why: failure.why.clone() })

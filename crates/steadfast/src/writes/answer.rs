@@ -1,4 +1,4 @@
-//! What the server answered to a write.
+//! Response of the server to a write.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use steadfast_core::{ResourceVersion, Uid};
 use super::{Labels, Outcome, Write, key_in};
 use crate::environment::SharedEnvironment;
 
-/// Bytes of an answer that are looked at; etcd keeps objects of 1.5 MiB.
+/// Maximum number of response bytes that are parsed. etcd stores objects of up to 1.5 MiB.
 const ANSWER_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Looks on while a write is made and answered; one that ends before that is known may have been made.
+/// Observer of a write and its response. If it is dropped early, the outcome stays uncertain.
 pub(crate) struct Witness {
     write: Arc<Write>,
     environment: SharedEnvironment,
     deletes: bool,
-    /// Whether an earlier attempt may have been made.
+    /// True if the server may have executed an earlier attempt.
     tried: bool,
     held: Vec<u8>,
 }
 
-/// What is read of an object, or of a `Status`.
+/// Fields read from an object or a `Status`.
 #[derive(Deserialize)]
 struct Answer {
     kind: Option<String>,
@@ -46,32 +46,32 @@ struct Metadata {
     labels: Option<Labels>,
 }
 
-/// Of which object a `Status` speaks.
+/// Object that a `Status` refers to.
 #[derive(Default, Deserialize)]
 struct Details {
     uid: Option<String>,
 }
 
 impl Witness {
-    /// Looks on at `write`, which is a request by `method`.
+    /// Starts to observe `write`, a request with `method`.
     pub(crate) fn new(write: Arc<Write>, method: &Method, environment: SharedEnvironment) -> Self {
         Self { write, environment, deletes: *method == Method::DELETE, tried: false, held: Vec::new() }
     }
 
-    /// The server was too busy for an attempt, and there is another one. `503` may come from what stands between, after the
-    /// server has acted.
+    /// Records that an attempt was rejected as overloaded and will be repeated. A proxy may return `503` after the
+    /// server has executed the request.
     pub(crate) fn again(&mut self, busy: StatusCode) {
         self.tried |= busy.is_server_error();
     }
 
-    /// Nothing of the last attempt has reached the server.
+    /// Records that no byte of the last attempt reached the server.
     pub(crate) fn not_sent(&self) {
         self.refused();
     }
 
-    /// The head of the answer has come; whether its body is to be [seen](Self::see).
+    /// Processes the response head. Returns true if the body must be [observed](Self::see).
     pub(crate) fn answered(&self, status: StatusCode) -> bool {
-        // A timeout may be told by what stands between, after the server has acted.
+        // A proxy may return a timeout after the server has executed the request.
         if status.is_redirection() || (status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT) {
             self.refused();
         }
@@ -84,20 +84,20 @@ impl Witness {
         }
     }
 
-    /// A piece of the body.
+    /// Processes a chunk of the body.
     pub(crate) fn see(&mut self, data: &[u8]) {
         if self.held.len() <= ANSWER_LIMIT {
             self.held.extend_from_slice(data);
         }
     }
 
-    /// The body is complete.
+    /// Processes the end of the body.
     pub(crate) fn complete(self) {
         let outcome = if self.held.len() <= ANSWER_LIMIT { self.read() } else { None };
         self.write.end(outcome.unwrap_or(Outcome::Unknown(None)));
     }
 
-    /// What the server has said; nothing where it does not tell a version.
+    /// Returns the outcome in the response, or `None` if it has no version.
     fn read(&self) -> Option<Outcome> {
         let answer: Answer = serde_json::from_slice(&self.held).ok()?;
         let target = self.write.target();
@@ -113,7 +113,7 @@ impl Witness {
         target.name.as_deref().or((!self.deletes).then_some(name))?;
         let key = key_in(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
         let version = meta.resource_version.as_deref().filter(|version| !version.is_empty()).map(ResourceVersion::from);
-        // Namespaces have finalizers of another kind, and are never gone at once.
+        // Namespaces have finalizers in `spec`, and are never deleted immediately.
         let is_namespace = (target.group.as_str(), target.plural.as_str()) == ("", "namespaces");
         let has_time = meta.deletion_grace_period_seconds.unwrap_or_default() > 0;
         let stays = is_namespace || !meta.finalizers.is_empty() || has_time;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_being_deleted_is_there_until_its_own_finalizers_are_gone() {
+    fn terminating_namespace_exists_until_finalized() {
         let target =
             Target { group: String::new(), plural: "namespaces".into(), namespace: None, name: Some("web".into()) };
         let write = Arc::new(Write::new(None, target, Outcome::Awaited));
@@ -188,7 +188,7 @@ mod tests {
     const POD: &str = r#"{"kind":"Pod","metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"7"}}"#;
 
     #[tokio::test]
-    async fn an_object_is_held_in_the_version_of_the_answer() {
+    async fn response_version_becomes_outcome() {
         let held = Outcome::Held { key: web(), version: "7".into(), labels: None };
         assert_eq!(answer(&Method::POST, None, POD), held);
         assert_eq!(answer(&Method::PUT, Some("web"), POD), held);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_deleted_or_loses_its_last_finalizer_is_gone() {
+    async fn delete_without_finalizers_removes_object() {
         let gone = |version: Option<&str>| Outcome::Gone {
             key: web(),
             uid: Some("u".into()),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_is_not_written_unless_an_earlier_attempt_may_have_been_made() {
+    async fn rejected_write_has_no_effect_without_earlier_attempt() {
         let refused = |witness: Witness| assert!(!witness.answered(StatusCode::CONFLICT));
         assert_eq!(after(&Method::POST, None, refused), Outcome::Nothing);
         assert_eq!(after(&Method::POST, None, |witness| witness.not_sent()), Outcome::Nothing);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_answered_or_does_not_tell_a_version_may_have_been_written() {
+    async fn missing_response_version_leaves_write_unconfirmed() {
         let unknown = |outcome: Outcome| assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
         unknown(after(&Method::POST, None, drop));
         unknown(after(&Method::POST, None, |witness| {
@@ -240,7 +240,7 @@ mod tests {
         unknown(after(&Method::POST, None, |mut witness| {
             assert!(witness.answered(StatusCode::CREATED));
             witness.see(POD.as_bytes());
-            // The end has not come.
+            // The body is still incomplete.
         }));
         unknown(answer(&Method::POST, None, "{"));
         unknown(answer(&Method::DELETE, None, r#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[]}"#));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_beyond_all_bounds_is_not_kept() {
+    async fn oversized_response_is_not_stored() {
         let outcome = after(&Method::POST, None, |mut witness| {
             let piece = vec![b' '; ANSWER_LIMIT / 2 + 1];
             for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! Who made a write: the work in which its request was sent.
+//! Attribution of writes to the task that sent the request.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,39 +11,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Outcome, Server, Target, Write, Writes};
 
 thread_local! {
-    /// The recordings whose work is being polled on this thread, the innermost last.
+    /// Recordings whose future is being polled on this thread, innermost last.
     static CURRENT: RefCell<Vec<Arc<Open>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The recordings of one server.
+/// Recordings of one server.
 #[derive(Default)]
 pub(crate) struct Recordings {
     server: Server,
     open: Mutex<BTreeMap<u64, Arc<Open>>>,
-    /// How many are open: where none is, nobody looks any further.
+    /// Number of open recordings. With zero, requests skip all further checks.
     count: AtomicUsize,
 }
 
-/// A recording that is open.
+/// An open recording.
 struct Open {
     recordings: Arc<Recordings>,
     writes: Mutex<Writes>,
 }
 
-/// Records which writes a piece of work makes through the clients of a connection: see
-/// [`Connection::record_writes`](crate::Connection::record_writes). It ends when this is dropped.
+/// Recorder of a future's writes through the clients of a connection: see
+/// [`Connection::record_writes`](crate::Connection::record_writes). The recording ends when this value is dropped.
 pub struct Recording {
     number: u64,
     open: Arc<Open>,
 }
 
 impl Recordings {
-    /// Whose writes they record.
+    /// Returns the server of the recordings.
     pub(crate) fn server(&self) -> &Server {
         &self.server
     }
 
-    /// A recording from here on.
+    /// Starts a recording.
     pub(crate) fn begin(self: &Arc<Self>) -> Recording {
         let open = Arc::new(Open { recordings: self.clone(), writes: Mutex::default() });
         let mut all = lock(&self.open);
@@ -53,8 +53,9 @@ impl Recordings {
         Recording { number, open }
     }
 
-    /// A request that may write `target` is about to be sent: has it recorded by the work that sends it, or, where it is not
-    /// known which that is, by all that is under way. None where nobody records.
+    /// Records a write to `target` before it is sent, in the recording of the current future.
+    ///
+    /// Outside any recorded future, all open recordings record it. Returns `None` if no recording is open.
     pub(crate) fn write(&self, target: impl FnOnce() -> Option<Target>) -> Option<Arc<Write>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -64,7 +65,7 @@ impl Recordings {
         Some(write)
     }
 
-    /// Has these recorded by the work that is being polled here, or by all that is under way.
+    /// Adds these writes to the recording of the current future, or to all open recordings outside any recorded future.
     pub(crate) fn tell(&self, told: &Writes) {
         self.record(|writes| writes.extend(told.clone()));
     }
@@ -80,9 +81,9 @@ impl Recordings {
 }
 
 impl Recording {
-    /// `work`, whose writes are recorded.
+    /// Wraps `work` and records its writes.
     ///
-    /// What it spawns is not a part of it: writes that belong to no recorded work are recorded by all that is under way.
+    /// Tasks that `work` spawns are not included. Writes outside any recorded future are added to all open recordings.
     pub fn of<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         let open = self.open.clone();
         async move {
@@ -96,7 +97,7 @@ impl Recording {
         }
     }
 
-    /// What was recorded so far.
+    /// Returns the writes recorded so far.
     pub fn writes(&self) -> Writes {
         lock(&self.open.writes).clone()
     }
@@ -117,7 +118,7 @@ impl fmt::Debug for Recording {
     }
 }
 
-/// That work is being polled, also where that panics.
+/// Scope guard of a poll, which also ends on a panic.
 struct Current;
 
 impl Drop for Current {

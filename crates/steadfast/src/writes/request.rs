@@ -1,13 +1,13 @@
-//! Which requests may write, and what.
+//! Detection of write requests and their targets.
 
 use http::{Method, Request};
 
 use super::Target;
 
-/// Subresources by which nothing is written that a cache holds.
+/// Subresources that change no cached object.
 const WRITES_NOTHING: [&str; 6] = ["attach", "exec", "log", "portforward", "proxy", "token"];
 
-/// What `request` may write; nothing where it only reads, or is only to be tried.
+/// Returns the target of `request`, or `None` for a read or a dry run.
 pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
     if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
         return None;
@@ -25,7 +25,8 @@ pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
     let _version = segments.next()?;
     let rest: Vec<&str> = segments.collect();
     let (namespace, plural, name, subresource) = match *rest {
-        // The namespace itself; as the server reads it, these two are its own and everything else lies in it.
+        // The namespace object itself. Only the listed subresources belong to it; other paths address objects in the
+        // namespace.
         ["namespaces"] => (None, "namespaces", None, None),
         ["namespaces", name] => (None, "namespaces", Some(name), None),
         ["namespaces", name, own @ ("status" | "finalize")] => (None, "namespaces", Some(name), Some(own)),
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_known_by_the_path() {
+    fn write_target_is_derived_from_path() {
         for (method, uri, expected) in [
             ("POST", "/api/v1/namespaces/shop/pods", "/pods shop -"),
             ("PUT", "/api/v1/namespaces/shop/pods/web/status?fieldManager=a", "/pods shop web"),
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_or_only_tries_writes_nothing() {
+    fn reads_and_dry_runs_have_no_target() {
         for (method, uri) in [
             ("GET", "/api/v1/namespaces/shop/pods"),
             ("POST", "/api/v1/namespaces/shop/pods?dryRun=All"),

@@ -1,4 +1,4 @@
-//! Bodies without an end, and watches.
+//! Endless bodies and watches.
 
 use crate::server::{Attack, answer, endless, item, list, watch};
 use crate::{LIMIT, survives};
@@ -9,13 +9,13 @@ fn chunk(text: &str) -> String {
     format!("{:x}\r\n{text}\r\n", text.len())
 }
 
-/// A chunked body that begins with `begin`, and goes on with `piece` for ever.
+/// Returns a chunked body that starts with `begin` and repeats `piece` forever.
 fn body(begin: &str, piece: &str) -> Attack {
     endless(&format!("{CHUNKED}{}", chunk(begin)), &chunk(piece))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_without_an_end_is_given_up_at_the_limit() {
+async fn endless_record_is_abandoned_at_limit() {
     let more = "a".repeat(16_384);
     let too_long = format!("longer than the limit of {LIMIT} bytes");
     survives("an item", body(r#"{"items":[{"data":""#, &more), &too_long).await;
@@ -29,7 +29,7 @@ async fn a_record_without_an_end_is_given_up_at_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn white_space_without_an_end_is_no_progress() {
+async fn endless_white_space_counts_as_stall() {
     survives("in a list", body("{", &" ".repeat(1000)), "no progress of the list for 30 s").await;
 }
 
@@ -59,7 +59,7 @@ async fn events_that_say_nothing_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_says_is_told_in_short_and_on_one_line() {
+async fn server_message_is_shortened_to_one_line() {
     let message = format!("{}{}", r"\u001b[31m\n", "x".repeat(60_000));
     let status = format!(r#"{{"kind":"Status","code":500,"reason":"Internal","message":"{message}"}}"#);
     survives("an error", answer("500 No\r\ncontent-type: application/json", &status), r"500 Internal: \u{1b}[31m\n")

@@ -1,4 +1,4 @@
-//! Metadata, and objects as they were, that are wrong: a relist by difference from them would be wrong too.
+//! Incorrect metadata and objects, which would corrupt a delta relist.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use crate::messages::{self, enveloped_as, field};
 use crate::server::{Attack, Server, answer, endless, item, list, watch};
 use crate::{ALONE, COST, LIMIT, MEMORY, Notes, SOON, recovers};
 
-/// What only a request for metadata in place of whole objects has in its head.
+/// Text in the head of metadata requests only.
 const METADATA: &str = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1\r\n";
 
-/// What only a request for an object as it was at a version has.
+/// Text in the head of requests for an object at an exact version only.
 const STATE: &str = "resourceVersionMatch=Exact";
 
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
@@ -32,7 +32,7 @@ fn metadata_of(kind: &str, version: &str, items: &str) -> String {
     format!(r#"{{"kind":"{kind}","metadata":{{"resourceVersion":"{version}"}},"items":[{items}]}}"#)
 }
 
-/// Metadata that list `items` at version 12.
+/// Returns a metadata list of `items` at version 12.
 fn metadata(items: &[String]) -> Attack {
     let body = metadata_of("PartialObjectMetadataList", "12", &items.join(","));
     Attack { only: METADATA, ..list(&body) }
@@ -42,7 +42,7 @@ fn state(items: &[String]) -> Attack {
     Attack { only: STATE, ..list(&metadata_of("ConfigMapList", "12", &items.join(","))) }
 }
 
-/// An object whose version is another than that of those that are held.
+/// Returns an object whose version differs from the cached one.
 fn changed(name: &str, uid: &str) -> String {
     item(name, "default", uid).replace(r#""resourceVersion":"5""#, r#""resourceVersion":"11""#)
 }
@@ -51,8 +51,8 @@ fn held() -> Vec<String> {
     vec![item("a", "default", "a"), item("b", "default", "b")]
 }
 
-/// That a relist by difference that meets `attacks` is given up because of `cause`, costs little, and that nothing of it is seen:
-/// both objects are there all the time, and are told once.
+/// Asserts that a delta relist with `attacks` is abandoned because of `cause`, with bounded memory and without visible
+/// effects: both objects stay cached and are delivered once.
 async fn is_given_up(what: &str, attacks: impl IntoIterator<Item = Attack>, cause: &str, protobuf: bool) {
     is_given_up_with(settings(), what, attacks, cause, protobuf).await;
 }
@@ -99,7 +99,7 @@ async fn is_given_up_with(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_list_of_metadata_is_none_that_is_compared() {
+async fn invalid_metadata_list_is_not_compared() {
     let of_kind = |kind: &str| Attack { only: METADATA, ..list(&metadata_of(kind, "12", "")) };
     let whole = "whole objects where their metadata were requested";
     is_given_up("whole objects", [of_kind("ConfigMapList")], whole, false).await;
@@ -133,8 +133,8 @@ async fn metadata_that_cannot_be_compared_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_that_list_nothing_end_nothing_of_what_is_held() {
-    // A server that answers each request for metadata with the collection's version alone.
+async fn empty_metadata_list_deletes_no_object() {
+    // A server that responds to each metadata request with only the collection's version.
     let missing = "objects that are held are not among the metadata";
     for protobuf in [false, true] {
         is_given_up_with(one_may_differ_in(2), "no objects", [metadata(&[])], missing, protobuf).await;
@@ -155,7 +155,7 @@ async fn metadata_without_an_end_are_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_in_protobuf_that_lie_are_given_up_and_protobuf_is_not() {
+async fn corrupt_protobuf_metadata_keep_protobuf_enabled() {
     let of = |items: &[u8]| {
         let message = [field(1, &field(2, b"12")), items.to_vec()].concat();
         Attack {
@@ -174,7 +174,7 @@ async fn metadata_in_protobuf_that_lie_are_given_up_and_protobuf_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_what_metadata_listed_or_it_is_none() {
+async fn fetched_object_must_match_listed_metadata() {
     let listed = || metadata(&[changed("a", "a"), item("b", "default", "b")]);
     let other = "default/a was requested as it was at a version, and came as another state";
     is_given_up("another UID", [listed(), state(&[changed("a", "c")])], other, false).await;
@@ -190,7 +190,7 @@ async fn an_object_is_what_metadata_listed_or_it_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_has_no_metadata_is_not_asked_for_them_by_who_comes_later() {
+async fn missing_metadata_support_is_remembered() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     server.attack([watch(EXPIRED), Attack { only: METADATA, ..answer("406 Not Acceptable", "") }]);
@@ -209,9 +209,9 @@ async fn a_server_that_has_no_metadata_is_not_asked_for_them_by_who_comes_later(
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_of_custom_resources_are_requested_in_protobuf_and_their_objects_are_not() {
+async fn custom_resources_use_protobuf_for_metadata_only() {
     let _alone = ALONE.lock().await;
-    // Of a group that nobody knows the messages of; the path is what the attacks are for.
+    // A group with unknown message types; its path is used by the attacks.
     let group = GroupVersionKind::gvk("steadfast.test", "v1", "ConfigMap");
     let kind = ApiResource::from_gvk_with_plural(&group, "configmaps");
     let (either, json) = ("accept: application/vnd.kubernetes.protobuf;as=", "accept: application/json;as=");

@@ -1,4 +1,4 @@
-//! Heads of answers.
+//! Hostile response heads.
 
 use std::io::Write;
 use std::time::Duration;
@@ -49,7 +49,7 @@ async fn endless_continuations_end_with_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_never_ends_is_given_up_in_time() {
+async fn endless_head_times_out() {
     let slow = Attack { pause: Duration::from_secs(1), ..endless(GOOD, "x") };
     survives("a byte a second", slow, "no progress of the list for 30 s").await;
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(40);
@@ -57,7 +57,7 @@ async fn a_head_that_never_ends_is_given_up_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_http_is_named() {
+async fn invalid_http_is_reported() {
     for (what, bytes) in [
         ("another protocol", "SSH-2.0-OpenSSH_9.6\r\n"),
         ("lengths that differ", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 7\r\n\r\n"),
@@ -69,7 +69,7 @@ async fn what_is_no_http_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_list_is_named_by_its_head() {
+async fn invalid_list_is_reported_by_its_head() {
     let html = "<html><form action=login>";
     survives("a login page", answer("200 OK\r\ncontent-type: text/html", html), "\"text/html\"").await;
     survives("no content type", answer("200 OK", "{}"), "unsupported content type \"\"").await;
@@ -83,13 +83,13 @@ async fn what_is_no_list_is_named_by_its_head() {
     survives("another protocol unasked", Attack { bytes: upgrade, ..Attack::default() }, "101").await;
 }
 
-/// An answer that says that it is compressed.
+/// Returns a response that declares compression.
 fn gzipped(body: &[u8]) -> Attack {
     let head = format!("{GOOD}content-encoding: gzip\r\ncontent-length: {}\r\n\r\n", body.len());
     Attack { bytes: [head.as_bytes(), body].concat(), ..Attack::default() }
 }
 
-/// `text`, and 64 MB of `bomb` behind it, compressed: without having them in memory, which others measure.
+/// Returns `text` followed by 64 MB of `bomb`, compressed without holding it in memory, which other tests measure.
 fn packed(text: &str, bomb: Option<u8>) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text.as_bytes()).expect("memory takes it");
@@ -100,7 +100,7 @@ fn packed(text: &str, bomb: Option<u8>) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_compressed_costs_no_more_than_what_is_not() {
+async fn compressed_response_costs_no_more_memory() {
     let head = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":["#;
     let spaces = packed(head, Some(b' '));
     survives("a bomb of nothing", gzipped(&spaces), "ended early").await;
@@ -113,7 +113,7 @@ async fn what_is_compressed_costs_no_more_than_what_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_comes_compressed_is_a_list() {
+async fn compressed_list_is_decoded() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     let item = r#"{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"9"},"data":{"k":"v"}}"#;
@@ -148,7 +148,7 @@ async fn redirects_are_named_and_not_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_length_that_is_not_kept_is_named() {
+async fn wrong_content_length_is_reported() {
     let head = format!("{GOOD}content-length: 9223372036854775807\r\n\r\n{{");
     let attack = Attack { bytes: head.clone().into(), close: true, ..Attack::default() };
     survives("a huge length and few bytes", attack, "end of file before message length reached").await;

@@ -1,4 +1,4 @@
-//! Lists that are well-formed, and wrong.
+//! Well-formed but incorrect lists.
 
 use crate::server::{Server, item, list};
 use crate::{ALONE, Notes, survives};
@@ -32,7 +32,7 @@ async fn pages_without_an_end_are_given_up() {
     survives("a version of 200 kB", list(&long), "malformed").await;
 }
 
-/// What an informer has of one list, and what it asks for then.
+/// Returns an informer's contents, diagnostics and next request after one list.
 async fn takes(items: &str, version: &str) -> (Vec<String>, String, String) {
     takes_list(&of(&format!(r#""resourceVersion":"{version}""#), items)).await
 }
@@ -53,7 +53,7 @@ async fn takes_list(body: &str) -> (Vec<String>, String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_is_sent_back_as_it_came_and_never_as_more_than_a_version() {
+async fn version_is_sent_back_verbatim_and_escaped() {
     let (_, watch, _) = takes("", r#"1&limit=0 \"\n"#).await;
     assert!(watch.contains("&resourceVersion=1%26limit%3D0%20%22%0A&"), "{watch}");
 }
@@ -71,7 +71,7 @@ async fn list_of_requested_kind_without_items_is_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_twice_in_a_list_is_there_once() {
+async fn duplicate_list_item_is_cached_once() {
     let twice = [item("a", "default", "1"), item("a", "default", "2")].join(",");
     assert_eq!(takes(&twice, "10").await.0, ["a"]);
     let same = [item("a", "default", "1"), item("b", "default", "1")].join(",");
@@ -82,7 +82,7 @@ async fn what_comes_twice_in_a_list_is_there_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_of_another_namespace_are_left_out_and_named() {
+async fn objects_of_other_namespace_are_skipped_and_reported() {
     let items = [item("a", "default", "1"), item("b", "kube-system", "2")].join(",");
     let (names, _, notes) = takes(&items, "10").await;
     assert_eq!(names, ["a"]);
@@ -90,7 +90,7 @@ async fn objects_of_another_namespace_are_left_out_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_of_any_length_with_any_character_is_a_name() {
+async fn any_object_name_is_accepted() {
     let long = format!(r"\u001b[31m{}", "n".repeat(1 << 20));
     let (names, _, notes) = takes(&item(&long, "kube-system", "1"), "10").await;
     assert!(names.is_empty() && notes.contains(r"kube-system/\u{1b}[31mnnn"), "{}", notes.len());

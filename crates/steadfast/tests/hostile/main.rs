@@ -1,5 +1,5 @@
-//! Hostile servers: whatever bytes come, they cost bounded memory, the cause is named, other informers notice nothing,
-//! and all is well again once the server is.
+//! Hostile servers. Any bytes cost bounded memory, the cause is reported, other informers are unaffected, and the
+//! informer recovers with the server.
 
 #![allow(missing_docs)]
 
@@ -23,23 +23,24 @@ use steadfast::{Informer, InformerFactory, Kept, Scope};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// The longest object that the informers here read, in bytes.
+/// Maximum object size of these informers in bytes.
 const LIMIT: usize = 256 * 1024;
 
-/// What an attack may cost in bytes: the buffer of HTTP/1.1 (1 MiB), while it grows and after it, and records of the limit.
+/// Maximum memory of an attack in bytes: the HTTP/1.1 buffer (1 MiB) during and after its growth, and records of the
+/// limit.
 const COST: usize = 6 << 20;
 
-/// How long an attack may go on before it is named; the deadlines of heads and lists are 30 s.
+/// Maximum time until an attack is reported; the timeouts of heads and lists are 30 s.
 const SOON: Duration = Duration::from_secs(90);
 
-/// Memory is everybody's: one test at a time.
+/// Serializes the tests, because they measure the memory of the whole process.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
-    /// What an informer notes from now on.
+    /// Collects an informer's diagnostics from now on.
     fn of<K: Kept>(informer: &Informer<K>) -> Self {
         let notes = Self::default();
         let own = notes.clone();
@@ -47,7 +48,7 @@ impl Notes {
         notes
     }
 
-    /// Waits until `text` is told.
+    /// Waits for a diagnostic that contains `text`.
     async fn tell(&self, text: &str) {
         while !self.text().contains(text) {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -59,12 +60,12 @@ impl Notes {
     }
 }
 
-/// That `attack` is named by `cause`, costs little, spares the other informer, and leaves nothing behind.
+/// Asserts that `attack` is reported with `cause`, costs bounded memory, and does not affect another informer.
 async fn survives(what: &str, attack: Attack, cause: &str) {
     survives_asking(what, attack, cause, false).await;
 }
 
-/// The same, of a victim that asks for protobuf.
+/// Runs the assertion for an informer that requests protobuf.
 async fn survives_in_protobuf(what: &str, attack: Attack, cause: &str) {
     survives_asking(what, attack, cause, true).await;
 }

@@ -1,4 +1,4 @@
-//! Bodies in protobuf that are none, and who is read from one that is.
+//! Invalid protobuf bodies, and the objects in valid ones.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) fn enveloped_as(api_version: &str, kind: &str, message: &[u8]) -> Vec
     [b"k8s\0".to_vec(), field(1, &types), field(2, message)].concat()
 }
 
-/// A config map of that name, and what else is in it.
+/// Returns a config map with this name and further fields.
 fn object(name: &str, more: &[u8]) -> Vec<u8> {
     let metadata = [field(1, name.as_bytes()), field(3, b"default"), field(5, name.as_bytes()), field(6, b"9")];
     [field(1, &metadata.concat()), more.to_vec()].concat()
@@ -64,7 +64,7 @@ fn event(what: &str, object: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_lies_about_its_lengths_is_given_up() {
+async fn list_with_wrong_lengths_is_abandoned() {
     let beyond = list_of(&[0x12, 0xff, 0x7f, 0]);
     survives_in_protobuf("an item that is longer than its list", list(&beyond), "malformed protobuf").await;
     let huge = list_of(&[[0x12].as_slice(), &[0xff; 9], &[1]].concat());
@@ -93,7 +93,7 @@ async fn another_message_is_no_empty_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_in_protobuf_that_say_nothing_are_named() {
+async fn malformed_protobuf_events_are_reported() {
     survives_in_protobuf("no object", watch(&[0, 0, 0, 0]), "a watch record without an object").await;
     let renamed = event("RENAMED", &enveloped("ConfigMap", &[]));
     survives_in_protobuf("no such type", watch(&renamed), "unknown type of watch record").await;
@@ -107,10 +107,10 @@ async fn events_in_protobuf_that_say_nothing_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_for_as_protobuf_is_read_as_what_it_comes_as() {
+async fn response_encoding_follows_content_type() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
-    // Data, by the number 2: a map by its entries.
+    // Field `data`, number 2: a map as repeated entries.
     let data = field(2, &[field(1, b"k"), field(2, "zwölf".as_bytes())].concat());
     server.attack(Some(list(&list_of(&[field(2, &object("a", &data)), field(2, &object("b", &[]))].concat()))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
@@ -126,7 +126,7 @@ async fn what_is_asked_for_as_protobuf_is_read_as_what_it_comes_as() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn types_that_are_made_for_a_kind_ask_for_protobuf_and_those_that_take_what_comes_do_not() {
+async fn only_typed_objects_request_protobuf() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     let factory = InformerFactory::new(&server.connection(Settings::default()));
@@ -146,7 +146,7 @@ async fn types_that_are_made_for_a_kind_ask_for_protobuf_and_those_that_take_wha
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_protobuf_cannot_be_read_json_is_asked_for() {
+async fn unreadable_protobuf_falls_back_to_json() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     server.attack(Some(list(b"a page of something between")));

@@ -1,4 +1,4 @@
-//! One object that nobody can read costs no other (R8): it is unknown by its name, or told without one.
+//! Unreadable objects do not affect others (R8): such an object is unknown by its name, or reported without one.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use steadfast::{Freshness, Informer, InformerFactory, Kept, Scope};
 use crate::server::{Attack, Server, list};
 use crate::{ALONE, COST, LIMIT, MEMORY, Notes};
 
-/// How an informer asks for what it has.
+/// Kinds of requests of an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Pages,
     Stream,
 }
 
-/// An object named `name`, with these further members of its metadata before its name, and this behind them.
+/// Returns an object `name` with members before its name in the metadata, and members after the metadata.
 fn object(name: &str, version: u64, first: &str, rest: &str) -> String {
     format!(
         r#"{{"metadata":{{{first}"name":"{name}","namespace":"default","uid":"u-{name}","resourceVersion":"{version}"}}{rest}}}"#
@@ -29,13 +29,13 @@ fn nested(levels: usize) -> String {
     format!("{}1{}", r#"{"f:a":"#.repeat(levels), "}".repeat(levels))
 }
 
-/// As a real server shows what is nested deep: its `managedFields` are as deep, and come before its name.
+/// Returns a deeply nested object in a real server's form: `managedFields` are as deep, and precede the name.
 fn deep(name: &str, version: u64) -> String {
     let nested = nested(200);
     object(name, version, &format!(r#""managedFields":[{{"fieldsV1":{nested}}}],"#), &format!(r#","data":{nested}"#))
 }
 
-/// A sixth more than what is read.
+/// Returns a member that exceeds the limit by a sixth.
 fn large() -> String {
     format!(r#","data":{{"x":"{}"}}"#, "s3cr3t".repeat(LIMIT / 5))
 }
@@ -44,7 +44,7 @@ fn huge(name: &str, version: u64) -> String {
     object(name, version, "", &large())
 }
 
-/// The same with its metadata at its end.
+/// Returns a too large object with its metadata at the end.
 fn huge_from_behind(name: &str, version: u64) -> String {
     let metadata = object(name, version, "", "");
     format!("{{{},{}", &large()[1..], &metadata[1..])
@@ -56,16 +56,16 @@ fn events(events: &[(&str, String)]) -> String {
     lines.concat()
 }
 
-/// A watch that has these lines and then stays open.
+/// Returns a watch that sends these lines and stays open.
 fn open_watch(lines: &str) -> Attack {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     let bytes = format!("{head}{:x}\r\n{lines}\r\n", lines.len()).into();
-    // Then an empty line now and then, which says nothing.
+    // Followed by an occasional empty line, which has no meaning.
     let endless = b"1\r\n\n\r\n".to_vec();
     Attack { watch: true, bytes, endless, pause: Duration::from_secs(3600), ..Attack::default() }
 }
 
-/// An informer of `objects` on a server that lists them, and what it notes.
+/// An informer of `objects`, the server that lists them, and its diagnostics.
 struct World<K: Kept> {
     server: Server,
     informer: Informer<K>,
@@ -99,7 +99,7 @@ where
 }
 
 impl<K: Kept> World<K> {
-    /// The names that are known, and those that are there and unknown.
+    /// Returns the names of known objects, and of unknown existing ones.
     fn names(&self) -> (Vec<String>, Vec<String>) {
         let snapshot = self.informer.snapshot();
         let names = |tainted: bool| {
@@ -115,7 +115,7 @@ impl<K: Kept> World<K> {
         asked.iter().filter(transfer).count()
     }
 
-    /// That it is fresh, has been listed once, and nothing of what is in an object was told.
+    /// Asserts that the informer is fresh after one list, and that no object contents were reported.
     fn assert_well(&self) {
         assert!(matches!(self.informer.freshness(), Freshness::Fresh { .. }), "{}", self.informer.freshness());
         assert_eq!(self.transfers(), 1, "{}", self.notes.text());
@@ -128,7 +128,7 @@ fn any() -> ApiResource {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_nested_deep_is_unknown_and_spares_the_others() {
+async fn deeply_nested_object_is_unknown_without_side_effects() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), deep("deep", 6), object("c", 7, "", "")];
@@ -140,7 +140,7 @@ async fn an_object_that_is_nested_deep_is_unknown_and_spares_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_whose_managed_fields_are_nested_deep_are_known() {
+async fn deep_managed_fields_keep_metadata_readable() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let managed = format!(r#""managedFields":[{}],"#, nested(200));
@@ -152,7 +152,7 @@ async fn metadata_whose_managed_fields_are_nested_deep_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_over_the_limit_is_unknown_and_spares_the_others() {
+async fn oversized_object_is_unknown_without_side_effects() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), huge("big", 6), huge_from_behind("late", 7), object("z", 8, "", "")];
@@ -169,9 +169,9 @@ async fn an_object_over_the_limit_is_unknown_and_spares_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_becomes_of_an_object_over_the_limit_is_told_of_it_and_of_no_other() {
+async fn oversized_object_diagnostics_name_only_it() {
     let _alone = ALONE.lock().await;
-    // The list has `a` and `b`, whose UIDs are their names.
+    // The list contains `a` and `b`, with UIDs equal to their names.
     let lines = events(&[
         ("ADDED", deep("deep", 11)),
         ("MODIFIED", huge("a", 12).replace("u-a", "a")),
@@ -200,7 +200,7 @@ async fn what_becomes_of_an_object_over_the_limit_is_told_of_it_and_of_no_other(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_over_the_limit_that_cannot_be_named_is_told_and_no_endless_relist() {
+async fn unnamed_oversized_object_causes_no_relist_loop() {
     let _alone = ALONE.lock().await;
     let nameless = huge("x", 6).replace(r#""name":"x","#, "");
     let objects = [object("a", 5, "", ""), nameless, object("c", 7, "", "")];
@@ -213,7 +213,7 @@ async fn an_object_over_the_limit_that_cannot_be_named_is_told_and_no_endless_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_over_the_limit_without_a_uid_is_unknown_by_its_name() {
+async fn oversized_object_without_uid_is_unknown() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), huge("big", 6).replace(r#""uid":"u-big","#, ""), object("c", 7, "", "")];
@@ -225,9 +225,9 @@ async fn an_object_over_the_limit_without_a_uid_is_unknown_by_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_without_a_uid_among_others_is_the_one_that_is_held_under_its_name() {
+async fn object_without_uid_matches_by_name() {
     let _alone = ALONE.lock().await;
-    // The list has `a` and `b`, whose UIDs are their names.
+    // The list contains `a` and `b`, with UIDs equal to their names.
     let bare = |name: &str, version| object(name, version, "", "").replace(&format!(r#""uid":"u-{name}","#), "");
     let lines = events(&[
         ("MODIFIED", bare("a", 12)),
@@ -258,7 +258,7 @@ async fn one_object_without_a_uid_among_others_is_the_one_that_is_held_under_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() {
+async fn object_of_other_kind_is_skipped_and_reported() {
     let _alone = ALONE.lock().await;
     let service = object("web", 6, "", r#","kind":"Service","apiVersion":"v1""#);
     let ours = object("c", 7, "", r#","kind":"ConfigMap","apiVersion":"v1""#);
@@ -269,7 +269,7 @@ async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() 
     assert!(matches!(world.informer.freshness(), Freshness::Suspect(_)), "{}", world.informer.freshness());
     drop(world);
 
-    // In a watch: a list says that it is none of ours, and all is well.
+    // In a watch: the list shows that the object is foreign, and the informer recovers.
     let server = Server::default();
     server
         .attack(Some(open_watch(&events(&[("ADDED", service), ("ADDED", object("c", 7, "", "").replace('7', "17"))]))));
@@ -285,16 +285,16 @@ async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() 
     assert_eq!(names, ["a", "b", "c"]);
 }
 
-/// `name` at `version`, as the lists of this server have it.
+/// Returns `name` at `version`, as in this server's lists.
 fn plain(name: &str, version: u64) -> String {
     object(name, version, "", "")
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_below_the_version_held_are_found_by_a_list_and_then_taken_as_they_come() {
+async fn unordered_changes_are_detected_by_a_list() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
-    // Each object has a counter of its own: `d` is new, and at 3.
+    // Each object has its own version counter: `d` is new, at version 3.
     server.attack(Some(open_watch(&events(&[("ADDED", plain("c", 20)), ("ADDED", plain("d", 3))]))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let informer =
@@ -325,7 +325,7 @@ async fn changes_below_the_version_held_are_found_by_a_list_and_then_taken_as_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_events_that_come_again_are_no_sign_of_another_order() {
+async fn repeated_old_events_keep_version_order() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     let lines = [
@@ -333,7 +333,7 @@ async fn old_events_that_come_again_are_no_sign_of_another_order() {
         ("ADDED", plain("d", 21)),
         ("MODIFIED", plain("c", 22)),
         ("DELETED", plain("d", 23)),
-        // Again, all of it; and the beginning of `a`, as the list had it.
+        // A repetition of all events, including the listed state of `a`.
         ("ADDED", plain("c", 20)),
         ("ADDED", plain("d", 21)),
         ("DELETED", plain("d", 23)),

@@ -1,4 +1,4 @@
-//! A server of raw bytes in memory: right about everything but what it is told to be wrong about.
+//! In-memory server of raw bytes, correct except for the configured attack.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,46 +10,46 @@ use steadfast::environment::local::{Local, Pipe};
 use steadfast::transport::Settings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-/// What is sent in place of a right answer.
+/// Bytes sent instead of a correct response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attack {
-    /// Whether it answers watches, rather than lists.
+    /// True for responses to watches, false for lists.
     pub(crate) watch: bool,
-    /// What a request has to have in its head to be answered so.
+    /// Text that a request's head must contain.
     pub(crate) only: &'static str,
-    /// What is sent first.
+    /// Bytes sent first.
     pub(crate) bytes: Vec<u8>,
-    /// What is sent after it, over and over, until the client closes.
+    /// Bytes sent repeatedly afterwards, until the client closes.
     pub(crate) endless: Vec<u8>,
-    /// How long it waits between two of them.
+    /// Pause between the repetitions.
     pub(crate) pause: Duration,
-    /// Whether it closes afterwards, rather than to wait for the next request.
+    /// True if the server closes afterwards instead of waiting for the next request.
     pub(crate) close: bool,
 }
 
-/// An answer to a list, or a watch's, of this head and body.
+/// Returns a response to a list or watch with this head and body.
 pub(crate) fn answer(head: &str, body: &str) -> Attack {
     let length = body.len();
     Attack { bytes: format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n\r\n{body}").into(), ..Attack::default() }
 }
 
-/// A good head and this body.
+/// Returns a correct head with this body.
 pub(crate) fn list(body: &str) -> Attack {
     answer("200 OK\r\ncontent-type: application/json", body)
 }
 
-/// A watch that has these lines.
+/// Returns a watch with these lines.
 pub(crate) fn watch(body: &str) -> Attack {
     Attack { watch: true, ..list(body) }
 }
 
-/// `head`, then `piece` for ever.
+/// Returns `head` followed by `piece` forever.
 pub(crate) fn endless(head: &str, piece: &str) -> Attack {
     let pause = Duration::from_millis(20);
     Attack { bytes: head.into(), endless: piece.into(), pause, ..Attack::default() }
 }
 
-/// The server; what it does to requests for config maps can be changed at any time.
+/// The server. Its attack on requests for config maps can be changed at any time.
 #[derive(Clone, Default)]
 pub(crate) struct Server {
     attacks: Arc<Mutex<Vec<Attack>>>,
@@ -61,7 +61,7 @@ impl Server {
         *self.attacks.lock().unwrap_or_else(PoisonError::into_inner) = attacks.into_iter().collect();
     }
 
-    /// The heads of the requests so far.
+    /// Returns the heads of all requests.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -73,7 +73,7 @@ impl Server {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             let server = server.clone();
             tokio::spawn(async move {
-                // Whatever it ends with: the client closes what it dislikes.
+                // Any result is fine: the client closes connections with violations.
                 drop(if speak_http2 { server.http2(theirs).await } else { server.http1(theirs).await });
             });
             let pipe: Box<dyn Socket> = Box::new(Pipe::new(ours, "hostile"));
@@ -109,7 +109,7 @@ impl Server {
         }
     }
 
-    /// Endless CONTINUATION frames in place of any answer.
+    /// Sends endless CONTINUATION frames instead of a response.
     async fn http2(&self, mut socket: DuplexStream) -> io::Result<()> {
         let mut preface = [0; 24];
         socket.read_exact(&mut preface).await?;
@@ -119,11 +119,11 @@ impl Server {
             if kind == 6 {
                 socket.write_all(&[&[0, 0, 8, 6, 1, 0, 0, 0, 0], &content[..]].concat()).await?;
             }
-            // Only once it is asked for something.
+            // Starts with the first request.
             if kind == 1 {
                 let (mut reader, mut writer) = tokio::io::split(socket);
                 tokio::spawn(async move { while reader.read_u8().await.is_ok() {} });
-                // `:status: 200`, and then fields without an index: `x: aaa…`.
+                // `:status: 200`, followed by fields without an index: `x: aaa…`.
                 writer.write_all(&[0, 0, 1, 1, 0]).await?;
                 writer.write_all(&[&stream[..], &[0x88]].concat()).await?;
                 let mut field = vec![0, 1, b'x', 126];
@@ -141,7 +141,7 @@ impl Server {
     }
 }
 
-/// Reads a frame; returns its type, the bytes of its stream's number, and its content.
+/// Reads a frame and returns its type, the bytes of its stream number, and its payload.
 async fn frame(socket: &mut DuplexStream) -> io::Result<(u8, [u8; 4], Vec<u8>)> {
     let mut head = [0; 9];
     socket.read_exact(&mut head).await?;
@@ -168,7 +168,7 @@ async fn right_list(socket: &mut DuplexStream, request: &str) -> io::Result<()> 
     socket.write_all(&bytes).await
 }
 
-/// A watch on which nothing happens.
+/// Serves a watch without events.
 async fn right_watch(socket: &mut DuplexStream) -> io::Result<()> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     socket.write_all(head.as_bytes()).await?;
@@ -177,7 +177,7 @@ async fn right_watch(socket: &mut DuplexStream) -> io::Result<()> {
     }
 }
 
-/// An object of a list.
+/// Returns an object of a list.
 pub(crate) fn item(name: &str, namespace: &str, uid: &str) -> String {
     format!(r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"5"}}}}"#)
 }

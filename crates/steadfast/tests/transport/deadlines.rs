@@ -1,4 +1,4 @@
-//! Nothing is waited for without an end.
+//! Deadlines of requests and bodies.
 
 use std::future::pending;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::world::{PODS, Sockets, WATCH, config, dialled, get, http2, in_memory, over_pipes, piece, text, watch};
 
 #[tokio::test(start_paused = true)]
-async fn the_head_of_an_answer_has_a_deadline() {
+async fn response_head_times_out() {
     for settings in [http2(), Settings::default()] {
         let server = in_memory().await;
         let connection = over_pipes(&server, settings, &Sockets::default()).await;
@@ -32,13 +32,13 @@ async fn the_head_of_an_answer_has_a_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_progress_of_a_body_has_a_deadline_if_it_is_wanted() {
+async fn stalled_body_times_out_if_requested() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let mut request = get(WATCH);
     request.extensions_mut().insert(Deadlines { headers: None, progress: Some(Duration::from_secs(20)) });
     let mut body = connection.send(request).await.expect("a watch").into_body();
-    // The time before a read is the reader's own.
+    // The time between reads does not count.
     tokio::time::sleep(Duration::from_secs(50)).await;
     let begun = Instant::now();
     let error = piece(&mut body).await.expect("no clean end").expect_err("no data");
@@ -63,7 +63,7 @@ async fn opening_a_connection_has_a_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_accepts_and_says_nothing_is_no_server() {
+async fn silent_server_fails_connect() {
     let config = config(&in_memory().await).await;
     let connection = dialled(config, http2(), || async {
         let (near, far) = tokio::io::duplex(1 << 16);

@@ -1,4 +1,4 @@
-//! Connections that are to end, and what is dialled in their place.
+//! Draining connections and their replacements.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::hostile::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
 use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text, watch};
 
-/// Answers requests, without an end, and says GOAWAY after `patience`; whoever goes then is let go.
+/// Peer that sends endless responses, a GOAWAY after `patience`, and closes when the client leaves.
 async fn ending(mut pipe: DuplexStream, patience: Duration) -> io::Result<()> {
     let goodbye = sleep(patience);
     tokio::pin!(goodbye);
@@ -29,7 +29,7 @@ async fn ending(mut pipe: DuplexStream, patience: Duration) -> io::Result<()> {
         match (head[3], head[4]) {
             (PING, 0) => pipe.write_all(&frame(PING, ACK, 0, &payload)).await?,
             (SETTINGS, 0) => pipe.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
-            // The head of an answer, 200.
+            // Response head with status 200.
             (HEADERS, _) => pipe.write_all(&frame(HEADERS, 4, 1, &[0x88])).await?,
             _ => {}
         }
@@ -39,9 +39,9 @@ async fn ending(mut pipe: DuplexStream, patience: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// R6: one whose watch stays where it is, as long as it may, is no reason for another new connection each time.
+/// R6: a watch that stays on a draining connection must not cause repeated dials.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_ends_each_new_connection_is_not_dialled_again_and_again() {
+async fn closing_server_causes_no_dial_loop() {
     let dials = Arc::new(AtomicUsize::new(0));
     let counted = dials.clone();
     let connection = dialled(config(&in_memory().await).await, http2(), move || {
@@ -60,9 +60,9 @@ async fn a_server_that_ends_each_new_connection_is_not_dialled_again_and_again()
     assert_eq!(dials.load(Ordering::SeqCst), 2, "the first, and the one to which its watch could have moved");
 }
 
-/// What was begun before a configuration changed may fail by what it was: whoever waits is served by what is.
+/// A dial that started before a configuration change may fail. Waiting requests use the new configuration.
 #[tokio::test(start_paused = true)]
-async fn a_dial_that_fails_after_it_was_given_up_fails_nobody() {
+async fn abandoned_dial_failure_fails_no_request() {
     let server = in_memory().await;
     let (dialer, dials) = (server.dialer(), AtomicUsize::new(0));
     let connection: Connection = dialled(config(&server).await, http2(), move || {

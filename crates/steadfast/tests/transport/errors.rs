@@ -1,4 +1,4 @@
-//! Errors say what happened, to what, and what to do; and no secret.
+//! Errors name the failure, its object and advice, without secrets.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::world::{
 const TOKEN: &str = "planted-token-8c1f";
 
 #[tokio::test]
-async fn a_refused_connection_names_the_address() {
+async fn rejected_connection_names_address() {
     let server = ApiServer::start().await.expect("a server");
     let address = server.address(0).expect("an address").to_string();
     let connection = over_tcp(&server, Settings::default()).await;
@@ -32,7 +32,7 @@ async fn a_refused_connection_names_the_address() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_an_unknown_authority_is_refused() {
+async fn certificate_of_unknown_authority_is_rejected() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     let other = ApiServer::builder().tls(true).start().await.expect("a server");
     let mut wrong = config(&server).await;
@@ -43,7 +43,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_name_is_refused() {
+async fn certificate_for_other_name_is_rejected() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     let mut wrong = config(&server).await;
     wrong.tls_server_name = Some("elsewhere.example".to_owned());
@@ -52,7 +52,7 @@ async fn a_certificate_for_another_name_is_refused() {
 }
 
 #[tokio::test]
-async fn tls_where_there_is_none_and_the_other_way_round() {
+async fn tls_mismatch_is_reported() {
     let plain = ApiServer::start().await.expect("a server");
     let mut config = config(&plain).await;
     config.cluster_url = plain.url(0).replace("http:", "https:").parse().expect("a URL");
@@ -91,7 +91,7 @@ async fn configurations_that_cannot_be_used() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_plugin_that_fails_after_printing_a_token_prints_it_to_nobody() {
+async fn failing_plugin_token_is_never_printed() {
     let server = ApiServer::start().await.expect("a server");
     for script in [format!("echo {TOKEN}; exit 3"), format!("echo '{{\"token\": \"{TOKEN}\"'")] {
         let mut config = config(&server).await;
@@ -125,7 +125,7 @@ async fn no_token_in_any_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_cut_is_no_body_that_ends() {
+async fn interrupted_body_ends_with_error() {
     for settings in [http2(), Settings::default()] {
         let server = in_memory().await;
         let connection = over_pipes(&server, settings, &Sockets::default()).await;
@@ -145,7 +145,7 @@ async fn a_body_that_is_cut_is_no_body_that_ends() {
 
 /// F29.
 #[tokio::test(start_paused = true)]
-async fn a_write_across_a_cut_says_whether_it_may_have_happened() {
+async fn write_across_cut_reports_possible_execution() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"}}"#;

@@ -1,4 +1,4 @@
-//! Whether a connection's peer is there, and what becomes of a connection whose peer is not.
+//! Detection of dead peers, and the state of their connections.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, piece, text
 
 /// R1.
 #[tokio::test(start_paused = true)]
-async fn a_black_hole_is_noticed_within_15_s() {
+async fn black_hole_is_detected_within_15_s() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let mut body = watch(&connection).await.into_body();
@@ -28,7 +28,7 @@ async fn a_black_hole_is_noticed_within_15_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_in_a_black_hole_is_noticed_before_it_is_used() {
+async fn idle_black_hole_is_detected_before_use() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     text(&connection, get(PODS)).await.expect("an answer");
@@ -38,7 +38,7 @@ async fn an_idle_connection_in_a_black_hole_is_noticed_before_it_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspect_connection_gets_no_request_and_recovers() {
+async fn suspect_connection_takes_no_request_and_recovers() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let _watch = watch(&connection).await;
@@ -56,9 +56,9 @@ async fn a_suspect_connection_gets_no_request_and_recovers() {
     assert_eq!(watch(&connection).await.body().connection(), 1);
 }
 
-/// A frozen server behind a live proxy looks like this: its connection is well, and the reflector judges.
+/// A frozen server behind a live proxy: the connection is healthy, and the reflector decides about the stream.
 #[tokio::test(start_paused = true)]
-async fn silence_of_a_stream_is_no_fault_of_its_connection() {
+async fn silent_stream_keeps_connection_ready() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let mut body = watch(&connection).await.into_body();
@@ -76,7 +76,7 @@ async fn silence_of_a_stream_is_no_fault_of_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_not_used_closes_after_a_minute_and_another_is_dialled() {
+async fn unused_connection_closes_after_a_minute() {
     for settings in [http2(), Settings::default()] {
         let server = in_memory().await;
         let sockets = Sockets::default();
@@ -118,7 +118,7 @@ async fn goaway_drains() {
     assert_eq!(connection.connections().len(), 1);
 }
 
-/// F2, the third seed: a connection that failed is never handed out again.
+/// F2, third seed: a failed connection is never used again.
 #[tokio::test(start_paused = true)]
 async fn a_dead_connection_is_never_used_again() {
     for settings in [http2(), Settings::default()] {
@@ -153,7 +153,7 @@ async fn a_dead_connection_is_never_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_told_when_the_server_answers_again() {
+async fn recovery_of_server_notifies_waiters() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let mut reachable = steadfast::unstable::reachability(&connection);
@@ -166,7 +166,7 @@ async fn those_who_wait_are_told_when_the_server_answers_again() {
     text(&connection, get(PODS)).await.expect("an answer");
     reachable.changed().await.expect("open");
 
-    // A server that accepts and hangs up must set nobody off.
+    // A server that accepts and closes connections must not cause a hot loop.
     server.faults().reset();
     server.faults().accept_and_close(true);
     for _ in 0..50 {

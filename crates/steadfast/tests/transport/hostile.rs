@@ -1,4 +1,4 @@
-//! Peers that speak HTTP/2 as nobody should: each costs bounded memory and ends in an error that names what it did.
+//! Peers that violate HTTP/2. Each costs bounded memory and causes an error that names the violation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
 
-/// How many bytes a pipe holds.
+/// Capacity of a pipe in bytes.
 const PIPE: usize = 64 << 10;
 
 pub(crate) const HEADERS: u8 = 1;
@@ -31,7 +31,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// What a peer sends once it has been asked something, again and again, and whether it reads on.
+/// Bytes that a peer sends repeatedly after a request, and a flag for further reads.
 #[derive(Clone)]
 struct Manner {
     once: Vec<u8>,
@@ -41,7 +41,7 @@ struct Manner {
 
 struct Hostile {
     connection: Connection,
-    /// How many bytes of the flood the client took.
+    /// Number of flood bytes read by the client.
     taken: Arc<AtomicUsize>,
 }
 
@@ -53,7 +53,7 @@ async fn hostile(manner: Manner) -> Hostile {
         let (near, far) = tokio::io::duplex(PIPE);
         let (manner, taken) = (manner.clone(), counted.clone());
         tokio::spawn(async move {
-            // It ends with the client's end of the pipe.
+            // Ends when the client closes the pipe.
             let _ = serve(far, manner, &taken).await;
         });
         async move { Ok(Sockets::default().watch(near)) }
@@ -61,7 +61,7 @@ async fn hostile(manner: Manner) -> Hostile {
     Hostile { connection, taken }
 }
 
-/// Behaves until it is asked something.
+/// Behaves correctly until the first request.
 async fn serve(mut pipe: DuplexStream, manner: Manner, taken: &AtomicUsize) -> std::io::Result<()> {
     let mut preface = [0; 24];
     pipe.read_exact(&mut preface).await?;
@@ -103,7 +103,7 @@ fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(kind, 0, stream, payload).repeat(100)
 }
 
-/// How a request to such a peer ends, and when.
+/// Returns the error of a request to such a peer, the time, and the bytes read.
 async fn told(manner: Manner) -> (TransportError, Duration, usize) {
     let peer = hostile(manner).await;
     let begun = Instant::now();
@@ -113,7 +113,7 @@ async fn told(manner: Manner) -> (TransportError, Duration, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn floods_whose_answers_nobody_reads_are_not_read_on() {
+async fn flood_of_unread_responses_is_bounded() {
     for again in [flood(PING, 0, b"12345678"), flood(SETTINGS, 0, &[0, 3, 0, 0, 0, 100])] {
         let (error, after, taken) = told(Manner { once: Vec::new(), again, reads: false }).await;
         assert!(error.to_string().contains("a ping"), "{error}");
@@ -123,19 +123,19 @@ async fn floods_whose_answers_nobody_reads_are_not_read_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_sends_pings_and_answers_none_is_as_good_as_dead() {
+async fn peer_without_ping_responses_is_dead() {
     let manner = Manner { once: Vec::new(), again: flood(PING, 0, b"12345678"), reads: true };
     let peer = hostile(manner).await;
     let error = text(&peer.connection, get(PODS)).await.expect_err("no answer");
     assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
-    // It is pinged twice a minute, and given four times the usual time where bytes arrive.
+    // Pings are sent twice a minute, and time out after four times the usual duration while data arrives.
     sleep(Duration::from_secs(25)).await;
     let why: Vec<String> = peer.connection.recently_closed().into_iter().map(|ended| ended.why).collect();
     assert_eq!(why, ["a ping was not answered within 20 s, though bytes arrive"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_breaks_the_protocol_ends_at_once_in_its_own_words() {
+async fn protocol_violation_ends_connection_with_reason() {
     let endless = frame(CONTINUATION, 0, 1, &[b'x'; 8]);
     let cases = [
         ("a window beyond all windows", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Vec::new(), "flow"),
@@ -153,7 +153,7 @@ async fn what_breaks_the_protocol_ends_at_once_in_its_own_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resets_of_every_request_end_each_and_nothing_else() {
+async fn stream_resets_end_only_their_requests() {
     let peer = hostile(Manner {
         once: frame(RST_STREAM, 0, 1, &[0, 0, 0, 2]),
         again: flood(RST_STREAM, 1, &[0, 0, 0, 2]),
@@ -166,9 +166,9 @@ async fn resets_of_every_request_end_each_and_nothing_else() {
     assert!(peer.taken.load(Ordering::Relaxed) > PIPE, "the rest of it was read and forgotten");
 }
 
-/// A peer that is well but takes no body gets a window of it and no more.
+/// A healthy peer that does not read a body receives at most one window of it.
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_nobody_takes_has_the_deadline_of_its_answer() {
+async fn unread_upload_has_response_deadline() {
     let connection = dialled(config(&in_memory().await).await, http2(), || async {
         let (near, far) = tokio::io::duplex(PIPE);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! How many requests share a connection, and when another one is opened.
+//! Limits of streams and connections.
 
 use futures::future::join_all;
 use steadfast::transport::{Placement, Settings};
@@ -38,7 +38,7 @@ async fn the_limit_is_the_servers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_watch_over_http1_has_a_connection_of_its_own() {
+async fn http1_watches_use_separate_connections() {
     let server = in_memory().await;
     let connection = over_pipes(&server, Settings::default(), &Sockets::default()).await;
     let watches = join_all((0..30).map(|_| watch(&connection))).await;
@@ -53,7 +53,7 @@ async fn each_watch_over_http1_has_a_connection_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_are_bounded_and_some_are_kept_for_informers() {
+async fn connection_limit_reserves_share_for_informers() {
     let server = in_memory().await;
     let settings = Settings { connections: 4, ..Settings::default() };
     let connection = over_pipes(&server, settings, &Sockets::default()).await;
@@ -73,7 +73,7 @@ async fn connections_are_bounded_and_some_are_kept_for_informers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn elsewhere_is_on_a_connection_that_is_new() {
+async fn elsewhere_uses_new_connection() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let doubted = watch(&connection).await;

@@ -1,6 +1,6 @@
-//! The transport: requests, limits, health, deadlines, errors, and the end of it all.
+//! Transport tests: requests, limits, health checks, deadlines, errors and teardown.
 //!
-//! What is about time runs in virtual time over pipes in memory; what is about sockets and TLS, over TCP.
+//! Timing tests use virtual time over in-memory pipes. Socket and TLS tests use TCP.
 
 mod deadlines;
 mod draining;

@@ -1,4 +1,4 @@
-//! `connection.client()` is as patient with a busy server as `kube::Client`, and within the times of its configuration.
+//! Retries of `connection.client()` against a busy server, compared with `kube::Client`, and its configured timeouts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::world::{Sockets, config, dialled, http2, in_memory};
 
-/// A connection in memory to `server`, by a configuration that is changed before.
+/// Returns an in-memory connection to `server` with a changed configuration.
 async fn connection(server: &ApiServer, change: impl FnOnce(&mut kube::Config)) -> Connection {
     let mut config = config(server).await;
     change(&mut config);
@@ -40,7 +40,7 @@ fn code(error: kube::Error) -> u16 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_is_asked_again_reads_and_writes() {
+async fn busy_server_causes_retries_of_all_requests() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
     for code in [429, 503] {
@@ -53,7 +53,7 @@ async fn a_busy_server_is_asked_again_reads_and_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_server_says_how_long_to_wait_up_to_a_minute() {
+async fn retry_after_is_respected_up_to_a_minute() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
     for (asked, least, most) in [(7, 7, 8), (3600, 60, 67)] {
@@ -67,7 +67,7 @@ async fn the_server_says_how_long_to_wait_up_to_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stays_busy_says_so_after_fifteen_times() {
+async fn busy_server_fails_after_fifteen_attempts() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
     server.faults().answer_with(RequestRule::any().verb(Verb::List), Answer::code(429));
@@ -77,7 +77,7 @@ async fn a_server_that_stays_busy_says_so_after_fifteen_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wants_no_second_attempt_gets_none() {
+async fn disabled_retries_send_one_attempt() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.default_retry = false).await;
     server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), Answer::code(429));
@@ -86,7 +86,7 @@ async fn who_wants_no_second_attempt_gets_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_may_have_happened_is_not_sent_again() {
+async fn possibly_executed_write_is_not_retried() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
     server.faults().answer_with(RequestRule::any().times(2), Answer::code(504));
@@ -97,7 +97,7 @@ async fn a_write_that_may_have_happened_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_read_timeout_of_the_configuration_holds_for_its_clients() {
+async fn configured_read_timeout_applies_to_clients() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.read_timeout = Some(Duration::from_secs(50))).await;
     server.faults().answer_late(RequestRule::any().times(1), Duration::from_secs(45));
@@ -109,7 +109,7 @@ async fn the_read_timeout_of_the_configuration_holds_for_its_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_write_timeout_of_the_configuration_is_added_where_there_is_a_body() {
+async fn configured_write_timeout_extends_requests_with_body() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.write_timeout = Some(Duration::from_secs(20))).await;
     server.faults().answer_late(RequestRule::any(), Duration::from_secs(45));

@@ -1,4 +1,4 @@
-//! Which of a name's addresses is connected to, in virtual time.
+//! Selection among the addresses of a name, in virtual time.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -17,14 +17,14 @@ use tokio::time::Instant;
 
 use crate::world::{PODS, config, get, http2, text, watch};
 
-/// What a machine at an address does with those who connect.
+/// Behaviour of the machine at an address.
 #[derive(Clone, Copy)]
 enum Machine {
-    /// It is a replica of the server, whose pipe opens after so long.
+    /// Replica of the server, with this delay before its pipe opens.
     Replica(usize, Duration),
     Refuses,
     BlackHole,
-    /// It accepts and closes, as a balancer without a backend does.
+    /// Accepts and closes, like a load balancer without a backend.
     Hangs,
 }
 
@@ -33,7 +33,7 @@ const AT_ONCE: Duration = Duration::ZERO;
 #[derive(Clone, Default)]
 struct Network {
     machines: Arc<Mutex<BTreeMap<IpAddr, Machine>>>,
-    /// Who was dialled, and when.
+    /// Dialled addresses with their times.
     dialled: Arc<Mutex<Vec<(IpAddr, Instant)>>>,
 }
 
@@ -63,7 +63,7 @@ impl Network {
         self.dialled.lock().expect("no panic").clear();
     }
 
-    /// A connection to `api.example`, which has the addresses `names` in that order.
+    /// Returns a connection to `api.example`, which resolves to `names` in that order.
     async fn connection(&self, server: &ApiServer, names: &[&str]) -> Connection {
         let names: Vec<IpAddr> = names.iter().map(|name| name.parse().expect("an address")).collect();
         let (network, dialer) = (self.clone(), server.dialer());
@@ -100,7 +100,7 @@ async fn two_replicas() -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn families_alternate_a_quarter_of_a_second_apart() {
+async fn address_families_alternate_every_250_ms() {
     let server = two_replicas().await;
     let network = Network::of(&[
         ("fd00::1", Machine::BlackHole),
@@ -117,7 +117,7 @@ async fn families_alternate_a_quarter_of_a_second_apart() {
     assert_eq!(six, [true, false, true, false][..six.len()], "{dialled:?}");
     assert_eq!(network.times(), [0, 250, 500, 750][..six.len()]);
 
-    // What did not answer in its time is not the first to be tried again.
+    // An address that timed out is not tried first again.
     network.forget();
     drop(watch(&connection).await);
     let next = network.dialled().remove(0);
@@ -125,7 +125,7 @@ async fn families_alternate_a_quarter_of_a_second_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_not_waited_for_and_a_slow_answer_still_wins() {
+async fn rejection_skips_delay_and_slow_address_wins() {
     let server = two_replicas().await;
     let slow = Duration::from_millis(900);
     let network = Network::of(&[
@@ -141,7 +141,7 @@ async fn a_refusal_is_not_waited_for_and_a_slow_answer_still_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_servers_behind_one_name_are_both_used() {
+async fn two_addresses_are_both_used() {
     let server = two_replicas().await;
     let both = [("10.0.0.1", Machine::Replica(0, AT_ONCE)), ("10.0.0.2", Machine::Replica(1, AT_ONCE))];
     let network = Network::of(&both);
@@ -153,7 +153,7 @@ async fn two_servers_behind_one_name_are_both_used() {
     assert_eq!(dialled, ["10.0.0.1", "10.0.0.2"], "watches on the one, requests on the other");
     drop(watched);
 
-    // One of them goes away: every connection goes to the other, and both are used again a minute later.
+    // One of the two machines fails: all connections use the other. After a minute both are used again.
     for machine in [Machine::Refuses, Machine::BlackHole, Machine::Hangs] {
         let network = Network::of(&both);
         network.put("10.0.0.1", machine);
@@ -176,15 +176,15 @@ async fn two_servers_behind_one_name_are_both_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_failed_lately_is_tried_last() {
+async fn recently_failed_address_is_tried_last() {
     let server = two_replicas().await;
     let network = Network::of(&[("10.0.0.1", Machine::Hangs), ("10.0.0.2", Machine::Replica(1, AT_ONCE))]);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
-    // What accepts and closes counts as failed like what refuses.
+    // An address that accepts and closes counts as failed, like one that rejects the connection.
     let mut failures = 0;
     for _ in 0..5 {
         failures += usize::from(text(&connection, get(PODS)).await.is_err());
-        // The connection is idle for long enough to be closed.
+        // Long enough to close the idle connection.
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
     let dialled = network.dialled();
@@ -193,7 +193,7 @@ async fn an_address_that_failed_lately_is_tried_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_address_is_named_when_none_answers() {
+async fn error_names_every_failed_address() {
     let server = two_replicas().await;
     let network = Network::of(&[("fd00::1", Machine::BlackHole), ("10.0.0.1", Machine::Refuses)]);
     let connection = network.connection(&server, &["fd00::1", "10.0.0.1"]).await;

@@ -1,4 +1,4 @@
-//! Requests and answers, over each protocol.
+//! Requests and responses over each protocol.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ async fn tokens_are_sent() {
 }
 
 #[tokio::test]
-async fn a_rotated_token_is_read_once_it_is_refused() {
+async fn rejected_token_is_read_again() {
     let server = ApiServer::builder().token("old").start().await.expect("a server");
     let file = std::env::temp_dir().join(format!("steadfast-token-{}", std::process::id()));
     std::fs::write(&file, "old").expect("a file");
@@ -93,7 +93,7 @@ async fn a_rotated_token_is_read_once_it_is_refused() {
 }
 
 #[tokio::test]
-async fn a_client_may_outlive_its_connection_and_a_stream_its_client() {
+async fn client_and_stream_outlive_connection_handle() {
     let server = ApiServer::start().await.expect("a server");
     let connection = over_tcp(&server, http2()).await;
     let client = connection.client();

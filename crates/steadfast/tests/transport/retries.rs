@@ -1,4 +1,4 @@
-//! A request is sent again only where the server has surely not acted on it.
+//! Retries of requests that the server has certainly not executed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use tokio::io::DuplexStream;
 
 use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
 
-/// What the server does with its n-th connection's requests.
+/// Behaviour of the server's n-th connection.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Answer,
     Refuse,
-    /// A GOAWAY that says nothing was looked at, and the end.
+    /// Sends a GOAWAY that excludes all requests, and closes.
     GoAwayBefore,
     Reset,
-    /// It reads a request and hangs up.
+    /// Reads a request and closes.
     HangUp,
 }
 
@@ -29,7 +29,7 @@ struct Scripted {
     sockets: Sockets,
 }
 
-/// A server whose connections behave as `manners` say, one after the other; the last says it for the rest.
+/// Returns a server whose connections behave like `manners`, in order; the last one repeats.
 async fn scripted(manners: &'static [Manner]) -> Scripted {
     let config = config(&in_memory().await).await;
     let requests = Arc::new(AtomicUsize::new(0));
@@ -66,7 +66,7 @@ async fn serve(stream: DuplexStream, manner: Manner, requests: Arc<AtomicUsize>)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_stream_goes_elsewhere_whatever_it_asks() {
+async fn rejected_stream_is_retried_for_any_method() {
     let server = scripted(&[Manner::Refuse, Manner::Refuse, Manner::Answer]).await;
     assert_eq!(text(&server.connection, post(PODS, "{}")).await.expect("an answer"), "well");
     assert_eq!(server.requests.load(Ordering::SeqCst), 3);
@@ -74,7 +74,7 @@ async fn a_refused_stream_goes_elsewhere_whatever_it_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_always_refused_ends_in_an_error() {
+async fn permanent_rejection_ends_in_error() {
     let server = scripted(&[Manner::Refuse]).await;
     let error = text(&server.connection, get(PODS)).await.expect_err("refused");
     assert!(error.to_string().contains("refused the request 4 times"), "{error}");
@@ -92,7 +92,7 @@ async fn a_reset_stream_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_connection_ended_is_not_sent_again() {
+async fn request_on_ended_connection_is_not_retried() {
     let server = scripted(&[Manner::HangUp, Manner::Answer]).await;
     let error = text(&server.connection, get(PODS)).await.expect_err("hung up");
     assert!(error.to_string().contains("the server closed it"), "{error}");
@@ -102,7 +102,7 @@ async fn a_request_whose_connection_ended_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn goaway_in_the_middle_of_a_request_ends_in_an_answer_or_a_plain_word() {
+async fn goaway_during_request_ends_in_response_or_error() {
     let server = scripted(&[Manner::GoAwayBefore, Manner::Answer]).await;
     if let Err(error) = text(&server.connection, get(PODS)).await {
         assert!(error.maybe_sent(), "{error}");
@@ -110,9 +110,9 @@ async fn goaway_in_the_middle_of_a_request_ends_in_an_answer_or_a_plain_word() {
     assert_eq!(text(&server.connection, get(PODS)).await.expect("an answer"), "well");
 }
 
-/// What is told where a connection ends before a byte was sent on it, and where it ends just after, is the same: it was lost.
+/// A connection that ends before the first sent byte reports the same error as one that ends just after it.
 #[tokio::test(start_paused = true)]
-async fn connections_that_are_closed_at_once_are_named_as_lost() {
+async fn immediately_closed_connection_is_reported_lost() {
     let connection = dialled(config(&in_memory().await).await, Settings::default(), || async {
         let (near, _closed) = tokio::io::duplex(64 << 10);
         Ok(Sockets::default().watch(near))

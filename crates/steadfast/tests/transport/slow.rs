@@ -1,4 +1,4 @@
-//! Peers that take their time, as they may.
+//! Peers that are permitted to be slow.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const LOG: &str = "/api/v1/namespaces/default/pods/a/log?follow=true";
 const HOUR: Duration = Duration::from_secs(3600);
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
 
-/// A connection over HTTP/1.1 to a peer that answers each request as `answer` does.
+/// Returns an HTTP/1.1 connection to a peer that responds with `answer`.
 async fn answering<F>(
     sockets: &Sockets,
     answer: impl Fn(DuplexStream) -> F + Copy + Send + Sync + 'static,
@@ -44,7 +44,7 @@ where
     })
 }
 
-/// The answer to a request that wants a stream to what runs in a pod, and is granted one.
+/// Returns the `101` response to an upgrade request for a stream to a pod.
 async fn switched(connection: &Connection) -> Response<ResponseBody> {
     let request = Request::post("/api/v1/namespaces/default/pods/a/exec?command=cat&stdin=true")
         .header("connection", "upgrade")
@@ -57,7 +57,7 @@ async fn switched(connection: &Connection) -> Response<ResponseBody> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_in_a_pod_may_be_slow_to_read() {
+async fn slow_reader_in_pod_keeps_stream() {
     let sockets = Sockets::default();
     let connection = answering(&sockets, |mut far| async move {
         far.write_all(SWITCHED.as_bytes()).await?;
@@ -70,8 +70,8 @@ async fn what_runs_in_a_pod_may_be_slow_to_read() {
     assert_eq!(sockets.slow(), [true], "the kernel gives up nobody who acknowledges");
 }
 
-/// A connection whose first dial leads to a peer that agrees to an upgrade and says no more, and the others to what `next`
-/// gives; and the stream of it, on which something was sent.
+/// Returns a connection and an upgraded stream with sent data. The first dial reaches a peer that accepts the upgrade
+/// and then stays silent; later dials use `next`.
 async fn upgraded<F>(
     sockets: &Sockets,
     next: impl Fn(u64) -> F + Send + Sync + 'static,
@@ -110,7 +110,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_vanished_while_something_was_on_its_way_is_noticed_in_half_a_minute() {
+async fn vanished_peer_with_unacknowledged_data_is_detected() {
     let sockets = Sockets::default();
     let (connection, mut stream) = upgraded(&sockets, |_| std::future::pending()).await;
     let begun = Instant::now();
@@ -122,11 +122,11 @@ async fn a_peer_that_vanished_while_something_was_on_its_way_is_noticed_in_half_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_is_slow_is_not_taken_for_one_that_vanished_whatever_its_address_answers() {
+async fn slow_peer_is_never_reported_vanished() {
     for refused in [false, true] {
         let sockets = Sockets::default();
         let (_connection, mut stream) = upgraded(&sockets, move |number| async move {
-            // Two of three are lost on the way.
+            // Two of three attempts are lost.
             if number % 3 != 0 {
                 std::future::pending::<()>().await;
             }
@@ -139,7 +139,7 @@ async fn a_peer_that_is_slow_is_not_taken_for_one_that_vanished_whatever_its_add
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_dialled_for_a_stream_that_is_gone() {
+async fn dropped_stream_causes_no_probe() {
     let sockets = Sockets::default();
     let (_connection, stream) = upgraded(&sockets, |_| std::future::ready(Ok(()))).await;
     sleep(Duration::from_secs(60)).await;
@@ -151,7 +151,7 @@ async fn nobody_is_dialled_for_a_stream_that_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_reads_the_body_of_a_request_may_be_slow_and_nobody_else() {
+async fn only_body_readers_are_allowed_slow() {
     let sockets = Sockets::default();
     let server = in_memory().await;
     let connection = over_pipes(&server, Settings::default(), &sockets).await;
@@ -166,9 +166,9 @@ async fn whoever_reads_the_body_of_a_request_may_be_slow_and_nobody_else() {
     assert_eq!(sockets.dialled(), 1);
 }
 
-/// API servers and kubelets send the head of such an answer with its first byte.
+/// API servers and kubelets send this response head together with the first byte.
 #[tokio::test(start_paused = true)]
-async fn a_log_that_is_followed_may_say_nothing_for_an_hour_and_again() {
+async fn followed_log_can_be_silent_for_hours() {
     let connection = answering(&Sockets::default(), |mut far| async move {
         sleep(HOUR).await;
         far.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na\n\r\n").await?;
@@ -183,9 +183,9 @@ async fn a_log_that_is_followed_may_say_nothing_for_an_hour_and_again() {
     assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
 }
 
-/// Whatever API servers take for a yes.
+/// All values that API servers treat as true.
 #[tokio::test(start_paused = true)]
-async fn every_spelling_of_a_watch_is_one_and_may_be_silent() {
+async fn every_spelling_of_watch_can_be_silent() {
     let server = in_memory().await;
     let connection = over_pipes(&server, Settings::default(), &Sockets::default()).await;
     for spelling in ["watch=true", "watch=1", "watch=True", "watch=yes", "watch", "watch="] {

@@ -1,4 +1,4 @@
-//! Servers that take no streams, or not this one, for now.
+//! Servers that temporarily reject streams.
 
 use std::io;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ const DATA: u8 = 0;
 const END: u8 = 1;
 const REFUSED: [u8; 4] = [0, 0, 0, 7];
 
-/// `SETTINGS_MAX_CONCURRENT_STREAMS`.
+/// Returns a `SETTINGS_MAX_CONCURRENT_STREAMS` frame.
 fn streams(allowed: u8) -> [u8; 6] {
     [0, 3, 0, 0, 0, allowed]
 }
 
-/// Answers `ok`, but refuses the first `refused` requests.
+/// Responds `ok`, after rejecting the first `refused` requests.
 async fn speak(pipe: &mut DuplexStream, mut refused: usize) -> io::Result<()> {
     loop {
         let mut head = [0; 9];
@@ -37,7 +37,7 @@ async fn speak(pipe: &mut DuplexStream, mut refused: usize) -> io::Result<()> {
                 pipe.write_all(&frame(RST_STREAM, 0, stream, &REFUSED)).await?;
             }
             (HEADERS, _) => {
-                // 200, and all of the answer.
+                // Complete response with status 200.
                 pipe.write_all(&frame(HEADERS, 4, stream, &[0x88])).await?;
                 pipe.write_all(&frame(DATA, END, stream, b"ok")).await?;
             }
@@ -47,7 +47,7 @@ async fn speak(pipe: &mut DuplexStream, mut refused: usize) -> io::Result<()> {
 }
 
 async fn begin(pipe: &mut DuplexStream, settings: &[u8]) -> io::Result<()> {
-    // A round trip takes its time.
+    // Round-trip time.
     sleep(Duration::from_millis(5)).await;
     pipe.read_exact(&mut [0; 24]).await?;
     pipe.write_all(&frame(SETTINGS, 0, 0, settings)).await
@@ -59,7 +59,7 @@ struct World {
 }
 
 impl World {
-    /// What is behind the dial of each number, from 0, `serve` says; where that is nothing, it does not end.
+    /// Creates a network in which `serve` handles each dial by number, from 0. A dial without a handler never ends.
     async fn new<F>(serve: impl Fn(usize, DuplexStream) -> Option<F> + Send + Sync + 'static) -> Self
     where
         F: Future<Output = io::Result<()>> + Send + 'static,
@@ -88,9 +88,9 @@ impl World {
     }
 }
 
-/// RFC 9113, section 6.5.2: such a value can come from a server that has too much to do.
+/// RFC 9113, section 6.5.2: an overloaded server can send such a value.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_no_streams_for_now_is_not_dialled_again_and_again() {
+async fn zero_stream_limit_causes_no_dial_loop() {
     let world = World::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &streams(0)).await?;
@@ -109,7 +109,7 @@ async fn a_server_that_takes_no_streams_for_now_is_not_dialled_again_and_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_served_once_the_server_takes_streams_again() {
+async fn raised_stream_limit_serves_waiting_requests() {
     let world = World::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &streams(0)).await?;
@@ -117,7 +117,7 @@ async fn who_waits_is_served_once_the_server_takes_streams_again() {
                 sleep(Duration::from_secs(2)).await;
                 io::Result::Ok(frame(SETTINGS, 0, 0, &streams(10)))
             };
-            // What comes in the meantime is the client's greeting, whose ping it waits for.
+            // In the meantime the client sends its preface and waits for a ping response.
             tokio::pin!(raised);
             loop {
                 let mut head = [0; 9];
@@ -144,7 +144,7 @@ async fn who_waits_is_served_once_the_server_takes_streams_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_was_refused_keeps_no_other_from_a_connection_that_is_well() {
+async fn rejected_request_does_not_block_others() {
     let world = World::new(|number, mut pipe| {
         (number == 0).then_some(async move {
             begin(&mut pipe, &[]).await?;
@@ -164,7 +164,7 @@ async fn a_request_that_was_refused_keeps_no_other_from_a_connection_that_is_wel
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_whatever_it_is_asked_is_not_asked_without_an_end() {
+async fn rejecting_server_ends_retries() {
     let world = World::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &[]).await?;

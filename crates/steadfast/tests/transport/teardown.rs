@@ -1,4 +1,4 @@
-//! What is dropped is gone: sockets, tasks, threads.
+//! Release of sockets, tasks and threads.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, over_tcp, p
 
 /// R10.
 #[tokio::test(start_paused = true)]
-async fn the_last_clone_closes_every_socket_also_when_cut_off() {
+async fn dropping_last_clone_closes_every_socket() {
     for settings in [http2(), Settings::default()] {
         for cut_off in [false, true] {
             let server = in_memory().await;
@@ -61,7 +61,7 @@ async fn client_lists(client: kube::Client) {
 
 #[test]
 fn a_connection_serves_any_executor() {
-    // This thread has no tokio runtime; the connection brings its own.
+    // This thread has no tokio runtime; the connection uses its own.
     let server = tokio::runtime::Runtime::new().expect("a runtime");
     let running = server.block_on(ApiServer::start()).expect("a server");
     let connection = server.block_on(over_tcp(&running, http2()));
@@ -69,7 +69,7 @@ fn a_connection_serves_any_executor() {
     assert!(answer.contains("PodList"));
 }
 
-/// Polls `future` on this thread, as any executor would.
+/// Polls `future` on this thread, like any executor.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

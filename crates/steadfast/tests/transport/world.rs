@@ -1,4 +1,4 @@
-//! Servers and connections for these tests.
+//! Servers and connections for the transport tests.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(crate) const WATCH: &str = "/api/v1/namespaces/default/pods?watch=true";
 
-/// Plain HTTP/2, which a server without TLS has to be told to speak.
+/// Returns settings for HTTP/2 without TLS.
 pub(crate) fn http2() -> Settings {
     Settings { prior_knowledge: true, ..Settings::default() }
 }
@@ -33,7 +33,7 @@ pub(crate) async fn config(server: &ApiServer) -> kube::Config {
     kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a configuration")
 }
 
-/// Over TCP, on threads of its own.
+/// Returns a connection over TCP on its own threads.
 pub(crate) async fn over_tcp(server: &ApiServer, settings: Settings) -> Connection {
     Connection::builder(config(server).await).settings(settings).build().expect("a connection")
 }
@@ -42,7 +42,7 @@ pub(crate) async fn in_memory() -> ApiServer {
     ApiServer::builder().in_memory().start().await.expect("a server")
 }
 
-/// Over pipes in memory, on this runtime and in its time.
+/// Returns a connection over in-memory pipes, on this runtime and its clock.
 pub(crate) async fn over_pipes(server: &ApiServer, settings: Settings, sockets: &Sockets) -> Connection {
     let (dialer, sockets) = (server.dialer(), sockets.clone());
     dialled(config(server).await, settings, move || {
@@ -51,7 +51,7 @@ pub(crate) async fn over_pipes(server: &ApiServer, settings: Settings, sockets: 
     })
 }
 
-/// Whatever `dial` gives, on this runtime and in its time.
+/// Returns a connection over the pipes of `dial`, on this runtime and its clock.
 pub(crate) fn dialled<F>(
     config: kube::Config,
     settings: Settings,
@@ -79,19 +79,19 @@ pub(crate) async fn text(connection: &Connection, request: Request<Body>) -> Res
     Ok(String::from_utf8(body.to_vec()).expect("text"))
 }
 
-/// Opens a watch, whose answer has begun when this returns.
+/// Opens a watch and returns after its response head.
 pub(crate) async fn watch(connection: &Connection) -> Response<ResponseBody> {
     let answer = connection.send(get(WATCH)).await.expect("a watch");
     assert_eq!(answer.status(), 200);
     answer
 }
 
-/// The next piece of a body, or how it ended.
+/// Returns the next chunk of a body, or its end.
 pub(crate) async fn piece(body: &mut ResponseBody) -> Option<Result<Bytes, steadfast::transport::TransportError>> {
     body.frame().await.map(|frame| frame.map(|frame| frame.into_data().expect("data")))
 }
 
-/// Waits, in small steps of whatever time there is, until `what` holds.
+/// Polls in short intervals until `what` holds.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..2000 {
         if holds() {
@@ -102,7 +102,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("in vain waited until {what}");
 }
 
-/// Every socket that a connection dialled, and what was done to it after it had failed.
+/// All dialled sockets, with their use after a failure.
 #[derive(Clone, Default)]
 pub(crate) struct Sockets {
     shared: Arc<Counts>,
@@ -130,7 +130,7 @@ impl Sockets {
         self.shared.written_after_failure.load(Ordering::SeqCst)
     }
 
-    /// What the sockets were told of whether their peers may be slow, in order.
+    /// Returns the slow-peer settings of the sockets, in order.
     pub(crate) fn slow(&self) -> Vec<bool> {
         self.shared.slow.lock().expect("no panic").clone()
     }
@@ -204,7 +204,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// Whether `bytes` hold an HTTP/2 HEADERS frame or an HTTP/1.1 request line; a farewell is neither.
+/// Returns true if `bytes` contain an HTTP/2 HEADERS frame or an HTTP/1.1 request line, unlike a connection close.
 fn holds_a_request(mut bytes: &[u8]) -> bool {
     if bytes.starts_with(b"GET ") || bytes.starts_with(b"POST ") {
         return true;

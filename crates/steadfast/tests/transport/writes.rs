@@ -1,5 +1,5 @@
-//! A write across a cut: it ends within its deadline, its error says whether the server may have acted, and it is
-//! repeated only where no server has.
+//! Writes during a connection loss. Each ends before its deadline, its error reports if the server may have executed
+//! it, and it is retried only if no server has.
 
 use std::future::pending;
 use std::io;
@@ -32,28 +32,28 @@ const HEADERS: u8 = 1;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 const INTERNAL_ERROR: [u8; 4] = [0, 0, 0, 2];
 
-/// What a server does with each request on a connection.
+/// Behaviour of a server for each request.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Answer,
-    /// It reads, and says nothing.
+    /// Reads and does not respond.
     Swallow,
-    /// It reads, and hangs up.
+    /// Reads and closes.
     HangUp,
-    /// It hangs up in the middle of its answer.
+    /// Closes in the middle of the response.
     Half,
     Reset,
     Refuse,
-    /// A GOAWAY whose last stream is lower than the request's.
+    /// Sends a GOAWAY that excludes the request.
     GoAwayBelow,
-    /// One that leaves the request in, and the end.
+    /// Sends a GOAWAY that includes the request, and closes.
     GoAwayAbove,
 }
 
 struct Server {
     connection: Connection,
     requests: Arc<AtomicUsize>,
-    /// Whether what the client writes stays where it is.
+    /// True while the client's writes are blocked.
     stuck: Arc<AtomicBool>,
 }
 
@@ -63,7 +63,7 @@ impl Server {
     }
 }
 
-/// A server whose requests are treated as `manners` say, one after the other; the last says it for the rest.
+/// Returns a server that handles requests like `manners`, in order; the last one repeats.
 async fn server(settings: Settings, manners: &'static [Manner]) -> Server {
     let multiplexed = settings.prior_knowledge;
     let (requests, stuck) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -72,7 +72,7 @@ async fn server(settings: Settings, manners: &'static [Manner]) -> Server {
         let (near, far) = tokio::io::duplex(1 << 16);
         let seen = seen.clone();
         tokio::spawn(async move {
-            // It ends with the client's end of the pipe.
+            // Ends when the client closes the pipe.
             let _ =
                 if multiplexed { http2_peer(far, manners, &seen).await } else { http1_peer(far, manners, &seen).await };
         });
@@ -134,7 +134,7 @@ async fn http2_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsi
     }
 }
 
-/// One request in one read, which is how the client writes the small ones of these tests.
+/// Expects one request in each read, because the client sends the small requests of these tests in one write.
 async fn http1_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsize) -> io::Result<()> {
     while pipe.read(&mut [0; 4096]).await? > 0 {
         match next(manners, seen) {
@@ -147,7 +147,7 @@ async fn http1_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsi
     Ok(())
 }
 
-/// A socket that takes nothing while it is held.
+/// Socket that blocks all writes while held.
 struct Sticky {
     socket: DuplexStream,
     hold: Option<Arc<AtomicBool>>,
@@ -183,9 +183,9 @@ fn write(method: &Method) -> Request<Body> {
     request
 }
 
-/// A write whose body comes in `pieces`, and cannot be had twice.
+/// Returns a write with a streamed body of `pieces`, which cannot be cloned.
 async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
-    // Only an answer's body can be made of a stream.
+    // Only a response body can be created from a stream.
     let answers = tower::service_fn(move |_: Request<Body>| {
         let frames = pieces.iter().map(|piece| match piece {
             Ok(bytes) => Ok(Frame::data(Bytes::from_static(bytes))),
@@ -200,7 +200,7 @@ async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
 
 const WRITES: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-/// Sends each kind of write to a server of its own that was asked nothing before, and judges its error.
+/// Sends each kind of write to a new server and checks its error.
 async fn fails(settings: fn() -> Settings, manners: &'static [Manner], maybe_sent: bool, requests: usize) {
     for method in WRITES {
         let server = server(settings(), manners).await;
@@ -220,7 +220,7 @@ fn judge(error: &SendError, maybe_sent: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_may_have_been_done_is_never_repeated() {
+async fn possibly_executed_write_is_sent_once() {
     for manners in
         [&[Manner::Swallow, Manner::Answer], &[Manner::HangUp, Manner::Answer], &[Manner::Half, Manner::Answer]]
     {
@@ -232,7 +232,7 @@ async fn a_write_that_may_have_been_done_is_never_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_no_server_looked_at_goes_elsewhere() {
+async fn unprocessed_write_is_retried_elsewhere() {
     for manners in [&[Manner::Refuse, Manner::Answer], &[Manner::GoAwayBelow, Manner::Answer]] {
         for method in WRITES {
             let server = server(http2(), manners).await;
@@ -244,7 +244,7 @@ async fn a_write_that_no_server_looked_at_goes_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_can_be_read_only_once_is_sent_once() {
+async fn streamed_body_is_sent_once() {
     let server = server(http2(), &[Manner::Refuse, Manner::Answer]).await;
     let error = text(&server.connection, streamed(vec![Ok(b"{}")]).await).await.expect_err("refused");
     judge(&error, false);
@@ -253,7 +253,7 @@ async fn a_body_that_can_be_read_only_once_is_sent_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_fails_is_told_as_that() {
+async fn failing_body_is_reported_as_upload_error() {
     for settings in [http2(), Settings::default()] {
         let server = server(settings, &[Manner::Swallow]).await;
         let request = streamed(vec![Ok(b"{"), Err(io::Error::other("the disk is gone"))]).await;
@@ -266,7 +266,7 @@ async fn a_body_that_fails_is_told_as_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_be_reached_has_seen_nothing() {
+async fn unreachable_server_received_nothing() {
     for swallowed in [true, false] {
         let connection = dialled(config(&in_memory().await).await, http2(), move || async move {
             if swallowed {
@@ -284,7 +284,7 @@ async fn a_server_that_cannot_be_reached_has_seen_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_not_repeated_where_a_used_connection_was_closed_and_a_read_is() {
+async fn closed_idle_connection_retries_only_reads() {
     const MANNERS: &[Manner] = &[Manner::Answer, Manner::HangUp, Manner::Answer];
     for method in WRITES {
         let server = server(Settings::default(), MANNERS).await;
@@ -299,7 +299,7 @@ async fn a_write_is_not_repeated_where_a_used_connection_was_closed_and_a_read_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_never_left_says_so_and_never_leaves() {
+async fn unsent_write_is_reported_and_never_sent() {
     let server = server(Settings::default(), &[Manner::Answer]).await;
     text(&server.connection, get(PODS)).await.expect("an answer");
     server.stuck.store(true, Ordering::SeqCst);
@@ -314,7 +314,7 @@ async fn a_write_that_never_left_says_so_and_never_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_a_connection_that_dies_goes_on_another() {
+async fn queued_request_moves_to_another_connection() {
     let server = server(http2(), &[Manner::Answer]).await;
     text(&server.connection, get(PODS)).await.expect("an answer");
     server.stuck.store(true, Ordering::SeqCst);
@@ -327,7 +327,7 @@ async fn what_waits_in_a_connection_that_dies_goes_on_another() {
 }
 
 #[tokio::test]
-async fn what_a_backend_refuses_is_not_sent_to_it_again() {
+async fn rejecting_backend_is_not_retried() {
     let server = ApiServer::builder().token("old").start().await.expect("a server");
     let file = std::env::temp_dir().join(format!("steadfast-writes-token-{}", std::process::id()));
     std::fs::write(&file, "old").expect("a file");

@@ -1,4 +1,4 @@
-//! A tunnel through an HTTP proxy (RFC 9110, section 9.3.6).
+//! Tunnel through an HTTP proxy (RFC 9110, section 9.3.6).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,17 +8,17 @@ use super::login::Login;
 use super::target::Target;
 use crate::transport::socket::Stream;
 
-/// How long the head of the proxy's answer may be.
+/// Maximum size of the proxy's response head in bytes.
 const HEAD: usize = 8 * 1024;
 
-/// How much of the proxy's reason is repeated in an error.
+/// Maximum length of the proxy's reason in an error.
 const REASON: usize = 80;
 
-/// Asks for a tunnel to `target`.
+/// Requests a tunnel to `target`.
 ///
 /// # Errors
 ///
-/// The proxy's refusal, in its words.
+/// Returns the reason of the proxy's rejection.
 pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<&Login>) -> Result<(), String> {
     let authority = target.name();
     let who = login.map_or_else(String::new, |Login { user, password }| {
@@ -29,7 +29,7 @@ pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<
     stream.write_all(request.as_bytes()).await.map_err(lost)?;
     stream.flush().await.map_err(lost)?;
     let mut head = Vec::with_capacity(256);
-    // One byte at a time: what follows the head is the server's, which may speak first.
+    // Reads one byte at a time: data after the head belongs to the server, which may send first.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= HEAD {
             return Err(format!("its answer has a head of more than {HEAD} bytes; is it an HTTP proxy?"));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_are_told_in_the_proxys_words_and_bounded() {
+    async fn rejections_contain_bounded_proxy_reason() {
         let head = |text: &str| format!("HTTP/1.1 {text}\r\n\r\n").into_bytes();
         for (answer, why) in [
             (head("407 Proxy Authentication Required"), "407 Proxy Authentication Required: put a user"),

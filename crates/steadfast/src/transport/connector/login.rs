@@ -1,15 +1,15 @@
-//! The user and the password in a URL, of a proxy or of a server.
+//! User and password in the URL of a proxy or a server.
 
 use http::Uri;
 
-/// The user and the password in a URL; never printed.
+/// User and password in a URL; never printed.
 pub(crate) struct Login {
     pub(crate) user: String,
     pub(crate) password: String,
 }
 
 impl Login {
-    /// The user and the password in `url`, where there are any.
+    /// Returns the user and password in `url`, if any.
     pub(crate) fn of(url: &Uri) -> Option<Self> {
         let (login, _) = url.authority()?.as_str().rsplit_once('@')?;
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
@@ -17,7 +17,7 @@ impl Login {
     }
 }
 
-/// `text` with its percent-encoded bytes in clear.
+/// Decodes the percent-encoded bytes in `text`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

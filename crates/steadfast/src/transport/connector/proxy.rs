@@ -1,4 +1,4 @@
-//! Through a proxy: HTTP's CONNECT or SOCKS5, and what is spoken to the proxy itself.
+//! Connections through a proxy with HTTP CONNECT or SOCKS5.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::target::Target;
 use super::{connect, socks};
 use crate::transport::socket::Stream;
 
-/// A proxy on the way to a server.
+/// Proxy of a server.
 pub(crate) struct Proxy {
     pub(super) target: Target,
     scheme: &'static str,
@@ -27,16 +27,16 @@ enum Speech {
 }
 
 impl Proxy {
-    /// The proxy at `url`; `tls` is needed where TLS is spoken to it.
+    /// Creates the proxy at `url`. `tls` is called if the proxy itself requires TLS.
     ///
     /// # Errors
     ///
-    /// What is wrong with the URL, without the credentials in it.
+    /// Returns the error in the URL, without its credentials.
     pub(crate) fn new(url: &Uri, tls: impl FnOnce() -> Result<ClientConfig, String>) -> Result<Self, String> {
         let host = url.host().filter(|host| !host.is_empty()).ok_or("it names no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let (scheme, speech, port) = match url.scheme_str() {
-            // As kubectl takes a proxy without a scheme.
+            // kubectl also treats a proxy without a scheme as HTTP.
             None | Some("http") => ("http", Speech::Connect, 80),
             Some("https") => {
                 let mut config = tls()?;
@@ -45,7 +45,7 @@ impl Proxy {
                     .map_err(|_| format!("{host:?} is no name that a certificate can have"))?;
                 ("https", Speech::ConnectOverTls(TlsConnector::from(Arc::new(config)), name), 443)
             }
-            // Both leave the name to the proxy, as kubectl's do: what lies behind it is often known only there.
+            // Both schemes let the proxy resolve the name, as in kubectl: the name may be known only behind the proxy.
             Some("socks5" | "socks5h") => ("socks5", Speech::Socks5, 1080),
             Some(_) => return Err("it begins with none of http://, https://, socks5:// and socks5h://".to_owned()),
         };
@@ -57,16 +57,16 @@ impl Proxy {
         Ok(Self { target: Target { host, port: url.port_u16().unwrap_or(port) }, scheme, speech, login })
     }
 
-    /// The proxy as messages name it, without credentials.
+    /// Returns the proxy's name for messages, without credentials.
     pub(super) fn name(&self) -> String {
         format!("{}://{}", self.scheme, self.target.name())
     }
 
-    /// Asks the proxy at the other end of `stream` for `target`.
+    /// Requests a tunnel to `target` from the proxy at the other end of `stream`.
     ///
     /// # Errors
     ///
-    /// What the proxy said, or what became of asking it.
+    /// Returns the proxy's reason, or the error of the request.
     pub(super) async fn pass(&self, mut stream: Box<dyn Stream>, target: &Target) -> Result<Box<dyn Stream>, String> {
         match &self.speech {
             Speech::Connect => connect::ask(&mut stream, target, self.login.as_ref()).await?,
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_taken_apart_and_named_without_credentials() {
+    fn proxy_urls_are_named_without_credentials() {
         let proxy = parsed("http://us%65r:p%40ss%3Aword@proxy.example").unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(proxy.name(), "http://proxy.example:80");
         let login = proxy.login.expect("a login");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_proxy_is_named_without_credentials() {
+    fn invalid_proxy_url_error_hides_credentials() {
         let long = format!("socks5://{}:hunter2@bastion", "u".repeat(256));
         for (url, why) in [("ftp://u:hunter2@p", "none of"), (long.as_str(), "255"), ("https://p", "no TLS in")] {
             let error = parsed(url).map(|_| ()).expect_err("unusable");

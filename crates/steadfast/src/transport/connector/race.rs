@@ -1,4 +1,4 @@
-//! The addresses of one name, tried side by side (RFC 8305).
+//! Parallel connection attempts to the addresses of a name (RFC 8305).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,28 +13,28 @@ use steadfast_core::Instant;
 
 use crate::environment::{SharedEnvironment, Socket};
 
-/// How long one address is waited for before the next is tried beside it: RFC 8305, section 8.
+/// Delay before the next address is tried in parallel (RFC 8305, section 8).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// How long one address is given to answer.
+/// Timeout of one address.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long an address that failed is tried after the others: about what an API server takes to restart.
+/// Time for which a failed address is tried last: about the restart time of an API server.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// How many addresses of a name are tried at most.
+/// Maximum number of addresses tried for a name.
 const ADDRESSES: usize = 16;
 
-/// What is remembered of addresses, so that connections spread over those that work.
+/// Memory of addresses, so that connections spread over the working ones.
 pub(super) struct Addresses {
     environment: SharedEnvironment,
-    /// Which address of a name is the first to be tried next.
+    /// Index of the address to try first.
     turn: AtomicUsize,
     failed: Mutex<BTreeMap<SocketAddr, Instant>>,
 }
 
 impl Addresses {
-    /// Nothing is remembered; the first turn is drawn, so that many programs do not choose alike.
+    /// Creates an empty memory. The first index is random, so that programs do not all choose the same address.
     pub(super) fn new(environment: SharedEnvironment) -> Self {
         let turn = AtomicUsize::new(environment.random() as usize);
         Self { environment, turn, failed: Mutex::default() }
@@ -51,9 +51,9 @@ impl Addresses {
         failed.insert(address, now);
     }
 
-    /// The order in which to try `addresses`: by turns, families alternating, such that failed lately last.
+    /// Returns `addresses` in the order of attempts: rotated, families alternating, recently failed ones last.
     ///
-    /// Within a family the resolver's order is not kept: many resolvers shuffle, which would undo the turns.
+    /// The resolver's order within a family is not kept: many resolvers shuffle, which would undo the rotation.
     fn order(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let Some(preferred) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
@@ -82,7 +82,7 @@ impl Addresses {
     }
 }
 
-/// An address that was reached, and counts as failed unless what answers there proves to be a server.
+/// Connected address. It counts as failed unless a valid response proves it.
 pub(in crate::transport) struct Reached {
     address: SocketAddr,
     addresses: Arc<Addresses>,
@@ -90,12 +90,12 @@ pub(in crate::transport) struct Reached {
 }
 
 impl Reached {
-    /// Where it is.
+    /// Returns the address.
     pub(in crate::transport) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A server of the right kind answers there.
+    /// Marks the address as working after a valid response.
     pub(in crate::transport) fn prove(mut self) {
         self.addresses.failures().remove(&self.address);
         self.proven = true;
@@ -110,11 +110,11 @@ impl Drop for Reached {
     }
 }
 
-/// Connects to the first address of `host` that answers.
+/// Connects to the first address of `host` that accepts.
 ///
 /// # Errors
 ///
-/// What each address said.
+/// Returns the errors of all addresses.
 pub(super) async fn dial(
     addresses: &Arc<Addresses>,
     host: &str,
@@ -147,7 +147,7 @@ pub(super) async fn dial(
             biased;
             Some((address, outcome)) = attempts.next() => match outcome {
                 Ok(socket) => {
-                    // Those that were asked before and have not answered yet are no better than such that failed.
+                    // Addresses that were tried earlier and are still pending count as failed.
                     for slow in under_way.into_iter().take_while(|earlier| *earlier != address) {
                         addresses.note_failure(slow);
                     }
@@ -176,7 +176,7 @@ async fn attempt(environment: &SharedEnvironment, address: SocketAddr) -> (Socke
     (address, outcome)
 }
 
-/// All failures as one, in the order in which they came.
+/// Combines all errors in their order.
 fn summary(failures: &[(SocketAddr, io::Error)]) -> io::Error {
     let kind = failures.last().map_or(io::ErrorKind::NotFound, |(_, error)| error.kind());
     let told: Vec<String> = failures.iter().map(|(address, error)| format!("{address}: {error}")).collect();

@@ -1,5 +1,5 @@
-//! What a server says of us in TLS once the handshake is over: with TLS 1.3 it looks at a client's certificate after the client
-//! is done.
+//! Detection of rejected client certificates. With TLS 1.3 the server verifies them after the client's handshake has
+//! finished.
 
 use std::io;
 use std::pin::Pin;
@@ -11,16 +11,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::transport::socket::{Stream, Traffic};
 
-/// A stream over TLS that notes in its traffic where the server does not take us as we are.
+/// TLS stream that records a rejection by the server in its traffic.
 pub(super) struct Judged<S> {
     stream: S,
     traffic: Arc<Traffic>,
-    /// The server has spoken, as it does to nobody whom it does not take.
+    /// True after the server has sent data, which it sends only to accepted clients.
     taken: bool,
 }
 
 impl<S: Stream> Judged<S> {
-    /// `stream`, whose handshake is over.
+    /// Wraps `stream` after its handshake.
     pub(super) fn new(stream: S, traffic: Arc<Traffic>) -> Self {
         Self { stream, traffic, taken: false }
     }
@@ -37,7 +37,7 @@ impl<S: Stream> Judged<S> {
     }
 }
 
-/// Whether it is the client's certificate, or that there is none, which the server says is wrong.
+/// Returns true if the alert rejects the client's certificate, or its absence.
 fn is_refusal(alert: AlertDescription) -> bool {
     matches!(
         alert,

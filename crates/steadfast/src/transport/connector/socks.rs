@@ -1,4 +1,4 @@
-//! A tunnel through a SOCKS5 proxy (RFC 1928, RFC 1929).
+//! Tunnel through a SOCKS5 proxy (RFC 1928, RFC 1929).
 
 use std::io;
 use std::net::IpAddr;
@@ -18,11 +18,11 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// Asks for a tunnel to `target`, whose name the proxy looks up.
+/// Requests a tunnel to `target`. The proxy resolves the name.
 ///
 /// # Errors
 ///
-/// The proxy's refusal, in the words of the RFC.
+/// Returns the reason of the proxy's rejection, in the terms of the RFC.
 pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<&Login>) -> Result<(), String> {
     greet(stream, login).await?;
     let mut request = vec![VERSION, CONNECT, 0];
@@ -50,7 +50,7 @@ pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<
     if reply != 0 {
         return Err(refusal(reply));
     }
-    // The address that the proxy has bound, which nobody needs to know.
+    // The bound address of the proxy is not needed.
     let length = match kind {
         IPV4 => 4,
         IPV6 => 16,
@@ -110,7 +110,7 @@ fn lost(error: io::Error) -> String {
     }
 }
 
-/// RFC 1928, section 6.
+/// Returns the text of a reply code (RFC 1928, section 6).
 fn refusal(reply: u8) -> String {
     let what = match reply {
         1 => "general failure",
@@ -130,7 +130,7 @@ fn refusal(reply: u8) -> String {
 mod tests {
     use super::*;
 
-    /// What is said to a proxy that answers `answers`, and what comes of it.
+    /// Returns the bytes sent to a proxy with these responses, and the result.
     async fn asked(host: &str, login: Option<&Login>, answers: &[u8]) -> (Result<(), String>, Vec<u8>) {
         let (mut near, mut far) = tokio::io::duplex(1 << 16);
         far.write_all(answers).await.expect("written");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_is_given_where_it_is_asked_for() {
+    async fn requested_login_is_sent() {
         let login = Login { user: "me".to_owned(), password: "hunter2".to_owned() };
         let (outcome, said) = asked("api", Some(&login), &[5, 2, 1, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await;
         assert_eq!(outcome, Ok(()));

@@ -1,16 +1,16 @@
-//! Where a server or a proxy is.
+//! Address of a server or proxy.
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Its name or address, without brackets.
+    /// Name or address, without brackets.
     pub(crate) host: String,
-    /// Its port.
+    /// Port.
     pub(crate) port: u16,
 }
 
 impl Target {
-    /// As messages name it.
+    /// Returns the name for messages.
     pub(crate) fn name(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
