@@ -69,6 +69,10 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             }
             true
         }
+        (Value::Extension(one), Value::Extension(other)) => {
+            meter.charge_bytes(one.bytes().min(other.bytes()))?;
+            one.is_equal(other)
+        }
         (Value::Optional(one), Value::Optional(other)) => match (one, other) {
             (None, None) => true,
             (Some(one), Some(other)) => equal_within(one, other, meter, depth)?,

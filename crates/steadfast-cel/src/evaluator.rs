@@ -13,7 +13,8 @@ use crate::key::Key;
 use crate::meter::Meter;
 use crate::operators;
 use crate::text::Text;
-use crate::value::{List, Map, Type, Value};
+use crate::types::Type;
+use crate::value::{List, Map, Value};
 
 pub(crate) struct Evaluator<'e, 'a, 'm, 'b> {
     context: &'e Context<'a>,
