@@ -25,12 +25,14 @@
 //! | `budget`, `meter` | cost limit, and cost and deadline tracking of one evaluation |
 //! | `value`, `types`, `text`, `key`, `time`, `json` | values, their types, strings, map keys and times, conversion to JSON |
 //! | `kubernetes` | quantities, URLs, addresses, semantic versions and named formats |
+//! | `check` | types of expressions before an evaluation |
 //! | `operators`, `compare`, `functions` | operators, equality and order, the standard functions |
 //! | `pattern` | regular expressions in RE2 syntax with a size limit |
 //! | [`error`] | errors of parser and evaluator, without any value |
 
 pub mod ast;
 mod budget;
+mod check;
 mod compare;
 mod context;
 pub mod error;
@@ -52,6 +54,7 @@ mod types;
 mod value;
 
 pub use budget::Budget;
+pub use check::{Kind, TypeError};
 pub use compare::equal;
 pub use context::Context;
 pub use error::{Error, Fault, SyntaxError};

@@ -41,6 +41,8 @@ pub enum Type {
     Semver,
     /// `kubernetes.NamedFormat`
     Format,
+    /// Type of invalid values. Expressions never see the type.
+    Invalid,
 }
 
 impl Type {
@@ -81,6 +83,7 @@ impl Type {
             Self::Cidr => "net.CIDR",
             Self::Semver => "kubernetes.Semver",
             Self::Format => "kubernetes.NamedFormat",
+            Self::Invalid => "error",
         }
     }
 

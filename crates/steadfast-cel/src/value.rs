@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use crate::error::Fault;
 use crate::key::Key;
 use crate::kubernetes::Extension;
 use crate::text::Text;
@@ -42,6 +43,8 @@ pub enum Value<'a> {
     Optional(Option<Arc<Value<'a>>>),
     /// Value of a type of Kubernetes: a quantity, URL, address, network, semantic version or named format.
     Extension(Extension),
+    /// Value that does not fit its schema. Reading the value is an error with this reason.
+    Invalid(&'static str),
 }
 
 /// List: part of a JSON value, or computed.
@@ -180,6 +183,15 @@ impl<'a> Value<'a> {
             Self::Type(_) => Type::Type,
             Self::Optional(_) => Type::Optional,
             Self::Extension(of) => of.type_of(),
+            Self::Invalid(_) => Type::Invalid,
+        }
+    }
+
+    /// Returns the value unless it is invalid.
+    pub(crate) fn readable(self) -> Result<Self, Fault> {
+        match self {
+            Self::Invalid(why) => Err(Fault::Unavailable(why.to_owned())),
+            value => Ok(value),
         }
     }
 
@@ -195,7 +207,7 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::List(list) => list.len() == 0,
             Self::Map(map) => map.is_empty(),
-            Self::Timestamp(_) | Self::Type(_) | Self::Extension(_) => false,
+            Self::Timestamp(_) | Self::Type(_) | Self::Extension(_) | Self::Invalid(_) => false,
             Self::Duration(span) => span.length.is_zero(),
             Self::Optional(value) => value.is_none(),
         }
