@@ -6,7 +6,7 @@ use serde_json::Value;
 use steadfast_cel::{Kind, Program};
 
 use super::kinds::kind;
-use crate::schema::Cause;
+use crate::schema::{Cause, go};
 
 const KEY: &str = "x-kubernetes-validations";
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
@@ -75,6 +75,22 @@ impl<'s> Types<'s> {
     }
 }
 
+/// Returns a rule as a real server shows the rule: with the names of its own type, and with all fields.
+fn shown(rule: &Value) -> String {
+    let text =
+        |key: &str| go::json(rule.get(key).filter(|text| text.is_string()).unwrap_or(&Value::String(String::new())));
+    let other = |key: &str| go::json(rule.get(key).unwrap_or(&Value::Null));
+    format!(
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
+        text("rule"),
+        text("message"),
+        text("messageExpression"),
+        other("reason"),
+        text("fieldPath"),
+        other("optionalOldSelf"),
+    )
+}
+
 /// Returns an error with its line, as the implementation in Go writes errors.
 fn located(text: &str, at: usize, message: &str) -> String {
     let before = text.get(..at).unwrap_or(text);
@@ -130,7 +146,11 @@ pub(crate) fn complaints<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
             };
             if let Some(why) = error {
                 let prefix = if key == "rule" || !why.starts_with("compilation") { "" } else { "messageExpression " };
-                causes.push(Cause::invalid(at(key), rule, &format!("{prefix}{why}")));
+                causes.push(Cause::new(
+                    "FieldValueInvalid",
+                    at(key),
+                    format!("Invalid value: {}: {prefix}{why}", shown(rule)),
+                ));
                 // As on a real server: the message of an invalid rule is not compiled.
                 break;
             }

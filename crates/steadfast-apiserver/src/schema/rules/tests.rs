@@ -345,3 +345,12 @@ fn rules_call_the_functions_of_kubernetes() {
         ["too much memory", "no https", "outside of the network", "too old", "1: must not contain dots"]
     );
 }
+
+#[test]
+fn invalid_rule_is_shown_with_all_fields() {
+    let rules = json!([{"rule": "self < 1", "optionalOldSelf": false}]);
+    let schema = spec(&json!({"type": "string", "x-kubernetes-validations": rules}));
+    let errors = type_errors(&schema);
+    let expected = r#"{"Rule":"self \u003c 1","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":false}: "#;
+    assert!(errors.first().is_some_and(|error| error.contains(expected)), "{errors:?}");
+}
