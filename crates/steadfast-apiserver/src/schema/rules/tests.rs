@@ -354,3 +354,49 @@ fn invalid_rule_is_shown_with_all_fields() {
     let expected = r#"{"Rule":"self \u003c 1","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":false}: "#;
     assert!(errors.first().is_some_and(|error| error.contains(expected)), "{errors:?}");
 }
+
+#[test]
+fn valid_rules_pass_the_type_check() {
+    let text = json!({"type": "string", "maxLength": 9});
+    let item = json!({"type": "object", "properties": {
+        "name": text, "port": {"type": "integer"}, "kind": text, "group": text, "weight": {"type": "number"},
+        "matches": {"type": "array", "items": {"type": "object", "properties": {"type": text, "value": text}}},
+    }});
+    let properties = json!({
+        "list": {"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        "set": {"type": "array", "items": text, "x-kubernetes-list-type": "set"}, "word": text, "n": {"type": "integer"},
+        "labels": {"type": "object", "additionalProperties": text}, "either": {"x-kubernetes-int-or-string": true},
+        "at": {"type": "string", "format": "date-time"}, "wait": {"type": "string", "format": "duration"},
+        "any": {"x-kubernetes-preserve-unknown-fields": true}, "flag": {"type": "boolean"}, "x-y": {"type": "integer"},
+        "ratio": {"type": "number"}, "one": item, "namespace": text, "old": {"type": "string", "nullable": true},
+    });
+    for rule in [
+        "self.list.all(l1, self.list.exists_one(l2, l1.name == l2.name && (has(l1.port) ? l1.port == l2.port : true)))",
+        "self.list.filter(x, has(x.port) && x.port > 80).map(x, x.name).all(n, n.startsWith('a'))",
+        "self.list.map(x, x.port > 1, x.port + 1).sum() < 10 && [1, 2, self.n].max() == self.n",
+        "!has(oldSelf.word) || (has(self.word) && self.word == oldSelf.word)",
+        "self.either == '10%' || type(self.either) == int && self.either > 2 && int(self.either) < 5",
+        "self.set.all(s, s in ['a', 'b']) && sets.contains(self.set, ['a']) && self.set == ['a'] + self.set",
+        "self.labels.all(k, k.contains('/') && self.labels[k].size() < 9) && 'a' in self.labels && self.labels.a == 'x'",
+        "self.labels.transformMap(k, v, v + k).size() == 1 && self.list.all(i, x, i < 10 && x.name != '')",
+        "self.at + self.wait > timestamp('2026-01-01T00:00:00Z') && self.wait < duration('1h')",
+        "(has(self.flag) ? 1 : 0) + (has(self.one) ? 1 : 0) == 1 && [has(self.flag), has(self.n)].exists_one(x, x)",
+        "self.?one.?name.orValue('x') == 'x' && self.list[?0].?name.hasValue() && self.labels[?'a'].orValue('') == ''",
+        "self.either.spec.x == 1 && self.either.y.exists(z, z == 'a') && dyn(self.n) == 'x' && self.either + 1 > 2",
+        "self.__namespace__ == 'a' && self.x__dash__y % 2 == 0 && double(self.n) * 2.0 >= self.ratio && self.n < 1.5",
+        "self.word.matches('^[a-z]+$') && self.word.split(',').size() > 1 && self.word.find('[0-9]+') == '' && self.word > 'a'",
+        "quantity(self.word).add(quantity('1')).add(2).isGreaterThan(quantity('1Ki')) && sign(quantity('1')) == 1",
+        "url(self.word).getQuery()['a'][0] == 'b' && ip(self.word).family() == 4 && cidr(self.word).containsIP(ip('::1'))",
+        "format.named(self.word).value().validate('a').orValue([]).size() == 0 && semver(self.word, true).major() > 0",
+        "self.list.map(x, x.matches).flatten().size() == 0 || self.set.isSorted() || self.set.join(',') == ''",
+        "self == oldSelf && self.one == oldSelf.one && self.list == oldSelf.list && (self.one == null || true)",
+        "optional.of(self.n).optMap(v, v + 1).value() == 2 && {'a': 1}.a == 1 && {1: 'x'}[1] == 'x' && [] == self.list",
+        "'%d %s'.format([self.n, self.word]) == '' && self.set.indexOf('a') == 0 && self.word.indexOf('a', 1) == 0",
+        "type(self.n) == int && type(self.at) == google.protobuf.Timestamp && self.n in [1, 2] && self.word in {'a': 1}",
+        "self.at.getFullYear() > 2020 && self.at.getHours('UTC') == 1 && self.wait.getSeconds() > 1 && -self.n < 0 && !self.flag",
+    ] {
+        let rules = json!([{"rule": rule}]);
+        let schema = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
+        assert_eq!(type_errors(&spec(&schema)), Vec::<String>::new(), "{rule}");
+    }
+}
