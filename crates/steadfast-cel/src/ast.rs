@@ -128,7 +128,7 @@ pub enum Literal {
     /// Bytes, as `b'…'`.
     Bytes(Arc<[u8]>),
     /// Name of a type that is not a plain identifier: `google.protobuf.Timestamp`.
-    Type(crate::value::Type),
+    Type(crate::types::Type),
 }
 
 /// Item of a list literal.

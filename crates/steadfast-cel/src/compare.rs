@@ -70,6 +70,11 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             }
             true
         }
+        (Value::Extension(one), Value::Extension(other)) => {
+            meter.charge_bytes(one.bytes().min(other.bytes()))?;
+            one.is_equal(other)
+        }
+        (Value::Invalid(why), _) | (_, Value::Invalid(why)) => return Err(Fault::Unavailable((*why).to_owned())),
         (Value::Optional(one), Value::Optional(other)) => match (one, other) {
             (None, None) => true,
             (Some(one), Some(other)) => equal_within(one, other, meter, depth)?,

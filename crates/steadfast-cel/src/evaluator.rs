@@ -13,7 +13,8 @@ use crate::key::Key;
 use crate::meter::Meter;
 use crate::operators;
 use crate::text::Text;
-use crate::value::{List, Map, Type, Value};
+use crate::types::Type;
+use crate::value::{List, Map, Value};
 
 pub(crate) struct Evaluator<'e, 'a, 'm, 'b> {
     context: &'e Context<'a>,
@@ -71,7 +72,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         // Inner variables shadow outer ones, and local variables shadow those of the context.
         let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, value)| value);
         if let Some(value) = local.or_else(|| self.context.get(name)) {
-            return Ok(value.clone());
+            return value.clone().readable();
         }
         Type::named(name).map(Value::Type).ok_or_else(|| Fault::UnknownName(name.to_owned()))
     }
@@ -95,7 +96,10 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
             value => value,
         };
         match value {
-            Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
+            Value::Map(map) => {
+                let found = readable(map.field(field)).map_err(|fault| fault.at(at))?;
+                Ok(Value::Bool(found.is_some()))
+            }
             other => Err(Fault::overload("has", vec![other.type_of().name()]).at(at)),
         }
     }
@@ -135,13 +139,16 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         }
         let result = functions::call(name, target.is_some(), &arguments, self.meter)
             .or_else(|| self.context.call(name, &arguments, self.meter));
-        result.unwrap_or_else(|| Err(Fault::UnknownFunction(name.to_owned()))).map_err(|fault| fault.at(at))
+        let result = result.unwrap_or_else(|| Err(Fault::UnknownFunction(name.to_owned())));
+        result.and_then(Value::readable).map_err(|fault| fault.at(at))
     }
 
     /// `a.or(b)` and `a.orValue(b)` evaluate `b` only if `a` is empty.
     fn alternative(&mut self, at: u32, of: &'e Expr, name: &str, other: &'e Expr) -> Result<Value<'a>, Error> {
         match self.evaluate(of)? {
-            Value::Optional(Some(value)) if name == "orValue" => Ok(Value::clone(&value)),
+            Value::Optional(Some(value)) if name == "orValue" => {
+                Value::clone(&value).readable().map_err(|fault| fault.at(at))
+            }
             Value::Optional(Some(value)) => Ok(Value::Optional(Some(value))),
             Value::Optional(None) => {
                 let value = self.evaluate(other)?;
@@ -411,8 +418,8 @@ fn optional_of(value: Option<Value>) -> Value {
 /// Selects a field of a map. A selection on an optional value is optional too; `.?` on null is empty.
 fn select<'a>(of: Value<'a>, field: &str, optional: bool) -> Result<Value<'a>, Fault> {
     match of {
-        Value::Map(map) if optional => Ok(optional_of(map.field(field))),
-        Value::Map(map) => match map.field(field) {
+        Value::Map(map) if optional => Ok(optional_of(readable(map.field(field))?)),
+        Value::Map(map) => match readable(map.field(field))? {
             Some(value) => Ok(value),
             // Counts as absent for `has` and `.?` only: a plain comparison with null stays true.
             None if map.is_null(field) => Ok(Value::Null),
@@ -420,7 +427,7 @@ fn select<'a>(of: Value<'a>, field: &str, optional: bool) -> Result<Value<'a>, F
         },
         Value::Optional(None) => Ok(Value::Optional(None)),
         Value::Optional(Some(value)) => match &*value {
-            Value::Map(map) => Ok(optional_of(map.field(field))),
+            Value::Map(map) => Ok(optional_of(readable(map.field(field))?)),
             other => Err(no_field(other)),
         },
         Value::Null if optional => Ok(Value::Optional(None)),
@@ -432,6 +439,11 @@ fn no_field(value: &Value) -> Fault {
     Fault::overload("_._", vec![value.type_of().name()])
 }
 
+/// Returns a value that may be absent, unless the value is invalid.
+fn readable(found: Option<Value<'_>>) -> Result<Option<Value<'_>>, Fault> {
+    found.map(Value::readable).transpose()
+}
+
 /// Item of a list or entry of a map, if present.
 fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
     let whole = match index {
@@ -440,8 +452,12 @@ fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Fa
     };
     let index = whole.as_ref().unwrap_or(index);
     match (of, index) {
-        (Value::List(list), Value::Int(index)) => Ok(usize::try_from(*index).ok().and_then(|index| list.get(index))),
-        (Value::List(list), Value::Uint(index)) => Ok(usize::try_from(*index).ok().and_then(|index| list.get(index))),
+        (Value::List(list), Value::Int(index)) => {
+            readable(usize::try_from(*index).ok().and_then(|index| list.get(index)))
+        }
+        (Value::List(list), Value::Uint(index)) => {
+            readable(usize::try_from(*index).ok().and_then(|index| list.get(index)))
+        }
         (Value::Map(map), index) => lookup_key(map, index),
         _ => Err(Fault::overload("_[_]", vec![of.type_of().name(), index.type_of().name()])),
     }
@@ -449,7 +465,7 @@ fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Fa
 
 fn lookup_key<'a>(map: &Map<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
     match key.key() {
-        Some(key) => Ok(map.get(&key)),
+        Some(key) => readable(map.get(&key)),
         // No map has a key that is not a whole number.
         None if matches!(key, Value::Double(_)) => Ok(None),
         None => Err(Fault::UnsupportedKey),

@@ -120,6 +120,8 @@ impl Conversion<'_> {
             Value::Double(number) => {
                 Json::Number(Number::from_f64(*number).ok_or(Fault::NotJson("a number that is not finite"))?)
             }
+            Value::Invalid(why) => return Err(Fault::Unavailable((*why).to_owned())),
+            Value::Extension(_) => return Err(Fault::NotJson("a quantity, URL, address, version or format")),
             _ => return Err(Fault::NotJson("an optional value")),
         })
     }

@@ -23,13 +23,16 @@
 //! | `lexer`, `parser`, `macros` | text to syntax tree, with the position of the first error |
 //! | `program`, `context`, `evaluator` | a parsed program, the names bound for one evaluation, the evaluation |
 //! | `budget`, `meter` | cost limit, and cost and deadline tracking of one evaluation |
-//! | `value`, `text`, `key`, `time`, `json` | values, their strings, map keys, timestamps and durations, conversion to JSON |
+//! | `value`, `types`, `text`, `key`, `time`, `json` | values, their types, strings, map keys and times, conversion to JSON |
+//! | `kubernetes` | quantities, URLs, addresses, semantic versions and named formats |
+//! | `check` | types of expressions before an evaluation |
 //! | `operators`, `compare`, `functions` | operators, equality and order, the standard functions |
 //! | `pattern` | regular expressions in RE2 syntax with a size limit |
 //! | [`error`] | errors of parser and evaluator, without any value |
 
 pub mod ast;
 mod budget;
+mod check;
 mod compare;
 mod context;
 pub mod error;
@@ -37,6 +40,7 @@ mod evaluator;
 mod functions;
 mod json;
 mod key;
+mod kubernetes;
 mod lexer;
 mod macros;
 mod meter;
@@ -46,16 +50,20 @@ mod pattern;
 mod program;
 mod text;
 mod time;
+mod types;
 mod value;
 
 pub use budget::Budget;
+pub use check::{Kind, TypeError};
 pub use compare::equal;
 pub use context::Context;
 pub use error::{Error, Fault, SyntaxError};
 pub use json::{copied, to_json};
+pub use kubernetes::Extension;
 pub use meter::Meter;
 pub use parser::{MAX_DEPTH, MAX_TEXT_BYTES, RESERVED};
 pub use program::{Outcome, Program};
 pub use text::Text;
 pub use time::{Moment, Span};
-pub use value::{List, Map, Type, Value};
+pub use types::Type;
+pub use value::{List, Map, Value};

@@ -2,6 +2,7 @@
 
 use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind};
 use crate::error::SyntaxError;
+use crate::kubernetes::NamedFormat;
 
 /// Namespaces of functions that are called as `namespace.function(…)`.
 const NAMESPACES: [&str; 4] = ["lists", "optional", "sets", "strings"];
@@ -23,7 +24,12 @@ pub(crate) fn call(
         if namespace == "cel" && name == "bind" {
             return bind(at, arguments);
         }
-        if NAMESPACES.contains(&namespace.as_str()) {
+        let is_qualified = match namespace.as_str() {
+            "ip" => name == "isCanonical",
+            "format" => name == "named" || NamedFormat::named(&name).is_some(),
+            namespace => NAMESPACES.contains(&namespace),
+        };
+        if is_qualified {
             return Ok(ExprKind::Call { target: None, name: format!("{namespace}.{name}"), arguments });
         }
     }

@@ -4,7 +4,7 @@ use crate::ast::{Entry, Expr, ExprKind, Item, Link, Literal, Operator};
 use crate::error::SyntaxError;
 use crate::lexer::{Token, TokenKind, tokens};
 use crate::macros;
-use crate::value::Type;
+use crate::types::Type;
 
 /// Maximum number of nested levels of an expression. Chains of operators are one level, however long.
 pub const MAX_DEPTH: usize = 50;

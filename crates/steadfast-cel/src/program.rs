@@ -1,9 +1,12 @@
 //! Parsed expressions.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::ast::{Expr, ExprKind, Literal};
 use crate::budget::Budget;
+use crate::check::{Kind, TypeError, check};
 use crate::context::Context;
 use crate::error::{Error, SyntaxError};
 use crate::evaluator::Evaluator;
@@ -75,6 +78,19 @@ impl Program {
             is_found
         }
         search(&self.root, name)
+    }
+
+    /// Returns the type of the value with variables of these types, as far as the type is known.
+    ///
+    /// The environment is the one of rules of the Kubernetes API, which has no `cel.bind`. Unknown functions and values
+    /// of unknown types are accepted.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first error: an undeclared name, an unknown field, or an operator or a common function without a
+    /// definition for its types.
+    pub fn check(&self, variables: &BTreeMap<&str, Kind>) -> Result<Kind, TypeError> {
+        check(&self.root, variables)
     }
 
     /// Evaluates the program over `context`, at the expense of `budget`.

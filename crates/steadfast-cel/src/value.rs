@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use crate::error::Fault;
 use crate::key::Key;
+use crate::kubernetes::Extension;
 use crate::text::Text;
 use crate::time::{Moment, Span};
+use crate::types::Type;
 
 /// Value of an expression. Cheap to clone: large parts are borrowed or shared.
 #[derive(Clone, Debug)]
@@ -38,78 +41,10 @@ pub enum Value<'a> {
     Type(Type),
     /// Value that may be absent.
     Optional(Option<Arc<Value<'a>>>),
-}
-
-/// Type of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
-    /// `null_type`
-    Null,
-    /// `bool`
-    Bool,
-    /// `int`
-    Int,
-    /// `uint`
-    Uint,
-    /// `double`
-    Double,
-    /// `string`
-    String,
-    /// `bytes`
-    Bytes,
-    /// `list`
-    List,
-    /// `map`
-    Map,
-    /// `google.protobuf.Timestamp`
-    Timestamp,
-    /// `google.protobuf.Duration`
-    Duration,
-    /// `type`
-    Type,
-    /// `optional_type`
-    Optional,
-}
-
-impl Type {
-    /// All types that a plain name denotes.
-    const NAMED: [Self; 11] = [
-        Self::Null,
-        Self::Bool,
-        Self::Int,
-        Self::Uint,
-        Self::Double,
-        Self::String,
-        Self::Bytes,
-        Self::List,
-        Self::Map,
-        Self::Type,
-        Self::Optional,
-    ];
-
-    /// Returns the name in expressions.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Null => "null_type",
-            Self::Bool => "bool",
-            Self::Int => "int",
-            Self::Uint => "uint",
-            Self::Double => "double",
-            Self::String => "string",
-            Self::Bytes => "bytes",
-            Self::List => "list",
-            Self::Map => "map",
-            Self::Timestamp => "google.protobuf.Timestamp",
-            Self::Duration => "google.protobuf.Duration",
-            Self::Type => "type",
-            Self::Optional => "optional_type",
-        }
-    }
-
-    /// Returns the type that a plain name denotes.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::NAMED.into_iter().find(|named| named.name() == name)
-    }
+    /// Value of a type of Kubernetes: a quantity, URL, address, network, semantic version or named format.
+    Extension(Extension),
+    /// Value that does not fit its schema. Reading the value is an error with this reason.
+    Invalid(&'static str),
 }
 
 /// List: part of a JSON value, or computed.
@@ -247,6 +182,16 @@ impl<'a> Value<'a> {
             Self::Duration(_) => Type::Duration,
             Self::Type(_) => Type::Type,
             Self::Optional(_) => Type::Optional,
+            Self::Extension(of) => of.type_of(),
+            Self::Invalid(_) => Type::Invalid,
+        }
+    }
+
+    /// Returns the value unless it is invalid.
+    pub(crate) fn readable(self) -> Result<Self, Fault> {
+        match self {
+            Self::Invalid(why) => Err(Fault::Unavailable(why.to_owned())),
+            value => Ok(value),
         }
     }
 
@@ -262,7 +207,7 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::List(list) => list.len() == 0,
             Self::Map(map) => map.is_empty(),
-            Self::Timestamp(_) | Self::Type(_) => false,
+            Self::Timestamp(_) | Self::Type(_) | Self::Extension(_) | Self::Invalid(_) => false,
             Self::Duration(span) => span.length.is_zero(),
             Self::Optional(value) => value.is_none(),
         }

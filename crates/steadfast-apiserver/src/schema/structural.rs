@@ -204,6 +204,9 @@ fn nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>) {
     for key in flags.into_iter().filter(|key| is(schema, key)) {
         causes.push(Cause::forbidden(format!("{path}.{key}"), "must be false to be structural"));
     }
+    if list(schema, "x-kubernetes-validations").next().is_some() {
+        causes.push(Cause::forbidden(format!("{path}.x-kubernetes-validations"), "must be empty to be structural"));
+    }
     if schema.pointer("/properties/metadata").is_some() {
         let why = "must not be specified in a nested context";
         causes.push(Cause::forbidden(format!("{path}.properties[metadata]"), why));
@@ -402,6 +405,18 @@ mod tests {
                 "s.properties[a].oneOf[0].type: Forbidden: must be empty to be structural",
             ]
         );
+    }
+
+    #[test]
+    fn alternatives_have_no_rules() {
+        for key in ["allOf", "anyOf", "oneOf"] {
+            let nested = json!([{"x-kubernetes-validations": [{"rule": "self == 'x'"}]}]);
+            let mut schema = json!({"type": "string"});
+            schema[key] = nested;
+            let expected =
+                format!("s.properties[a].{key}[0].x-kubernetes-validations: Forbidden: must be empty to be structural");
+            assert_eq!(told(&schema), [expected]);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::number;
+use super::{kubernetes, number};
 use crate::error::Fault;
 use crate::meter::Meter;
 use crate::operators::whole;
@@ -128,6 +128,7 @@ fn string<'a>(value: &Value<'a>, meter: &mut Meter) -> Converted<'a> {
             moment.at.to_string().into()
         }
         Value::Duration(span) => span.text().into(),
+        Value::Extension(of) => return Ok(kubernetes::text(of).map(Value::from)),
         _ => return Ok(None),
     }))
 }

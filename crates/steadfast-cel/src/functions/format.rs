@@ -163,6 +163,8 @@ fn text(value: &Value, built: &mut String, meter: &mut Meter, depth: usize) -> R
             built.push('}');
         }
         Value::Optional(_) => return Err(Fault::argument("format", "a value must not be optional")),
+        Value::Invalid(why) => return Err(Fault::Unavailable((*why).to_owned())),
+        Value::Extension(_) => return Err(Fault::argument("format", "a value has no text")),
     }
     Ok(())
 }

@@ -64,6 +64,22 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
     }
 }
 
+/// `includes`: whether a list has an item, or another value equals the argument.
+pub(super) fn includes<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    match arguments {
+        [Value::List(list), wanted] => {
+            for item in list.iter() {
+                if equal(&item, wanted, meter)? {
+                    return Ok(Some(Value::Bool(true)));
+                }
+            }
+            Ok(Some(Value::Bool(false)))
+        }
+        [value, wanted] => Ok(Some(Value::Bool(equal(value, wanted, meter)?))),
+        _ => Ok(None),
+    }
+}
+
 /// `lists.range(n)`: the numbers from 0 up to `n`.
 pub(super) fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     let [Value::Int(end)] = arguments else { return Ok(None) };

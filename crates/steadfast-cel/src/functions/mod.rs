@@ -1,10 +1,11 @@
 //! Functions of CEL.
 //!
 //! The modules contain the standard functions, the extensions for strings, lists, sets and optional values, and the
-//! functions of the Kubernetes API for lists and regular expressions.
+//! functions of the Kubernetes API.
 
 mod convert;
 mod format;
+mod kubernetes;
 mod lists;
 mod number;
 mod optional;
@@ -46,6 +47,8 @@ pub(crate) fn call<'a>(
         "indexOf" | "lastIndexOf" | "reverse" if is_member && matches!(arguments, [Value::List(_), ..]) => {
             lists::member(name, arguments, meter)
         }
+        "includes" if is_member => lists::includes(arguments, meter),
+        _ if kubernetes::has(name, is_member) => kubernetes::call(name, is_member, arguments, meter),
         _ if is_member && lists::NAMES.contains(&name) => lists::member(name, arguments, meter),
         "format" if is_member => format::format(arguments, meter),
         _ if is_member => strings::member(name, arguments, meter)?,

@@ -1,6 +1,7 @@
 //! The language: its operators, macros and functions, its limits, and agreement with another implementation.
 
 mod differential;
+mod kubernetes;
 mod language;
 mod limits;
 mod nulls;

@@ -61,6 +61,13 @@ fn rules() -> Vec<Value> {
         json!({"rule": "[self.?n, self.?m].all(o, o.hasValue())"}),
         json!({"rule": "!has(self.map) || self.map[0].v > 0"}),
         json!({"rule": "1 / (has(self.n) ? self.n - 2 : 1) < 1"}),
+        json!({"rule": "!has(self.n) || quantity(self.n > 2 ? '3Ki' : '1Ki').compareTo(quantity('2048')) <= 0"}),
+        json!({"rule": "!has(self.word) || !format.dns1123Label().validate(self.word).hasValue()",
+            "messageExpression": "format.dns1123Label().validate(self.word).value()[0]"}),
+        json!({"rule": "!has(self.word) || !isURL('/' + self.word) || url('/' + self.word).getEscapedPath() != '/ab'"}),
+        json!({"rule": "!has(self.n) || cidr('10.0.0.0/30').containsIP(self.n > 2 ? '10.0.0.7' : '10.0.0.1')",
+            "messageExpression": "'address %d'.format([self.n])"}),
+        json!({"rule": "!has(self.m) || semver(self.m > 2 ? '1.10.0' : '1.2.3-rc.1').isLessThan(semver('1.2.3'))"}),
         json!({"rule": "!has(self.map) || self.map.all(e, !has(e.v) || e.v > 2)", "messageExpression": "'small, ' + (self.map.size() > 1 ? 'many' : 'one')"}),
     ]
 }
@@ -242,6 +249,13 @@ pub fn attempt(chance: &mut Chance) -> Step {
         json!({"type": "object", "x-kubernetes-embedded-resource": true}),
         json!({"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": {"type": "string"}}),
         json!({"type": "string"}),
+        json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self == 'x'"}]}),
+        json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self", "message": "m"}]}),
+        json!({"type": "object", "x-kubernetes-validations": [{"rule": "has(self.unknown)"}]}),
+        json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1", "messageExpression": "self"}]}),
+        json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1", "optionalOldSelf": true}]}),
+        json!({"type": "integer", "allOf": [{"x-kubernetes-validations": [{"rule": "self > 1"}]}]}),
+        json!({"type": "array", "maxItems": 3, "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > oldSelf"}]}}),
     ];
     let which = chance.below(fields.len() + specs.len());
     let (place, value) = match fields.get(which) {

@@ -1,32 +1,112 @@
 //! Validation of a definition's rules.
 
-use serde_json::Value;
-use steadfast_cel::Program;
+use std::collections::BTreeMap;
 
-use crate::schema::Cause;
+use serde_json::Value;
+use steadfast_cel::{Kind, Program};
+
+use super::kinds::kind;
+use crate::schema::{Cause, go};
 
 const KEY: &str = "x-kubernetes-validations";
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Calls `visit` with the path of each rule within a schema, and the rule. Schemas must be at most
-/// [`DEPTH`](crate::schema::DEPTH) deep.
-fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&str, &'s Value)) {
+/// Rule of a definition.
+struct Found<'s> {
+    /// Path of the rule.
+    path: String,
+    rule: &'s Value,
+    /// Schema of the values that the rule reads.
+    of: &'s Value,
+    /// Path of the outermost list around the value whose items have no counterparts before an update.
+    uncorrelated: Option<String>,
+}
+
+/// Calls `visit` with each rule within a schema. Schemas are at most [`DEPTH`](crate::schema::DEPTH) levels deep when
+/// this function is called.
+fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&Found<'s>), uncorrelated: Option<&str>) {
     for (index, rule) in schema.get(KEY).and_then(Value::as_array).into_iter().flatten().enumerate() {
-        visit(&format!("{path}.{KEY}[{index}]"), rule);
+        visit(&Found {
+            path: format!("{path}.{KEY}[{index}]"),
+            rule,
+            of: schema,
+            uncorrelated: uncorrelated.map(str::to_owned),
+        });
     }
-    for key in ["items", "additionalProperties"] {
-        if let Some(inner) = schema.get(key).filter(|inner| inner.is_object()) {
-            each(inner, &format!("{path}.{key}"), visit);
-        }
+    if let Some(inner) = schema.get("items").filter(|inner| inner.is_object()) {
+        let is_map = schema.get("x-kubernetes-list-type").is_some_and(|kind| kind == "map");
+        let uncorrelated = if is_map { uncorrelated } else { uncorrelated.or(Some(path)) };
+        each(inner, &format!("{path}.items"), visit, uncorrelated);
+    }
+    if let Some(inner) = schema.get("additionalProperties").filter(|inner| inner.is_object()) {
+        each(inner, &format!("{path}.additionalProperties"), visit, uncorrelated);
     }
     for (name, inner) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        each(inner, &format!("{path}.properties[{name}]"), visit);
+        each(inner, &format!("{path}.properties[{name}]"), visit, uncorrelated);
     }
 }
 
+/// Types of the values that rules of a schema read.
+struct Types<'s> {
+    root: &'s Value,
+    /// Type of the last schema. The rules of one schema follow each other.
+    last: Option<(&'s Value, Kind)>,
+}
+
+impl<'s> Types<'s> {
+    /// Returns the type error of an expression in the words of a real server.
+    fn error(&mut self, program: &Program, text: &str, key: &str, rule: &Value, of: &'s Value) -> Option<String> {
+        let own = match &self.last {
+            Some((schema, own)) if std::ptr::eq(*schema, of) => own.clone(),
+            _ => kind(of, std::ptr::eq(of, self.root)),
+        };
+        self.last = Some((of, own.clone()));
+        let is_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
+        let old = if is_optional { Kind::optional(own.clone()) } else { own.clone() };
+        let (result, expected) = match key {
+            "rule" => (Kind::BOOL, "cel expression must evaluate to a bool"),
+            _ => (Kind::STRING, "messageExpression must evaluate to a string"),
+        };
+        match program.check(&BTreeMap::from([("self", own), ("oldSelf", old)])) {
+            Ok(found) if found == result || found == Kind::Any => None,
+            Ok(_) => Some(expected.to_owned()),
+            Err(error) => Some(located(text, error.at, &error.message)),
+        }
+    }
+}
+
+/// Returns a rule as a real server shows the rule: with the names of its own type, and with all fields.
+fn shown(rule: &Value) -> String {
+    let text =
+        |key: &str| go::json(rule.get(key).filter(|text| text.is_string()).unwrap_or(&Value::String(String::new())));
+    let other = |key: &str| go::json(rule.get(key).unwrap_or(&Value::Null));
+    format!(
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
+        text("rule"),
+        text("message"),
+        text("messageExpression"),
+        other("reason"),
+        text("fieldPath"),
+        other("optionalOldSelf"),
+    )
+}
+
+/// Returns an error with its line, as the implementation in Go writes errors.
+fn located(text: &str, at: usize, message: &str) -> String {
+    let before = text.get(..at).unwrap_or(text);
+    let (line, start) = (before.matches('\n').count() + 1, before.rfind('\n').map_or(0, |end| end + 1));
+    let column = before.get(start..).unwrap_or_default().chars().count();
+    let shown = text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
+    let dots = ".".repeat(column);
+    format!("compilation failed: ERROR: <input>:{line}:{}: {message}\n | {shown}\n | {dots}^", column + 1)
+}
+
 /// Adds the violations of the rules within a schema.
-pub(crate) fn complaints(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
-    each(schema, path, &mut |path, rule| {
+pub(crate) fn complaints<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cause>) {
+    // As on a real server: types are checked only if nothing else is wrong with the schema.
+    let mut types = causes.is_empty().then_some(Types { root: schema, last: None });
+    let mut visit = |found: &Found<'s>| {
+        let (path, rule) = (&found.path, found.rule);
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
         let given = |key: &str| rule.get(key).is_some_and(Value::is_string) && !text(key).is_empty();
         let (words, message) = (text("rule").trim(), text("message").trim());
@@ -52,25 +132,65 @@ pub(crate) fn complaints(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
             causes.push(invalid("fieldPath", "must be non-empty if specified"));
         }
         for key in ["rule", "messageExpression"] {
-            if let (false, Err(error)) = (text(key).trim().is_empty(), Program::compile(text(key))) {
-                let why = format!("compilation failed: ERROR: <input>: at byte {}: Syntax error: {error}", error.at);
-                causes.push(Cause::invalid(at(key), rule, &why));
+            let words = text(key);
+            if words.trim().is_empty() {
+                continue;
+            }
+            let program = Program::compile(words);
+            let error = match (&program, &mut types) {
+                (Err(error), _) => {
+                    Some(format!("compilation failed: ERROR: <input>:at byte {}: Syntax error: {error}", error.at))
+                }
+                (Ok(program), Some(types)) => types.error(program, words, key, rule, found.of),
+                (Ok(_), None) => None,
+            };
+            if let Some(why) = error {
+                let prefix = if key == "rule" || !why.starts_with("compilation") { "" } else { "messageExpression " };
+                causes.push(Cause::new(
+                    "FieldValueInvalid",
+                    at(key),
+                    format!("Invalid value: {}: {prefix}{why}", shown(rule)),
+                ));
+                // As on a real server: the message of an invalid rule is not compiled.
+                break;
+            }
+            if let (Ok(program), "rule", true) = (program, key, types.is_some()) {
+                causes.extend(old_value(found, &program));
             }
         }
-    });
+    };
+    each(schema, path, &mut visit, None);
+}
+
+/// Returns the error of a rule that must not read the value before an update, or that should.
+fn old_value(found: &Found<'_>, program: &Program) -> Option<Cause> {
+    let flag = found.rule.get("optionalOldSelf").filter(|flag| flag.is_boolean());
+    match (program.refers_to("oldSelf"), &found.uncorrelated, flag) {
+        (true, Some(list), _) => {
+            let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
+            let text = found.rule.get("rule").unwrap_or(&Value::Null);
+            Some(Cause::invalid(format!("{}.rule", found.path), text, &why))
+        }
+        (false, _, Some(flag)) => {
+            let why = "may not be set if oldSelf is not used in rule";
+            Some(Cause::invalid(format!("{}.optionalOldSelf", found.path), flag, why))
+        }
+        _ => None,
+    }
 }
 
 /// Returns the rules within a schema that are not evaluated: their paths and their unsupported functions.
 pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    each(schema, path, &mut |path, rule| {
+    let mut unsupported = Vec::new();
+    let mut visit = |Found { path, rule, .. }: &Found<'_>| {
         for key in ["rule", "messageExpression"] {
             let program = rule.get(key).and_then(Value::as_str).and_then(|text| Program::compile(text).ok());
             let names = program.as_ref().map(Program::unsupported_functions).unwrap_or_default();
             if !names.is_empty() {
-                found.push((format!("{path}.{key}"), names.join(", ")));
+                unsupported.push((format!("{path}.{key}"), names.join(", ")));
             }
         }
-    });
-    found
+    };
+    each(schema, path, &mut visit, None);
+    unsupported
 }

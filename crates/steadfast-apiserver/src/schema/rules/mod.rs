@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `rule` | parsed and compiled rules of a schema |
 //! | `complaints` | violations of a definition's rules, and unsupported functions |
+//! | `kinds` | types of values by their schema, for the type check of a definition |
 //! | `typed` | conversion of an object to CEL values by its schema |
 //! | `evaluate` | evaluation of rules over an object, within a budget |
 
 mod complaints;
 mod evaluate;
+mod kinds;
 mod rule;
 #[cfg(test)]
 mod tests;

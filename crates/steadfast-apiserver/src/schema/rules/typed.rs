@@ -12,16 +12,19 @@ use crate::schema::{Additional, ListType, Schema, Type};
 /// Words that cannot be field names in an expression, in addition to those that CEL [reserves](RESERVED).
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-/// Fields of the metadata that rules can read.
-const METADATA: [&str; 2] = ["name", "generateName"];
+/// Fields of the metadata that rules may read.
+pub(super) const METADATA: [&str; 2] = ["name", "generateName"];
 
 /// Converts a field. `is_object` is true for the root, which is an object of the API.
 pub(super) fn value<'a>(json: &'a Json, schema: &'a Schema, is_object: bool) -> Value<'a> {
     match (schema.kind, json) {
         (Some(Type::Number), Json::Number(number)) => Value::Double(number.as_f64().unwrap_or_default()),
-        (Some(Type::Integer), Json::Number(number)) if number.is_f64() => {
-            // Integers beyond the exact range of floats have the value on the wire.
-            Value::Int(number.as_f64().unwrap_or_default() as i64)
+        // A real server reads numbers with a fraction, an exponent or more than 64 bits as floats.
+        (Some(Type::Integer), Json::Number(number)) if !number.is_i64() => {
+            Value::Invalid("invalid data, expected int, got float64")
+        }
+        (None, Json::Number(number)) if schema.int_or_string && !number.is_i64() => {
+            Value::Invalid("invalid data, expected XIntOrString value to be either a string or integer")
         }
         (Some(Type::String), Json::String(text)) => string(text, &schema.format),
         (Some(Type::Array), Json::Array(items)) => list(items, schema),
@@ -86,7 +89,7 @@ fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: b
 }
 
 /// Returns the name of a field in expressions; `None` if expressions cannot name the field.
-fn escaped(name: &str) -> Option<Cow<'_, str>> {
+pub(super) fn escaped(name: &str) -> Option<Cow<'_, str>> {
     if KEYWORDS.contains(&name) || RESERVED.contains(&name) {
         return Some(Cow::Owned(format!("__{name}__")));
     }

@@ -1,0 +1,277 @@
+//! Functions of quantities, URLs, addresses, semantic versions and named formats.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::error::Fault;
+use crate::kubernetes::{
+    ADDRESS_SYNTAX, Content, Extension, NETWORK_SYNTAX, NamedFormat, Network, QUANTITY_SYNTAX, Quantity, SEMVER_SYNTAX,
+    Semver, URL_SYNTAX, Url, is_global_unicast, is_link_local_multicast, is_link_local_unicast, parse_address,
+};
+use crate::meter::Meter;
+use crate::text::Text;
+use crate::value::Value;
+
+type Found<'a> = Result<Option<Value<'a>>, Fault>;
+
+/// Names of the member functions.
+const MEMBERS: [&str; 29] = [
+    "add",
+    "asApproximateFloat",
+    "asInteger",
+    "compareTo",
+    "containsCIDR",
+    "containsIP",
+    "family",
+    "getEscapedPath",
+    "getHost",
+    "getHostname",
+    "getPort",
+    "getQuery",
+    "getScheme",
+    "ip",
+    "isGlobalUnicast",
+    "isGreaterThan",
+    "isInteger",
+    "isLessThan",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isLoopback",
+    "isUnspecified",
+    "major",
+    "masked",
+    "minor",
+    "patch",
+    "prefixLength",
+    "sub",
+    "validate",
+];
+
+/// Names of the global functions except the constants of formats.
+const GLOBALS: [&str; 13] = [
+    "cidr",
+    "format.named",
+    "ip",
+    "ip.isCanonical",
+    "isCIDR",
+    "isIP",
+    "isQuantity",
+    "isSemver",
+    "isURL",
+    "quantity",
+    "semver",
+    "sign",
+    "url",
+];
+
+/// Returns whether a function of this name exists.
+pub(super) fn has(name: &str, is_member: bool) -> bool {
+    if is_member { MEMBERS.contains(&name) } else { GLOBALS.contains(&name) || constant(name).is_some() }
+}
+
+/// Returns the format of a constant such as `format.dns1123Label`.
+fn constant(name: &str) -> Option<NamedFormat> {
+    name.strip_prefix("format.").and_then(NamedFormat::named)
+}
+
+/// Calls the function of a name. `None`: the function is not defined for these types.
+pub(super) fn call<'a>(name: &str, is_member: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    meter.charge(1)?;
+    match arguments {
+        [] => Ok(constant(name).map(|format| value(Content::Format(format)))),
+        [Value::Extension(Extension(content)), rest @ ..] if is_member => member(name, content, rest, meter),
+        [Value::Extension(Extension(Content::Quantity(quantity)))] if name == "sign" => {
+            Ok(Some(Value::Int(quantity.sign())))
+        }
+        [Value::String(text), rest @ ..] if !is_member => {
+            meter.charge_bytes(text.len())?;
+            global(name, text, rest)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn value<'a>(content: Content) -> Value<'a> {
+    Value::Extension(Extension(content))
+}
+
+fn global<'a>(name: &str, text: &str, rest: &[Value<'a>]) -> Found<'a> {
+    let made = |content: Option<Content>, why| match content {
+        Some(content) => Ok(Some(value(content))),
+        None => Err(Fault::argument(name, why)),
+    };
+    let semver = match rest {
+        [Value::Bool(true)] => Semver::parse_normalized,
+        _ => Semver::parse,
+    };
+    match (name, rest) {
+        ("quantity", []) => made(Quantity::parse(text).map(Content::Quantity), QUANTITY_SYNTAX),
+        ("isQuantity", []) => Ok(Some(Value::Bool(Quantity::parse(text).is_some()))),
+        ("url", []) => made(Url::parse(text).map(|url| Content::Url(Arc::new(url))), URL_SYNTAX),
+        ("isURL", []) => Ok(Some(Value::Bool(Url::is_valid(text)))),
+        ("ip", []) => made(parse_address(text).map(Content::Ip), ADDRESS_SYNTAX),
+        ("isIP", []) => Ok(Some(Value::Bool(parse_address(text).is_some()))),
+        ("ip.isCanonical", []) => match parse_address(text) {
+            Some(address) => Ok(Some(Value::Bool(address.to_string() == *text))),
+            None => Err(Fault::argument(name, ADDRESS_SYNTAX)),
+        },
+        ("cidr", []) => made(Network::parse(text).map(Content::Cidr), NETWORK_SYNTAX),
+        ("isCIDR", []) => Ok(Some(Value::Bool(Network::parse(text).is_some()))),
+        ("semver", [] | [Value::Bool(_)]) => {
+            made(semver(text).map(|version| Content::Semver(Arc::new(version))), SEMVER_SYNTAX)
+        }
+        ("isSemver", [] | [Value::Bool(_)]) => Ok(Some(Value::Bool(semver(text).is_some()))),
+        ("format.named", []) => {
+            let format = NamedFormat::named(text).map(|format| Arc::new(value(Content::Format(format))));
+            Ok(Some(Value::Optional(format)))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn member<'a>(name: &str, content: &Content, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    match content {
+        Content::Quantity(amount) => quantity(name, amount, rest, meter),
+        Content::Url(of) if rest.is_empty() => url(name, of, meter),
+        Content::Ip(address) if rest.is_empty() => Ok(ip(name, *address)),
+        Content::Cidr(network) => cidr(name, *network, rest, meter),
+        Content::Semver(version) => semver(name, version, rest, meter),
+        Content::Format(format) => match (name, rest) {
+            ("validate", [Value::String(text)]) => {
+                meter.charge_bytes(text.len())?;
+                let errors = format.errors(text);
+                // Each message is at most a few hundred bytes long.
+                meter.charge(10 * errors.len() as u64)?;
+                let errors: Vec<Value<'a>> = errors.into_iter().map(Value::from).collect();
+                Ok(Some(Value::Optional((!errors.is_empty()).then(|| Arc::new(errors.into())))))
+            }
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// Result of a comparison function of an order.
+fn compared<'a>(name: &str, order: std::cmp::Ordering) -> Option<Value<'a>> {
+    match name {
+        "isLessThan" => Some(Value::Bool(order.is_lt())),
+        "isGreaterThan" => Some(Value::Bool(order.is_gt())),
+        "compareTo" => Some(Value::Int(order as i64)),
+        _ => None,
+    }
+}
+
+fn quantity<'a>(name: &str, of: &Quantity, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    meter.charge_bytes(of.bytes())?;
+    let other = match rest {
+        [] => {
+            return Ok(match name {
+                "asApproximateFloat" => Some(Value::Double(of.approximate())),
+                "isInteger" => Some(Value::Bool(of.integer().is_some())),
+                "asInteger" => {
+                    let why = "the quantity is not a whole number of 64 bits";
+                    Some(Value::Int(of.integer().ok_or_else(|| Fault::argument(name, why))?))
+                }
+                _ => None,
+            });
+        }
+        [Value::Extension(Extension(Content::Quantity(other)))] => other.clone(),
+        [Value::Int(other)] if matches!(name, "add" | "sub") => Quantity::of(*other),
+        _ => return Ok(None),
+    };
+    meter.charge_bytes(other.bytes())?;
+    let addend = match name {
+        "add" => other,
+        "sub" => other.negated(),
+        _ => return Ok(compared(name, of.order(&other))),
+    };
+    // Quantities such as `1e2000000000` have short texts and long sums.
+    meter.charge(of.sum_len(&addend) / 10)?;
+    Ok(Some(value(Content::Quantity(of.sum(&addend)))))
+}
+
+fn url<'a>(name: &str, of: &Url, meter: &mut Meter) -> Found<'a> {
+    meter.charge_bytes(of.bytes())?;
+    let (host, port) = of.host_and_port();
+    let found = match name {
+        "getScheme" => &of.scheme,
+        "getHost" => &of.host,
+        "getHostname" => host,
+        "getPort" => port,
+        "getEscapedPath" => &of.path,
+        "getQuery" => {
+            let parameters = of.parameters();
+            meter.charge(parameters.values().map(|values| 2 + values.len() as u64).sum())?;
+            let entry = |(name, values): (String, Vec<String>)| {
+                (Text::from(name), values.into_iter().map(Value::from).collect::<Vec<_>>().into())
+            };
+            return Ok(Some(Value::object(parameters.into_iter().map(entry))));
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(found.to_owned().into()))
+}
+
+fn ip<'a>(name: &str, address: IpAddr) -> Option<Value<'a>> {
+    Some(Value::Bool(match name {
+        "family" => return Some(Value::Int(if address.is_ipv4() { 4 } else { 6 })),
+        "isUnspecified" => address.is_unspecified(),
+        "isLoopback" => address.is_loopback(),
+        "isLinkLocalMulticast" => is_link_local_multicast(address),
+        "isLinkLocalUnicast" => is_link_local_unicast(address),
+        "isGlobalUnicast" => is_global_unicast(address),
+        _ => return None,
+    }))
+}
+
+fn cidr<'a>(name: &str, network: Network, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    if let [Value::String(text)] = rest {
+        meter.charge_bytes(text.len())?;
+    }
+    let result = match (name, rest) {
+        ("ip", []) => value(Content::Ip(network.address)),
+        ("masked", []) => value(Content::Cidr(network.masked())),
+        ("prefixLength", []) => Value::Int(network.bits.into()),
+        ("containsIP", [Value::Extension(Extension(Content::Ip(address)))]) => Value::Bool(network.contains(*address)),
+        // As on a real server: an invalid text is not an argument of the function.
+        ("containsIP", [Value::String(text)]) => match parse_address(text) {
+            Some(address) => Value::Bool(network.contains(address)),
+            None => return Ok(None),
+        },
+        ("containsCIDR", [Value::Extension(Extension(Content::Cidr(other)))]) => {
+            Value::Bool(network.contains_network(*other))
+        }
+        ("containsCIDR", [Value::String(text)]) => match Network::parse(text) {
+            Some(other) => Value::Bool(network.contains_network(other)),
+            None => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    Ok(Some(result))
+}
+
+fn semver<'a>(name: &str, version: &Semver, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    let number = |number: u64| Some(Value::Int(number.cast_signed()));
+    match rest {
+        [] => Ok(match name {
+            "major" => number(version.major),
+            "minor" => number(version.minor),
+            "patch" => number(version.patch),
+            _ => None,
+        }),
+        [Value::Extension(Extension(Content::Semver(other)))] => {
+            meter.charge_bytes(version.bytes().min(other.bytes()))?;
+            Ok(compared(name, version.order(other)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Text of an address or a network, as `string` converts them.
+pub(super) fn text(of: &Extension) -> Option<String> {
+    match &of.0 {
+        Content::Ip(address) => Some(address.to_string()),
+        Content::Cidr(network) => Some(network.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,241 @@
+//! Quantities: numbers with a suffix, such as `1500m` and `2Gi`.
+
+use std::cmp::Ordering;
+
+use super::decimal::{Decimal, scaled, signed};
+
+/// Number of digits behind the point that a quantity keeps.
+const NANO_SCALE: i64 = 9;
+/// Number of decimal digits that always fit an `i64`.
+const MAX_INT64_DIGITS: usize = 18;
+/// Requirement of a quantity's text.
+pub(crate) const SYNTAX: &str = "a quantity is a number with an optional suffix, such as `1500m` or `2Gi`";
+
+/// Quantity of a resource.
+#[derive(Clone, Debug)]
+pub(crate) struct Quantity(Amount);
+
+/// Representation of the Go library. Only the first is ever an integer for `isInteger` and `asInteger`.
+#[derive(Clone, Debug)]
+enum Amount {
+    /// `value` times ten to the power of `exponent`.
+    Int64 {
+        value: i64,
+        exponent: i64,
+    },
+    Decimal(Decimal),
+}
+
+/// Parts of a quantity's text.
+struct Parts<'t> {
+    is_negative: bool,
+    whole: &'t str,
+    fraction: &'t str,
+    has_digits: bool,
+    suffix: &'t str,
+}
+
+impl Quantity {
+    /// Parses a quantity as a real server does: texts such as `.` and `-` are zero.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return None;
+        }
+        let parts = parts(text)?;
+        let (is_binary, exponent) = suffix(parts.suffix)?;
+        Self::fast(&parts, is_binary, exponent).or_else(|| Self::exact(&parts, is_binary, exponent))
+    }
+
+    /// Creates a quantity of an integer.
+    pub(crate) fn of(value: i64) -> Self {
+        Self(Amount::Int64 { value, exponent: 0 })
+    }
+
+    fn fast(parts: &Parts, is_binary: bool, exponent: i64) -> Option<Self> {
+        let digits = parts.whole.len() + parts.fraction.len();
+        let (mantissa, scale) = if is_binary {
+            // 2^10 has about three decimal digits.
+            let shift = u32::try_from(exponent).ok()?;
+            let digits = digits + usize::try_from(shift * 3 / 10).ok()? + 1;
+            if !parts.fraction.is_empty() || digits > 15 {
+                return None;
+            }
+            (1_i64 << shift.min(62), 0)
+        } else {
+            (1, exponent)
+        };
+        let scale = scale - signed(parts.fraction.len());
+        if digits > MAX_INT64_DIGITS || scale < -NANO_SCALE {
+            return None;
+        }
+        let text = [parts.whole, parts.fraction].concat();
+        let value = text.parse::<i64>().ok()?.checked_mul(mantissa)?;
+        Some(Self(Amount::Int64 { value: if parts.is_negative { -value } else { value }, exponent: scale }))
+    }
+
+    fn exact(parts: &Parts, is_binary: bool, exponent: i64) -> Option<Self> {
+        if !parts.has_digits {
+            return None;
+        }
+        let digits: Vec<u8> = parts.whole.bytes().chain(parts.fraction.bytes()).map(|letter| letter - b'0').collect();
+        let places = signed(parts.fraction.len());
+        let mut amount = if is_binary {
+            Decimal::new(false, &digits, -places, places).shifted(u32::try_from(exponent).ok()?)
+        } else {
+            Decimal::new(false, &digits, exponent - places, places - exponent)
+        };
+        if !amount.is_zero() {
+            amount = amount.rounded_up(NANO_SCALE);
+        }
+        let largest = Decimal::of(i64::MAX, 0);
+        if is_binary && amount.order(&largest).is_gt() {
+            amount = largest;
+        }
+        Some(Self(Amount::Decimal(if parts.is_negative { amount.negated() } else { amount })))
+    }
+
+    fn decimal(&self) -> Decimal {
+        match &self.0 {
+            Amount::Int64 { value, exponent } => Decimal::of(*value, *exponent),
+            Amount::Decimal(decimal) => decimal.clone(),
+        }
+    }
+
+    /// Returns the size in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.0 {
+            Amount::Int64 { .. } => 16,
+            Amount::Decimal(decimal) => decimal.len() + 16,
+        }
+    }
+
+    /// Compares two quantities by their amounts.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        self.decimal().order(&other.decimal())
+    }
+
+    /// Returns the sign: -1, 0 or 1.
+    pub(crate) fn sign(&self) -> i64 {
+        match &self.0 {
+            Amount::Int64 { value, .. } => value.signum(),
+            Amount::Decimal(decimal) if decimal.is_zero() => 0,
+            Amount::Decimal(decimal) => {
+                if decimal.is_negative() {
+                    -1
+                } else {
+                    1
+                }
+            }
+        }
+    }
+
+    /// Returns the amount as an integer, unless a conversion loses precision. A large text is never an integer.
+    pub(crate) fn integer(&self) -> Option<i64> {
+        match &self.0 {
+            Amount::Int64 { value, exponent } => multiplied(*value, *exponent),
+            Amount::Decimal(_) => None,
+        }
+    }
+
+    /// Returns the nearest float.
+    pub(crate) fn approximate(&self) -> f64 {
+        match &self.0 {
+            Amount::Int64 { value, exponent } => scaled(*value as f64, *exponent),
+            Amount::Decimal(decimal) => decimal.approximate(),
+        }
+    }
+
+    /// Returns the negative quantity.
+    pub(crate) fn negated(&self) -> Self {
+        match &self.0 {
+            Amount::Int64 { value, exponent } => match value.checked_neg() {
+                Some(value) => Self(Amount::Int64 { value, exponent: *exponent }),
+                None => Self(Amount::Decimal(self.decimal().negated())),
+            },
+            Amount::Decimal(decimal) => Self(Amount::Decimal(decimal.negated())),
+        }
+    }
+
+    /// Returns the number of digits that [`sum`](Self::sum) may build.
+    pub(crate) fn sum_len(&self, other: &Self) -> u64 {
+        if self.fast_sum(other).is_some() { 16 } else { self.decimal().sum_len(&other.decimal()) }
+    }
+
+    /// Adds two quantities. Takes memory in proportion to [`sum_len`](Self::sum_len), which the caller must bound.
+    pub(crate) fn sum(&self, other: &Self) -> Self {
+        let sum = self.fast_sum(other).unwrap_or_else(|| Amount::Decimal(self.decimal().sum(&other.decimal())));
+        Self(sum)
+    }
+
+    fn fast_sum(&self, other: &Self) -> Option<Amount> {
+        let (Amount::Int64 { value: one, exponent: of_one }, Amount::Int64 { value: other, exponent: of_other }) =
+            (&self.0, &other.0)
+        else {
+            return None;
+        };
+        if *other == 0 {
+            return Some(self.0.clone());
+        }
+        if *one == 0 {
+            return Some(Amount::Int64 { value: *other, exponent: *of_other });
+        }
+        let exponent = *of_one.min(of_other);
+        let value = multiplied(*one, of_one - exponent)?.checked_add(multiplied(*other, of_other - exponent)?)?;
+        Some(Amount::Int64 { value, exponent })
+    }
+}
+
+/// Multiplies with a power of ten; `None` beyond the range, and for a negative power.
+fn multiplied(value: i64, exponent: i64) -> Option<i64> {
+    if value == 0 && exponent >= 0 {
+        return Some(0);
+    }
+    value.checked_mul(10_i64.checked_pow(u32::try_from(exponent).ok()?)?)
+}
+
+/// Splits a quantity's text; `None` for characters that are neither part of a number nor of a suffix.
+fn parts(text: &str) -> Option<Parts<'_>> {
+    let is_negative = text.starts_with('-');
+    let signless = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let stripped = signless.trim_start_matches('0');
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let (whole, rest) = stripped.split_at(digits(stripped));
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at(digits(rest)),
+        None => ("", rest),
+    };
+    let has_digits = stripped.len() < signless.len() || !whole.is_empty() || !fraction.is_empty();
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let exponent = suffix.trim_start_matches(|letter| "eEinumkKMGTP".contains(letter));
+    let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+    let is_whole = exponent.bytes().all(|letter| letter.is_ascii_digit());
+    is_whole.then_some(Parts { is_negative, whole, fraction, has_digits, suffix })
+}
+
+/// Returns whether a suffix is binary, and its exponent.
+fn suffix(text: &str) -> Option<(bool, i64)> {
+    let decimal = |exponent| Some((false, exponent));
+    match text {
+        "" => decimal(0),
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => Some((true, 10)),
+        "Mi" => Some((true, 20)),
+        "Gi" => Some((true, 30)),
+        "Ti" => Some((true, 40)),
+        "Pi" => Some((true, 50)),
+        "Ei" => Some((true, 60)),
+        _ => {
+            let exponent: i64 = text.strip_prefix(['e', 'E'])?.parse().ok()?;
+            // A real server keeps 32 bits of the exponent.
+            decimal(i64::from(exponent as i32))
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Semantic versions.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+/// Requirement of a version.
+pub(crate) const SYNTAX: &str = "a version must be a semantic version such as `1.2.3-alpha.1+build`";
+
+/// Semantic version. Metadata of the build does not count and is not kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Semver {
+    pub(crate) major: u64,
+    pub(crate) minor: u64,
+    pub(crate) patch: u64,
+    pre_release: Vec<Identifier>,
+    bytes: usize,
+}
+
+/// Part of a pre-release. Numbers are less than names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Identifier {
+    Number(u64),
+    Name(Box<str>),
+}
+
+impl Semver {
+    /// Parses a version.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '.');
+        let (major, minor, rest) = (number(parts.next()?)?, number(parts.next()?)?, parts.next()?);
+        let (rest, build) = match rest.split_once('+') {
+            Some((rest, build)) => (rest, Some(build)),
+            None => (rest, None),
+        };
+        let (patch, pre_release) = match rest.split_once('-') {
+            Some((patch, pre_release)) => (number(patch)?, Some(pre_release)),
+            None => (number(rest)?, None),
+        };
+        if !build.is_none_or(|build| build.split('.').all(is_name)) {
+            return None;
+        }
+        let identifiers = pre_release.into_iter().flat_map(|text| text.split('.')).map(|part| {
+            if part.bytes().all(|letter| letter.is_ascii_digit()) {
+                return number(part).map(Identifier::Number);
+            }
+            is_name(part).then(|| Identifier::Name(part.into()))
+        });
+        let pre_release = identifiers.collect::<Option<Vec<_>>>()?;
+        Some(Self { major, minor, patch, pre_release, bytes: text.len() })
+    }
+
+    /// Parses a version that may start with `v`, have leading zeros, and lack the minor version and the patch.
+    pub(crate) fn parse_normalized(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let mut parts: Vec<Cow<'_, str>> = text.splitn(3, '.').map(without_leading_zeros).collect();
+        if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+            return None;
+        }
+        while parts.len() < 3 {
+            parts.push(Cow::Borrowed("0"));
+        }
+        Self::parse(&parts.join("."))
+    }
+
+    /// Compares two versions by precedence.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        let numbers = |version: &Self| (version.major, version.minor, version.patch);
+        numbers(self).cmp(&numbers(other)).then_with(|| {
+            match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
+                (true, true) => Ordering::Equal,
+                (true, false) => Ordering::Greater,
+                (false, true) => Ordering::Less,
+                (false, false) => self.pre_release.cmp(&other.pre_release),
+            }
+        })
+    }
+
+    /// Returns the size in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn without_leading_zeros(part: &str) -> Cow<'_, str> {
+    if part.len() < 2 {
+        return part.into();
+    }
+    let stripped = part.trim_start_matches('0');
+    if stripped.starts_with(|letter: char| letter.is_ascii_digit()) {
+        stripped.into()
+    } else {
+        format!("0{stripped}").into()
+    }
+}
+
+/// Parses a number without a sign and leading zeros.
+fn number(text: &str) -> Option<u64> {
+    let is_number = text.bytes().all(|letter| letter.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    if is_number { text.parse().ok() } else { None }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|letter| letter == b'-' || letter.is_ascii_alphanumeric())
+}
