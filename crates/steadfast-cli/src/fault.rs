@@ -8,6 +8,7 @@
 pub(crate) mod control;
 pub(crate) mod spec;
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -42,7 +43,10 @@ pub(crate) async fn run(args: FaultArgs) -> Result<ExitCode, Failure> {
 
 fn catalog() -> String {
     let width = CATALOG.iter().map(|entry| entry.usage.len()).max().unwrap_or_default();
-    CATALOG.iter().map(|entry| format!("{:width$}  {}\n", entry.usage, entry.effect)).collect()
+    CATALOG.iter().fold(String::new(), |mut lines, entry| {
+        let _ = writeln!(lines, "{:width$}  {}", entry.usage, entry.effect);
+        lines
+    })
 }
 
 /// Finds the server by the entries that `serve` has put into a kubeconfig.

@@ -58,7 +58,7 @@ async fn version_is_sent_back_verbatim_and_escaped() {
     assert!(watch.contains("&resourceVersion=1%26limit%3D0%20%22%0A&"), "{watch}");
 }
 
-/// Go's `omitempty` leaves out empty items: kube-apiserver 1.30 does so with ValidatingAdmissionPolicies.
+/// Go's `omitempty` leaves out empty items: kube-apiserver 1.30 does so with `ValidatingAdmissionPolicy` lists.
 #[tokio::test(start_paused = true)]
 async fn list_of_requested_kind_without_items_is_empty() {
     let body = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"529"}}"#;

@@ -231,8 +231,8 @@ async fn send_requests(stage: &mut Stage, when: &str) {
     let namespaces: Api<Namespace> = Api::all(stage.connection.client());
     for _ in 0..20 {
         let response = namespaces.get("default").await;
-        let state = response.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        stage.checks.expect(response.is_ok(), format_args!("a request {when} failed: {state}"));
+        let shown = response.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        stage.checks.expect(response.is_ok(), format_args!("a request {when} failed: {shown}"));
     }
 }
 
@@ -291,10 +291,11 @@ async fn move_to_lagging<K: Held>(
     stage.faults().replica(from).stop();
     sleep(Duration::from_secs(2)).await;
     if moved == Moved::Relisting {
-        let state = config_maps.informer.freshness();
-        stage
-            .checks
-            .expect(!state.is_fresh(), format_args!("the freshness while waiting for a lagging replica is {state}"));
+        let freshness = config_maps.informer.freshness();
+        stage.checks.expect(
+            !freshness.is_fresh(),
+            format_args!("the freshness while waiting for a lagging replica is {freshness}"),
+        );
     }
     stage.change("a", &values.end.to_string())?;
     stage.faults().replica(to).lag(false);
