@@ -13,6 +13,7 @@ use super::contestant::{self, Resource};
 use super::machine::Setting;
 use super::place::Place;
 use super::process::{Process, succeed};
+use super::report;
 use super::request::RunArgs;
 use super::results::{Outcomes, Results};
 use super::session::Session;
@@ -63,7 +64,8 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
                 place.say(&format!("{}: {error}", contestant.name));
                 outcomes.failed(contestant.name, args.real_size, &error.to_string());
             }
-            results.keep_real(&outcomes, &place.out)?;
+            results.real = Some(outcomes.clone());
+            report::keep(results, &place.out)?;
         }
     }
     drop(server);

@@ -11,6 +11,7 @@ use super::machine::{Setting, available_memory};
 use super::number::number;
 use super::place::Place;
 use super::process::{Process, control};
+use super::report;
 use super::request::RunArgs;
 use super::results::{Outcomes, Results};
 use super::session::Session;
@@ -87,7 +88,8 @@ impl Plan {
                     place.say(&format!("{}: {error}", contestant.name));
                     outcomes.failed(contestant.name, self.size, &error.to_string());
                 }
-                results.keep_replayed(outcomes, &place.out)?;
+                results.replayed = Some(outcomes.clone());
+                report::keep(results, &place.out)?;
                 if self.size >= LARGE && started.elapsed() > SLOW {
                     slow.push(contestant.name);
                 }

@@ -45,6 +45,12 @@ pub(super) fn write(results: &Results, folder: &Path, documents: &[PathBuf]) -> 
     Ok(())
 }
 
+/// Writes the results so far, so that an interrupted run keeps them.
+pub(super) fn keep(results: &Results, folder: &Path) -> Result<(), Trouble> {
+    results.write(folder)?;
+    write_files(results, folder).map(drop)
+}
+
 /// Writes `tables.md` and the pictures into `folder`, and returns the tables.
 pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, Trouble> {
     let mut whole = String::new();

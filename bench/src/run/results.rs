@@ -7,7 +7,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::report;
 use crate::Trouble;
 
 pub(super) use ordeal::{Ordeal, Verdict};
@@ -35,20 +34,6 @@ impl Results {
             return Ok(Self::default());
         }
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
-    }
-
-    /// Writes the figures of the rounds over the replaying server so far: an interrupted run keeps them.
-    pub(super) fn keep_replayed(&mut self, outcomes: &Outcomes, folder: &Path) -> Result<(), Trouble> {
-        self.replayed = Some(outcomes.clone());
-        self.write(folder)?;
-        report::write_files(self, folder).map(drop)
-    }
-
-    /// Writes the figures of the rounds on the real API server so far: an interrupted run keeps them.
-    pub(super) fn keep_real(&mut self, outcomes: &Outcomes, folder: &Path) -> Result<(), Trouble> {
-        self.real = Some(outcomes.clone());
-        self.write(folder)?;
-        report::write_files(self, folder).map(drop)
     }
 
     /// Writes all results as JSON.

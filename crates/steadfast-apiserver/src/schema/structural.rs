@@ -415,7 +415,7 @@ mod tests {
             schema[key] = nested;
             let expected =
                 format!("s.properties[a].{key}[0].x-kubernetes-validations: Forbidden: must be empty to be structural");
-            assert_eq!(told(&schema), [expected]);
+            assert_eq!(violations(&schema), [expected]);
         }
     }
 

@@ -59,8 +59,12 @@ mod tests {
             let kebab = |letter: char| letter.is_ascii_lowercase() || letter == '-';
             assert!(scenario.name.len() <= 24 && scenario.name.chars().all(kebab), "{}", scenario.name);
             assert!(scenario.name != "all", "the name all is reserved");
-            let summary = format!("{} ", scenario.summary);
-            assert_eq!(summary.matches(". ").count(), 2, "{}: {summary}", scenario.name);
+            // The situation and the expected result, in sentences of at most 25 words.
+            let summary = scenario.summary.strip_suffix('.').expect("a summary ends with a period");
+            let sentences: Vec<_> = summary.split(". ").collect();
+            assert!((2..=6).contains(&sentences.len()), "{}: {summary}", scenario.name);
+            let is_long = |sentence: &&&str| sentence.split_whitespace().count() > 25;
+            assert_eq!(sentences.iter().find(is_long), None, "{}", scenario.name);
         }
     }
 }
