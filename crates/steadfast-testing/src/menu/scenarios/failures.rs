@@ -48,7 +48,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[Fault::ShutdownWhileCut],
         source: Source::Menu,
         summary: "The informers are shut down and the program continues to use the client, before and after its idle \
-                connections were closed, by default after 60 s. The watches end, the client closes its connections \
+                connections were closed (after 60 s). The watches end, the client closes its connections \
                 before the server does, and every request succeeds.",
         clauses: "R10",
         bounds: Bounds::NONE,
