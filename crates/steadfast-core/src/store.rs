@@ -250,20 +250,15 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
         // For a replaced object, the first pass reports the end of the old stay and the second pass the start of the
-        // new one.
-        for Replacement { old, new, .. } in replacements.iter().filter(|replacement| replacement.old.is_some()) {
-            difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
-                if change.event.is_deletion() {
-                    tell(change);
-                }
-            });
-        }
-        for Replacement { old, new, .. } in replacements {
-            difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
-                if !change.event.is_deletion() {
-                    tell(change);
-                }
-            });
+        // new one. Only objects that were in the store can end.
+        for deletions in [true, false] {
+            for Replacement { old, new, .. } in replacements.iter().filter(|one| !deletions || one.old.is_some()) {
+                difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
+                    if change.event.is_deletion() == deletions {
+                        tell(change);
+                    }
+                });
+            }
         }
         Ok(())
     }

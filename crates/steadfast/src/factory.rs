@@ -432,37 +432,30 @@ fn is_not_doubted(freshness: &Freshness) -> bool {
 }
 
 /// Removes a stopped informer from the factory. Its store lives as long as a reader holds it.
+///
+/// An informer that ended without a call of `stop` stays registered, so that the factory's freshness reports the failure.
 fn forget(factory: &Weak<Inner>, ask: &Ask, stopped: &Weak<dyn Control>) {
-    let Some(inner) = factory.upgrade() else { return };
-    if stopped.upgrade().is_some_and(|stopped| stopped.is_broken()) {
-        // The informer ended without a call of `stop`. It stays registered, so that the factory's freshness reports the
-        // failure.
-        return;
-    }
-    let forgotten = {
-        let mut informers = inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |running: &Running| std::ptr::addr_eq(Arc::as_ptr(&running.control), stopped.as_ptr());
-        // Another informer may have started under this key since.
-        if informers.running.get(ask).is_some_and(is_it) { informers.running.remove(ask) } else { None }
-    };
-    drop_contained(forgotten);
+    remove(factory, ask, stopped, |running| !running.control.is_broken());
 }
 
 /// Drops an informer after its last handle or handler was dropped, so that its watch ends.
 ///
 /// Another handle may have been requested since: the share, checked under the lock, decides.
 fn release(factory: &Weak<Inner>, ask: &Ask, unused: &Weak<dyn Control>) {
+    remove(factory, ask, unused, |running| running.share.strong_count() == 0 && !running.control.has_handlers());
+}
+
+/// Removes the informer `control` from the factory if `is_over` holds. Another informer may run under its key by now.
+fn remove(factory: &Weak<Inner>, ask: &Ask, control: &Weak<dyn Control>, is_over: impl FnOnce(&Running) -> bool) {
     let Some(inner) = factory.upgrade() else { return };
-    let released = {
+    let removed = {
         let mut informers = inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_unused = |running: &Running| {
-            std::ptr::addr_eq(Arc::as_ptr(&running.control), unused.as_ptr())
-                && running.share.strong_count() == 0
-                && !running.control.has_handlers()
-        };
-        if informers.running.get(ask).is_some_and(is_unused) { informers.running.remove(ask) } else { None }
+        let is_it = |running: &Running| std::ptr::addr_eq(Arc::as_ptr(&running.control), control.as_ptr());
+        let is_removed = informers.running.get(ask).is_some_and(|running| is_it(running) && is_over(running));
+        if is_removed { informers.running.remove(ask) } else { None }
     };
-    drop_contained(released);
+    // What the user keeps may end with it, and its `Drop` may call the factory.
+    drop_contained(removed);
 }
 
 fn sum(controls: &[Arc<dyn Control>]) -> Undelivered {

@@ -43,8 +43,10 @@ impl Drop for Share {
 
 /// A reference to an informer. Handles have a share; the factory's own reference has none.
 pub(crate) struct Held<K> {
-    owner: Arc<Owner<K>>,
+    // Fields are dropped in this order. If the factory then drops its reference because the share is gone, `owner` is
+    // the last one.
     share: Option<Arc<Share>>,
+    owner: Arc<Owner<K>>,
 }
 
 impl<K> Held<K> {
@@ -73,13 +75,6 @@ impl<K> Deref for Held<K> {
 
     fn deref(&self) -> &Owner<K> {
         &self.owner
-    }
-}
-
-impl<K> Drop for Held<K> {
-    fn drop(&mut self) {
-        // The share is dropped first. If the factory then drops its reference, that reference is the last one.
-        drop(self.share.take());
     }
 }
 

@@ -290,13 +290,8 @@ impl Reflector {
         }
         // A write may be newer than the old probe, and an old probe proves little.
         let behind = self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.rhythm.period());
-        if let Some(((target, sent), from)) = behind.zip(self.version.clone()) {
-            if self.has_shown(&target) {
-                self.proof_found(now, sent, out);
-            } else {
-                self.watch_shortly(now, from, (target, sent), is_awaited, out);
-            }
-            return;
+        if let Some(found) = behind {
+            return self.prove(now, found, is_awaited, out);
         }
         let since = match self.search.broken {
             // For a caller that waits for a write, a probe from before this request is no help.
@@ -328,16 +323,29 @@ impl Reflector {
         }
         let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.side = Side::Quiet;
-        let (Some(from), Some(target)) = (self.version.clone(), version.filter(ResourceVersion::is_ordered)) else {
+        let Some(target) = version.filter(|version| version.is_ordered() && self.version.is_some()) else {
             self.unproven(now, "no proof of freshness: a probe gave no version that can be compared", out);
             return;
         };
         if older {
             self.leave_watch(out);
             self.begin_epoch(now, target, out);
-        } else if self.has_shown(&target) {
-            self.proof_found(now, sent, out);
         } else {
+            self.prove(now, (target, sent), is_awaited, out);
+        }
+    }
+
+    /// Takes a probe's version as a proof if the cache has all changes up to it. Otherwise opens the short watch.
+    fn prove(
+        &mut self,
+        now: Instant,
+        (target, sent): (ResourceVersion, Instant),
+        is_awaited: bool,
+        out: &mut Vec<Output>,
+    ) {
+        if self.has_shown(&target) {
+            self.proof_found(now, sent, out);
+        } else if let Some(from) = self.version.clone() {
             self.watch_shortly(now, from, (target, sent), is_awaited, out);
         }
     }
@@ -455,11 +463,7 @@ impl Reflector {
             // One second was too short, for example since events came: that decides nothing.
             let found = (target.clone(), *sent);
             self.side = Side::Quiet;
-            return match self.version.clone() {
-                Some(_) if self.has_shown(&found.0) => self.proof_found(now, found.1, out),
-                Some(from) => self.watch_shortly(now, from, found, false, out),
-                None => {}
-            };
+            return self.prove(now, found, false, out);
         }
         let (complete, heard) = (*complete, *heard);
         let shown = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
