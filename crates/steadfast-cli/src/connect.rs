@@ -27,7 +27,8 @@ pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>
     built.await.map_err(Failure::run)?
 }
 
-fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError> {
+/// Returns the kubeconfig that `file` names, or else those that kubectl reads.
+pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError> {
     file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::one(file)))
 }
 
@@ -67,7 +68,7 @@ fn again(file: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectEr
     files(file)?.read()?.config(context)
 }
 
-fn detail(error: ConnectError) -> String {
+pub(crate) fn detail(error: ConnectError) -> String {
     match error {
         ConnectError::Kubeconfig { detail } => detail,
         other => other.to_string(),

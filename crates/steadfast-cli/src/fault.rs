@@ -9,10 +9,11 @@ pub(crate) mod control;
 pub(crate) mod spec;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::cli::FaultArgs;
+use crate::connect::{detail, files};
 use crate::failure::Failure;
 use crate::serve::kubeconfig::control_of;
 use control::Control;
@@ -28,7 +29,7 @@ pub(crate) async fn run(args: FaultArgs) -> Result<ExitCode, Failure> {
         print!("{}", catalog());
         return Ok(ExitCode::SUCCESS);
     }
-    let control = find(args.kubeconfig, args.context.as_deref())?;
+    let control = find(args.kubeconfig.as_deref(), args.context.as_deref())?;
     if args.faults.is_empty() {
         let active = control.active().await?;
         println!("{}", if active.is_empty() { "no fault is on; --list shows all" } else { active.trim_end() });
@@ -50,12 +51,10 @@ fn catalog() -> String {
 }
 
 /// Finds the server by the entries that `serve` has put into a kubeconfig.
-fn find(file: Option<PathBuf>, context: Option<&str>) -> Result<Control, Failure> {
-    let files = match file {
-        Some(file) => vec![file],
-        None => candidates(),
-    };
-    for file in &files {
+fn find(file: Option<&Path>, context: Option<&str>) -> Result<Control, Failure> {
+    let files = files(file).map_err(|error| Failure::config(detail(error)))?;
+    let files = files.paths();
+    for file in files {
         let Ok(text) = std::fs::read_to_string(file) else { continue };
         if let Some((address, token)) = control_of(&text, context) {
             return Control::new(&address, token)
@@ -68,12 +67,4 @@ fn find(file: Option<PathBuf>, context: Option<&str>) -> Result<Control, Failure
         files.join(", "),
         context.map(|context| format!(" named {context:?}")).unwrap_or_default()
     )))
-}
-
-/// The kubeconfigs that kubectl would read.
-fn candidates() -> Vec<PathBuf> {
-    match std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
-        Some(files) => std::env::split_paths(&files).filter(|file| !file.as_os_str().is_empty()).collect(),
-        None => std::env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect(),
-    }
 }

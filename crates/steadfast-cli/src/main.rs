@@ -11,6 +11,7 @@
 //! | `catalog` | what a server has, and which of it a name means |
 //! | `discovery` | asks a server for it, and waits where it cannot be reached |
 //! | `endpoint` | what a monitor asks of the program, over HTTP |
+//! | `exchange` | one HTTP request to a program of this machine |
 //! | `clock` | times, for people and for programs |
 //! | `fleet` | the small world of `--embedded` |
 //! | `watch` | every change of some resources, as lines |
@@ -26,6 +27,7 @@ mod clock;
 mod connect;
 mod discovery;
 mod endpoint;
+mod exchange;
 mod failure;
 mod fault;
 mod fleet;

@@ -16,11 +16,11 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use steadfast_apiserver::Faults;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::spec::FaultSpec;
+use crate::exchange::exchange;
 use crate::failure::Failure;
 
 /// Deadline of a request, at both ends.
@@ -156,19 +156,12 @@ impl Control {
                 "the control endpoint of `steadfast serve` at {address}: {why}; is the server still running?"
             ))
         };
-        let exchange = async {
-            let mut stream = TcpStream::connect(address).await?;
-            let head = format!(
-                "{method} /faults HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
-                 Content-Length: {}\r\n\r\n",
-                body.len()
-            );
-            stream.write_all(format!("{head}{body}").as_bytes()).await?;
-            let mut response = Vec::new();
-            stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut response).await?;
-            Ok::<_, std::io::Error>(String::from_utf8_lossy(&response).into_owned())
-        };
-        let response = timeout(REQUEST_TIMEOUT, exchange).await;
+        let request = format!(
+            "{method} /faults HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let response = timeout(REQUEST_TIMEOUT, exchange(*address, &request, MAX_RESPONSE_BYTES)).await;
         let response = response.map_err(|_| failed(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))?;
         let response = response.map_err(|error| failed(error.to_string()))?;
         let (head, body) =

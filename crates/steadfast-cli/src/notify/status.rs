@@ -9,12 +9,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use steadfast_notify::notice::escaped;
 use steadfast_notify::{Plan, state};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::aside::print;
 use crate::cli::Output;
+use crate::exchange::exchange;
 use crate::failure::Failure;
 
 /// How long the program may take to answer.
@@ -47,17 +46,11 @@ fn cannot(plan: &Plan, error: &std::io::Error) -> Failure {
 
 async fn ask(address: SocketAddr) -> Result<Value, Failure> {
     let wrong = |why: String| Failure::run(format!("the program at {address} does not say how things are: {why}"));
-    let answered = async {
-        let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.map(|_| answer)
-    };
-    let answer = timeout(PATIENCE, answered).await;
-    let answer = answer.map_err(|_| wrong(format!("nothing came for {} s", PATIENCE.as_secs())))?;
-    let answer = String::from_utf8_lossy(&answer.map_err(|error| wrong(error.to_string()))?).into_owned();
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let response = timeout(PATIENCE, exchange(address, &request, u64::MAX)).await;
+    let response = response.map_err(|_| wrong(format!("nothing came for {} s", PATIENCE.as_secs())))?;
+    let response = response.map_err(|error| wrong(error.to_string()))?;
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     serde_json::from_str(body).map_err(|error| wrong(error.to_string()))
 }
 

@@ -71,6 +71,11 @@ impl KubeconfigFiles {
         Self { paths, optional: true, source: KUBECONFIG }
     }
 
+    /// Returns the paths of the files, in the order in which they are read. Some may not exist.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
     /// Reads and merges the files. Blocks while it reads.
     ///
     /// # Errors
