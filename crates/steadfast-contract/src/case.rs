@@ -81,7 +81,7 @@ impl<'a> Case<'a> {
         start.last().map_or(0, |restore| restore.epoch)
     }
 
-    /// Returns the epoch of the informer's versions at `moment`.
+    /// Returns the epoch of the informer's versions at that time.
     pub(crate) fn epoch_of(&self, informer: &Informer<'a>, moment: Moment) -> u32 {
         let announced = informer.epochs.iter().rfind(|announced| **announced <= moment);
         // Epochs that started before the first list need no announcement.

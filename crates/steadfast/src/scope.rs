@@ -114,7 +114,7 @@ impl Scope {
 }
 
 /// `text`, or `None` if it is blank. The API treats an empty namespace or selector as absent; a path with an empty
-/// namespace in it is answered with an empty list by some servers, so it must never be sent.
+/// namespace in it gets an empty list from some servers, so it must never be sent.
 fn not_empty(text: String) -> Option<String> {
     (!text.trim().is_empty()).then_some(text)
 }

@@ -10,7 +10,7 @@
 //! | `connector` | socket to an address of the server, proxy, TLS and protocol negotiation |
 //! | `http2`, `http1` | protocol driver of a connection, and one request on it |
 //! | `heartbeat` | pings that detect a dead peer without a request |
-//! | `inquiry` | requests that detect an unresponsive server behind a proxy that answers pings |
+//! | `inquiry` | requests that detect an unresponsive server behind a proxy that responds to pings |
 //! | `upgrade` | dedicated connection of an upgraded request: `exec`, `attach`, `port-forward` |
 //! | `dispatch` | one request from deadlines to response, with a safe retry on another connection |
 //! | `body` | response body: a clean end, or an error with the cause of the interruption |

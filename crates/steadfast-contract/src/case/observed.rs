@@ -99,7 +99,7 @@ impl<'a> Informer<'a> {
         self.relists.first().filter(|relist| relist.from.is_none())
     }
 
-    /// Returns whether the informer had reported that it is stopped, by `moment`.
+    /// Returns whether the informer had reported by that time that it is stopped.
     pub(crate) fn stopped_by(&self, moment: Moment) -> bool {
         self.freshness.iter().any(|(said, state)| *said <= moment && **state == Freshness::Stopped)
     }

@@ -44,7 +44,7 @@ impl Role {
         self != Self::Watched
     }
 
-    /// Whether calls do without the cache while the server refuses it.
+    /// Returns whether reconciles run without the cache while the server rejects its list.
     pub(super) fn is_refusable(self) -> bool {
         self != Self::Read
     }
@@ -72,7 +72,7 @@ impl Patience {
         }
     }
 
-    /// Whether a cache is still waited for at `now`, by a wait that began at `begun`.
+    /// Returns whether the cache still delays the start at `now`. `begun` is the start of the wait.
     pub(super) fn lasts(self, freshness: &Freshness, begun: Instant, now: Instant) -> bool {
         let Some(doubt) = freshness.doubt() else { return true };
         match self {
@@ -103,7 +103,7 @@ impl Declared {
         }
     }
 
-    /// Waits until the cache has `writes`, for at most `deadline` and as long as `patience` lasts since `begun`.
+    /// Waits until the cache has `writes`, for at most `deadline` and while `patience` lasts.
     pub(super) async fn wait_for_writes(
         &self,
         environment: &SharedEnvironment,

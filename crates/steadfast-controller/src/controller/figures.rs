@@ -75,7 +75,7 @@ impl Counted {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call has taken so long, however it ended.
+    /// Records the duration of a reconcile, successful or not.
     pub(super) fn took(&self, duration: Duration) {
         self.lock_durations().add(duration);
     }

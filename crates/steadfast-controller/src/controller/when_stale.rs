@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use steadfast::ObjectKey;
 
-/// What a controller does while a cache that it reads has been in doubt for longer than a bound.
+/// Behaviour of a controller while a cache that it reads has been in doubt for longer than a bound.
 ///
-/// What counts is the doubt that [`Informer::freshness`](steadfast::Informer::freshness) tells, of a cache that was synced
-/// once: from one that was not nothing can be read.
+/// The doubt is that of [`Informer::freshness`](steadfast::Informer::freshness), for a cache that was synced once. A cache
+/// that was never synced cannot be read.
 ///
-/// The choice applies at the start too, to the caches that are not synced yet. The cache of the controller's own objects is
-/// waited for in any case. A cache that the server refuses is not waited for, unless calls are declared to
-/// [read](crate::Controller::reads) it.
+/// The choice applies at the start too, to the caches that are not synced yet. The start always waits for the cache of the
+/// controller's own objects. It does not wait for a cache whose list the server rejects, unless reconciles are declared to
+/// [read](crate::Controller::reads) that cache.
 #[derive(Clone)]
 pub struct WhenStale {
     pub(super) bound: Duration,

@@ -24,7 +24,7 @@ pub(super) struct Campaign {
     office: Arc<Office>,
     timing: Timing,
     wall: WallClock,
-    /// Records when terms begin and end.
+    /// Records the start and the end of each term.
     events: Option<EventRecorder>,
     /// UID of the lease of the last term.
     uid: Option<String>,

@@ -90,7 +90,7 @@ impl Leases {
     }
 }
 
-/// Ends the troubles that `answer` to the request of `step` disproves.
+/// Ends the troubles that the response to the request of `step` disproves.
 pub(super) fn end_troubles(troubles: &Troubles, step: &Step, answer: &Answer) {
     if *answer == Answer::None {
         return;

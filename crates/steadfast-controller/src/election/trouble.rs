@@ -43,12 +43,12 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The request had no response that says anything, for the reason `why`.
+    /// Returns the trouble of a request without a usable response, with `why` as the reason.
     pub(super) fn failed(self, why: impl fmt::Display) -> ElectionTrouble {
         self.trouble(None, &why.to_string())
     }
 
-    /// The request was answered by an error.
+    /// Returns the trouble of a request that returned an error.
     pub(super) fn answered(self, error: &kube::Error) -> ElectionTrouble {
         match error {
             kube::Error::Api(status) => self.trouble(Some(status.code), &self.rejected(status)),
