@@ -29,7 +29,8 @@ async fn keep(pool: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kub
     for pod in own.iter().skip(size_of(&pool)) {
         api.delete(&pod.name_any(), &DeleteParams::default()).await?;
     }
-    Ok(Action::await_change())
+    // The store has a watch of its own, and may be older than the change that caused this call.
+    Ok(Action::requeue(Duration::from_secs(1)))
 }
 
 pub(crate) async fn run(client: Client) -> Result<(), WriterDropped> {
