@@ -165,7 +165,7 @@ impl Run {
                     assert!(self.comparing, "judged without a comparison in progress");
                     judge = true;
                 }
-                Output::Note(note) => assert!(note.to_string().len() < 8192, "a note must be short"),
+                Output::Diagnostic(note) => assert!(note.to_string().len() < 8192, "a note must be short"),
                 Output::NameLost
                 | Output::AwaitTransfer
                 | Output::ReleaseTransfer

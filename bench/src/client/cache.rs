@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
-use steadfast::CheckpointCounts;
+use steadfast::CheckpointStats;
 
 use crate::Trouble;
 use crate::checksum::Checksum;
@@ -23,7 +23,7 @@ pub(super) trait Cache {
     /// Returns the number of distinct nodes of the objects.
     fn nodes(&self) -> usize;
     /// Returns the counts of the checkpoint, if there is one.
-    fn kept(&self) -> Option<CheckpointCounts> {
+    fn kept(&self) -> Option<CheckpointStats> {
         None
     }
     /// Returns the checksum of all objects.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use steadfast::environment::threads::Threads;
 use steadfast::{
-    Checkpoint, CheckpointCounts, Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration,
+    Checkpoint, CheckpointStats, Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration,
     Scope,
 };
 use tokio::time::{Duration, sleep, timeout};
@@ -99,7 +99,7 @@ impl<K: Form> Cache for Ours<K> {
         self.lister.namespace(namespace).len()
     }
 
-    fn kept(&self) -> Option<CheckpointCounts> {
+    fn kept(&self) -> Option<CheckpointStats> {
         self.checkpoint.as_ref().map(Checkpoint::counts)
     }
 

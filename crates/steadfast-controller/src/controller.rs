@@ -5,12 +5,12 @@ mod all;
 mod changes;
 mod crew;
 mod declared;
+mod diagnostic;
+mod diagnostics;
 mod figures;
 mod gate;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod note;
-mod notes;
 mod primary;
 mod pulse;
 mod running;
@@ -42,11 +42,11 @@ pub use action::{Action, back_off};
 pub use changes::Changes;
 use crew::{Call, Failed};
 use declared::{Declared, Role};
-pub use figures::ControllerFigures;
+pub use diagnostic::ControllerDiagnostic;
+use diagnostics::Told;
+pub use figures::ControllerStats;
 #[cfg(feature = "metrics")]
 pub use metrics::ControllerMetrics;
-pub use note::ControllerNote;
-use notes::Told;
 pub use running::{RunningController, Stopped};
 pub use source::Source;
 use source::{Detach, Links};
@@ -54,7 +54,7 @@ pub use source_error::SourceError;
 use view::{View, name_of};
 pub use when_stale::WhenStale;
 
-use crate::election::Shares;
+use crate::election::Sharding;
 use crate::panics;
 use crate::workqueue::{RateLimit, RetrySettings};
 
@@ -121,7 +121,7 @@ pub struct Controller<K: Kept> {
     name: Option<Arc<str>>,
     told: Option<Told>,
     after: Option<BoxFuture<'static, ()>>,
-    shares: Option<Shares>,
+    shares: Option<Sharding>,
 }
 
 /// How the keys are queued.
@@ -232,7 +232,7 @@ impl<K: Kept> Controller<K> {
     ///
     /// A key that no object of this controller can have, such as one in another namespace than that of its
     /// [`Scope`](steadfast::Scope), is never called for by [`run`](Self::run). The first such key is logged
-    /// ([`ControllerNote::OutsideScope`]).
+    /// ([`ControllerDiagnostic::OutsideScope`]).
     ///
     /// It leads to calls and does not hold them up: where the calls read it from its cache, and are not to be made while that is
     /// in doubt for too long, [say so](Self::reads).
@@ -293,7 +293,7 @@ impl<K: Kept> Controller<K> {
 
     /// Gives each group of keys its turn, so that one with much to do does not keep the others waiting; groups are namespaces
     /// unless it is said.
-    pub fn fair_by<G: Hash>(mut self, group: impl Fn(&ObjectKey) -> G + Send + Sync + 'static) -> Self {
+    pub fn fairness_key<G: Hash>(mut self, group: impl Fn(&ObjectKey) -> G + Send + Sync + 'static) -> Self {
         let hasher = RandomState::new();
         // One that panics is no reason to lose a key.
         let group = move |key: &ObjectKey| {
@@ -324,10 +324,10 @@ impl<K: Kept> Controller<K> {
     /// Calls only for keys that are this process's own by `shares`: for those that are gained as soon as each cache that the calls
     /// read has what was written before, by whoever had them.
     ///
-    /// A key is held for as long as its call lasts. To act on it, [hold](Shares::hold) it in the call as well, before anything is read,
+    /// A key is held for as long as its call lasts. To act on it, [hold](Sharding::hold) it in the call as well, before anything is read,
     /// and use the client of what is held. Where a cache is in doubt, no other controller with the same `shares` gains keys before
     /// that is over: let each have its own, where one is not to wait for another.
-    pub fn shared_by(mut self, shares: &Shares) -> Self {
+    pub fn shared_by(mut self, shares: &Sharding) -> Self {
         self.shares = Some(shares.clone());
         self
     }
@@ -339,7 +339,7 @@ impl<K: Kept> Controller<K> {
     }
 
     /// Tells `callback` what a log line would; it may be called from any thread, and delays the call that it is about.
-    pub fn on_note(mut self, callback: impl Fn(&ControllerNote) + Send + Sync + 'static) -> Self {
+    pub fn on_diagnostic(mut self, callback: impl Fn(&ControllerDiagnostic) + Send + Sync + 'static) -> Self {
         self.told = Some(Arc::new(callback));
         self
     }

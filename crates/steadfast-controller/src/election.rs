@@ -38,8 +38,8 @@ use crate::panics;
 pub use breach::ElectionBreach;
 pub use candidate::Candidate;
 #[cfg(feature = "breach")]
-pub use shares::SharesBreach;
-pub use shares::{Held, Shares, SharesBuilder};
+pub use shares::ShardingBreach;
+pub use shares::{Held, Sharding, ShardingBuilder};
 pub use timing::ElectionError;
 pub use trouble::ElectionTrouble;
 

@@ -40,7 +40,7 @@ use shared::{Shared, WallClock};
 use subject::Subject;
 
 pub use draft::{EventDraft, EventType};
-pub use figures::EventFigures;
+pub use figures::EventStats;
 pub use reporter::InvalidReporter;
 pub use settings::EventSettings;
 
@@ -175,7 +175,7 @@ impl EventRecorder {
     }
 
     /// What it has done, and how it is.
-    pub fn figures(&self) -> EventFigures {
+    pub fn figures(&self) -> EventStats {
         self.held.shared.figures()
     }
 

@@ -91,27 +91,27 @@ pub use conflict::retry_on_conflict;
 #[cfg(feature = "metrics")]
 pub use controller::ControllerMetrics;
 pub use controller::{
-    Action, Changes, Controller, ControllerFigures, ControllerNote, RunError, RunningController, Source, SourceError,
-    Stopped, WhenStale, back_off,
+    Action, Changes, Controller, ControllerDiagnostic, ControllerStats, RunError, RunningController, Source,
+    SourceError, Stopped, WhenStale, back_off,
 };
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
 pub use election::{
     Candidate, CoordinatedElectionBuilder, ElectionError, ElectionTrouble, Held, Leader, LeaderElection,
-    LeaderElectionBuilder, Shares, SharesBuilder,
+    LeaderElectionBuilder, Sharding, ShardingBuilder,
 };
 #[cfg(feature = "breach")]
 #[doc(hidden)]
-pub use election::{ElectionBreach, SharesBreach};
+pub use election::{ElectionBreach, ShardingBreach};
 #[cfg(feature = "metrics")]
 pub use events::EventMetrics;
 pub use events::subject;
 pub use events::{
-    EventDraft, EventFigures, EventRecorder, EventRecorderBuilder, EventSettings, EventType, InvalidReporter, NotSent,
+    EventDraft, EventRecorder, EventRecorderBuilder, EventSettings, EventStats, EventType, InvalidReporter, NotSent,
 };
 pub use finalizer::{FinalizerError, Finalizing, finalizer};
 #[cfg(feature = "metrics")]
 pub use workqueue::WorkqueueMetrics;
 pub use workqueue::{
-    Durations, NotDrained, Priority, RateLimit, RetrySettings, Work, Workqueue, WorkqueueBuilder, WorkqueueFigures,
+    Durations, NotDrained, Priority, RateLimit, RetrySettings, Work, Workqueue, WorkqueueBuilder, WorkqueueStats,
 };

@@ -22,7 +22,7 @@ use retries::Bucket;
 use schedule::{Named, Next, Number, Schedule};
 use sync::{Mutex, MutexGuard};
 
-pub use figures::{Durations, WorkqueueFigures};
+pub use figures::{Durations, WorkqueueStats};
 pub use order::Priority;
 pub use retries::{RateLimit, RetrySettings};
 
@@ -32,7 +32,7 @@ pub use retries::{RateLimit, RetrySettings};
 /// - A key takes up one place: memory is bounded by the keys, not by the additions.
 /// - A worker that is dropped with its [`Work`], or panics with it, has ended it: no key is lost or locked by that.
 /// - Of what is ready the most urgent is next ([`Priority`]), and after sixteen of them one of the others; among equals each
-///   group has its turn ([`fair_by`](WorkqueueBuilder::fair_by)), and within a group the first that came.
+///   group has its turn ([`fairness_key`](WorkqueueBuilder::fairness_key)), and within a group the first that came.
 pub struct Workqueue<T> {
     shared: Arc<Shared<T>>,
 }
@@ -88,11 +88,11 @@ impl<T: Clone + Eq + Hash> WorkqueueBuilder<T> {
     /// # use steadfast::ObjectKey;
     /// # use steadfast_controller::WorkqueueBuilder;
     /// # fn example(queue: WorkqueueBuilder<ObjectKey>) -> WorkqueueBuilder<ObjectKey> {
-    /// queue.fair_by(|key| key.namespace().map(str::to_owned))
+    /// queue.fairness_key(|key| key.namespace().map(str::to_owned))
     /// # }
     /// ```
     #[must_use]
-    pub fn fair_by<G: Hash>(mut self, group: impl Fn(&T) -> G + Send + Sync + 'static) -> Self {
+    pub fn fairness_key<G: Hash>(mut self, group: impl Fn(&T) -> G + Send + Sync + 'static) -> Self {
         let hasher = RandomState::new();
         self.group = Some(Box::new(move |key| hasher.hash_one(group(key))));
         self
@@ -247,7 +247,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     }
 
     /// What it has done, and how it is.
-    pub fn figures(&self) -> WorkqueueFigures {
+    pub fn figures(&self) -> WorkqueueStats {
         self.with(|state, now| state.schedule.figures(now))
     }
 
@@ -276,7 +276,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         loop {
             let mut emptied = pin!(self.shared.emptied.notified());
             emptied.as_mut().enable();
-            let WorkqueueFigures { depth: queued, running, longest_running, .. } = self.figures();
+            let WorkqueueStats { depth: queued, running, longest_running, .. } = self.figures();
             if queued == 0 && running == 0 {
                 return Ok(delayed);
             }
@@ -355,7 +355,7 @@ impl<T> Clone for Workqueue<T> {
 
 impl<T: Clone + Eq + Hash> fmt::Debug for Workqueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WorkqueueFigures { depth, delayed, running, .. } = self.figures();
+        let WorkqueueStats { depth, delayed, running, .. } = self.figures();
         let mut debug = f.debug_struct("Workqueue");
         debug.field("depth", &depth).field("delayed", &delayed).field("running", &running).finish_non_exhaustive()
     }
@@ -436,7 +436,7 @@ impl<T: Clone + Eq + Hash> Work<T> {
     }
 
     /// Ends the work as done, and has the key worked on again when `delay` is over at the latest.
-    pub fn again_after(self, delay: Duration) {
+    pub fn requeue_after(self, delay: Duration) {
         self.queue.with(|state, _| state.schedule.forget_number(self.number));
         self.queue.add_after_with(self.key.clone(), delay, self.priority);
     }

@@ -27,12 +27,12 @@
 
 mod comparing;
 mod delta;
+mod diagnostic;
 mod failure;
 mod full;
 mod input;
 mod listing;
 mod moving;
-mod note;
 mod outlook;
 mod output;
 mod phase;
@@ -62,12 +62,12 @@ use crate::version::ResourceVersion;
 
 use comparing::{Comparing, WITHOUT_BOOKMARKS};
 use delta::Sparing;
+pub use diagnostic::{Diagnostic, Severity};
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
 use full::Full;
 pub use input::{Differences, Input};
 use listing::Paging;
 use moving::Moving;
-pub use note::{Gravity, Note};
 pub use outlook::Outlook;
 pub use output::Output;
 use phase::{Next, Phase};
@@ -425,7 +425,7 @@ impl Reflector {
         let patience = self.backoff.fail(&mut self.random);
         let delay = self.delay(patience, failure.retry_after);
         let (why, attempts) = (failure.why.clone(), self.attempts());
-        out.push(Output::Note(Note::Failed { why, attempts, retry_in: delay }));
+        out.push(Output::Diagnostic(Diagnostic::Failed { why, attempts, retry_in: delay }));
         self.phase = Phase::Waiting { until: now + delay, then, unreachable };
     }
 

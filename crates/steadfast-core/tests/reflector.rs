@@ -36,8 +36,8 @@ use std::{env, fs};
 use monitor::Monitor;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Begun, Differences, Failure, Input, ListFrom, Note, Outlook, Output, Reach, Record, Reflector, ReflectorSettings,
-    Request, RequestId, Verdict,
+    Begun, Diagnostic, Differences, Failure, Input, ListFrom, Outlook, Output, Reach, Record, Reflector,
+    ReflectorSettings, Request, RequestId, Verdict,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
 
@@ -409,8 +409,10 @@ fn described(output: &Output) -> String {
         Output::RememberPages { .. } => "remember pages".to_owned(),
         Output::RememberFull { .. } => "remember that metadata are not to be had".to_owned(),
         // The delay is random and therefore omitted.
-        Output::Note(Note::Failed { why, attempts, .. }) => format!("note: {why}; attempt {attempts} failed"),
-        Output::Note(note) => format!("note: {note}"),
+        Output::Diagnostic(Diagnostic::Failed { why, attempts, .. }) => {
+            format!("note: {why}; attempt {attempts} failed")
+        }
+        Output::Diagnostic(note) => format!("note: {note}"),
     }
 }
 

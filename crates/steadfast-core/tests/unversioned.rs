@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{
-    Input, ListFrom, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Diagnostic, Input, ListFrom, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
 
@@ -76,7 +76,7 @@ fn record_without_version_triggers_list() {
         panic!("it cannot be applied: nothing would tell that it came before");
     };
     let told = |output: &Output| match output {
-        Output::Note(Note::Unidentified { why }) => why.contains("a came without a version"),
+        Output::Diagnostic(Diagnostic::Unidentified { why }) => why.contains("a came without a version"),
         _ => false,
     };
     assert!(outputs.iter().any(told), "{outputs:?}");

@@ -25,7 +25,7 @@ use crate::subject::Subject;
 use crate::supervise::{Supervised, Supervisor};
 use crate::turns::Turns;
 use crate::watermark::{Settled, Watermark};
-use crate::worker::{SinkCounts, SinkWorker, delivery};
+use crate::worker::{SinkStats, SinkWorker, delivery};
 
 /// How long an attempt of a sink that is down may still take at the end of the program.
 const ATTEMPT_GRACE: Duration = Duration::from_secs(5);
@@ -115,7 +115,7 @@ pub struct Counts {
     /// Those for which it could not be evaluated, by rule.
     pub failed: BTreeMap<String, u64>,
     /// What came of the messages, by sink.
-    pub sinks: BTreeMap<String, SinkCounts>,
+    pub sinks: BTreeMap<String, SinkStats>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

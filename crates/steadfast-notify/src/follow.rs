@@ -12,8 +12,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use steadfast::{
-    AsyncHandler, Call, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, ObjectKey, Registration,
-    ResourceVersion, Told,
+    AsyncHandler, Call, DurableEvent, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, ObjectKey,
+    Registration, ResourceVersion,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
@@ -290,7 +290,7 @@ impl HandOver {
         let durable = durable.deadline(SETTLE_TIMEOUT);
         let durable = durable.unseen_deletions(hand_over.engine.replication().gate().is_replicated());
         let of = informer.clone();
-        let registered = durable.on_event(move |told: Told<Lazy<DynamicObject>>| {
+        let registered = durable.on_event(move |told: DurableEvent<Lazy<DynamicObject>>| {
             let (hand_over, reached) = (hand_over.clone(), of.clone());
             async move { hand_over.deliver(told, || reached.snapshot().version().and_then(number)).await }
         });
@@ -300,7 +300,7 @@ impl HandOver {
     /// Delivers a change as the leader, or waits until a leader has settled it. `reached` returns the version of the cache.
     async fn deliver(
         &self,
-        told: Told<Lazy<DynamicObject>>,
+        told: DurableEvent<Lazy<DynamicObject>>,
         reached: impl Fn() -> Option<u64>,
     ) -> Result<(), &'static str> {
         let replication = self.engine.replication();

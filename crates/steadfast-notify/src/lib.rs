@@ -104,4 +104,4 @@ pub use state::State;
 pub use steadfast_outside::{Ask, Memory, State as MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};
 pub use watermark::forget_watermarks;
-pub use worker::SinkCounts;
+pub use worker::SinkStats;

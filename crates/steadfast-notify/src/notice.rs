@@ -30,7 +30,7 @@ pub enum Notice {
         why: String,
     },
     /// What is held, or owed to rules, cannot be written to the state folder.
-    Unkept {
+    CheckpointUnsupported {
         /// Of what: the resource and the cluster.
         of: String,
         /// Why.
@@ -194,7 +194,7 @@ impl fmt::Display for Notice {
                     "{of}: {why}; all is listed anew, and what has changed since it was written may be missed by rules"
                 )
             }
-            Self::Unkept { of, why } => write!(f, "{of}: {why}"),
+            Self::CheckpointUnsupported { of, why } => write!(f, "{of}: {why}"),
             Self::Troubled { sink, why, waiting } => {
                 write!(f, "sink {sink}: {why}; it is tried on, {waiting} waiting")
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
-use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Note, Object, Scope};
+use steadfast::{Checkpoint, Diagnostic, Informer, InformerFactory, Lazy, Object, Scope};
 
 use crate::notice::{Notice, Tell};
 use crate::subject::Subject;
@@ -50,7 +50,7 @@ impl Lookout {
             None => informer,
         };
         let informer = match tell {
-            Some((of, tell)) => informer.on_note(move |note| {
+            Some((of, tell)) => informer.on_diagnostic(move |note| {
                 if let Some(notice) = notice(&of, note) {
                     tell(notice);
                 }
@@ -128,11 +128,13 @@ impl Source {
 }
 
 /// What whoever runs the program should know of a note.
-fn notice(of: &str, note: &Note) -> Option<Notice> {
+fn notice(of: &str, note: &Diagnostic) -> Option<Notice> {
     let of = of.to_owned();
     match note {
-        Note::NotRestored { why } => Some(Notice::Anew { of, why: why.to_string() }),
-        Note::NotKept { .. } | Note::ToldUnwritten { .. } => Some(Notice::Unkept { of, why: note.to_string() }),
+        Diagnostic::NotRestored { why } => Some(Notice::Anew { of, why: why.to_string() }),
+        Diagnostic::NotKept { .. } | Diagnostic::ToldUnwritten { .. } => {
+            Some(Notice::CheckpointUnsupported { of, why: note.to_string() })
+        }
         _ => None,
     }
 }

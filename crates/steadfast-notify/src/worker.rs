@@ -61,7 +61,7 @@ type Tenant = (String, String);
 
 /// Counters and state of one sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SinkCounts {
+pub struct SinkStats {
     /// Messages delivered.
     pub delivered: u64,
     /// Messages that became dead letters.
@@ -136,9 +136,9 @@ impl SinkWorker {
         self.changed.notify_one();
     }
 
-    pub(crate) fn counts(&self) -> SinkCounts {
+    pub(crate) fn counts(&self) -> SinkStats {
         let (state, now) = (self.state(), self.started.elapsed());
-        SinkCounts {
+        SinkStats {
             delivered: state.delivered,
             given_up: state.given_up,
             waiting: state.outbox.len(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use kube::Resource;
 use steadfast::{
-    Call, Event, Freshness, Handler, HandlerBuilder, Informer, Kept, Note, Registration, ResourceVersion, Scope,
+    Call, Diagnostic, Event, Freshness, Handler, HandlerBuilder, Informer, Kept, Registration, ResourceVersion, Scope,
     WaitError,
 };
 use steadfast_apiserver::ApiServer;
@@ -252,28 +252,28 @@ impl Recorder {
         drop(informers);
 
         let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
-        informer.on_note(move |note| {
+        informer.on_diagnostic(move |note| {
             let informer = named.clone();
             let text = |version: &Option<ResourceVersion>| version.as_ref().map(ToString::to_string);
             match note {
-                Note::Synced { version } => {
+                Diagnostic::Synced { version } => {
                     recorder.write(Record::Relisted { informer, from: None, to: text(version) });
                 }
                 // A restored cache has the state of the list from which the checkpoint was written.
-                Note::Restored { version, .. } => {
+                Diagnostic::Restored { version, .. } => {
                     recorder.write(Record::Relisted { informer, from: None, to: Some(version.to_string()) });
                 }
-                Note::Relisted { held, version, .. } => {
+                Diagnostic::Relisted { held, version, .. } => {
                     recorder.write(Record::Relisted { informer, from: text(held), to: text(version) });
                 }
                 // The key is recorded here, because the object may be deleted before the next freshness record, which
                 // also names it.
-                Note::Undecodable { key, .. } => recorder.write_as_of_now(|| {
+                Diagnostic::Undecodable { key, .. } => recorder.write_as_of_now(|| {
                     let (state, mut tainted) = told::freshness(&watched.freshness());
                     tainted.push(Key::new(key.namespace(), key.name()));
                     Record::Freshness { informer, state, tainted }
                 }),
-                Note::NewEpoch { .. } => recorder.write(Record::Epoch { informer }),
+                Diagnostic::NewEpoch { .. } => recorder.write(Record::Epoch { informer }),
                 _ => {}
             }
         });

@@ -80,7 +80,7 @@ where
     let informer = builder.streamed_lists(streamed).protobuf(false).object_limit(LIMIT).start()?;
     let notes = Notes::default();
     let own = notes.clone();
-    informer.on_note(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+    informer.on_diagnostic(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
     Ok((informer, notes))
 }
 

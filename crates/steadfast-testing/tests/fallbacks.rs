@@ -249,7 +249,7 @@ async fn objects_without_uids_and_versions_are_known_by_their_names_and_polled()
     let informer = world.informer(Scope::all())?;
     let notes = Told::default();
     let own = notes.clone();
-    informer.on_note(move |note| own.lock().expect("no panic").push(note.to_string()));
+    informer.on_diagnostic(move |note| own.lock().expect("no panic").push(note.to_string()));
     let told = told(&informer);
     informer.wait_for_sync(SOON).await?;
     until(SOON, || polled(&informer).is_some()).await?;
@@ -324,7 +324,7 @@ async fn versions_of_several_counters_are_found_out_and_reported_once_and_nothin
         let informer = build_in_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
         let notes = Told::default();
         let own = notes.clone();
-        informer.on_note(move |note| own.lock().expect("no panic").push(note.to_string()));
+        informer.on_diagnostic(move |note| own.lock().expect("no panic").push(note.to_string()));
         informer.wait_for_sync(SOON).await?;
         let mut there = BTreeSet::from([("default".to_owned(), "a".to_owned())]);
         let held = || -> BTreeSet<_> {

@@ -182,7 +182,7 @@ async fn in_vain(config: kube::Config) -> Outcome {
         Err(error) => tell_error(&error),
     }
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
-    informer.on_note(|note| tell_text(&format!("{note} {note:?}")));
+    informer.on_diagnostic(|note| tell_text(&format!("{note} {note:?}")));
     let error = informer.wait_for_sync(Duration::from_millis(300)).await.expect_err("the request must fail");
     tell_error(&error);
     tell(&informer.freshness());
@@ -238,7 +238,7 @@ async fn valid_secrets_do_not_leak() -> Outcome {
     let events: Vec<_> = events.take(2).try_collect().await?;
     assert!(matches!(&events[..], [WatchEvent::Added(one), WatchEvent::Deleted(_)] if one.data == secret("").data));
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
-    informer.on_note(|note| tell_text(&format!("{note} {note:?}")));
+    informer.on_diagnostic(|note| tell_text(&format!("{note} {note:?}")));
     informer.wait_for_sync(TIMEOUT).await?;
     tell(&informer.freshness());
     tell_connection(&connection)?;
@@ -267,7 +267,7 @@ async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
     withheld(api.get("db").await.expect_err("not decoded"));
     withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
-    informer.on_note(|note| tell_text(&format!("{note} {note:?}")));
+    informer.on_diagnostic(|note| tell_text(&format!("{note} {note:?}")));
     match informer.wait_for_sync(Duration::from_secs(2)).await {
         Ok(()) => {}
         Err(error) => tell_error(&error),

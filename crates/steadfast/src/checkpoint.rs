@@ -39,7 +39,7 @@ use steadfast_core::Lazy;
 use steadfast_core::checkpoint::Forms;
 
 use crate::connection::Connection;
-use crate::error::Unkept;
+use crate::error::CheckpointUnsupported;
 use crate::keepsake::Keepsake;
 use crate::resource::Collection;
 use crate::scope::Scope;
@@ -50,7 +50,7 @@ use head::Terms;
 use lock::Lock;
 use section::Kept;
 
-pub use counts::CheckpointCounts;
+pub use counts::CheckpointStats;
 
 /// A file in which informers store their caches across restarts of the process.
 ///
@@ -62,7 +62,7 @@ pub use counts::CheckpointCounts;
 /// One file serves all informers of a program that use one server. Only one process can use a file at a time. Writes
 /// run in the background, in batches of 50 ms, and delay no caller. The last changes before a crash can therefore be
 /// missing; the server sends them again. A file that is damaged, or of another format or cluster, is not used. The
-/// diagnostic [`NotRestored`](crate::Note::NotRestored) contains the reason.
+/// diagnostic [`NotRestored`](crate::Diagnostic::NotRestored) contains the reason.
 ///
 /// Cheap to clone. The file stays open while a handle exists or an informer writes to it.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl Checkpoint {
     }
 
     /// Returns the statistics of writes to the file.
-    pub fn counts(&self) -> CheckpointCounts {
+    pub fn counts(&self) -> CheckpointStats {
         self.desk.counts()
     }
 
@@ -122,12 +122,12 @@ impl Checkpoint {
         collection: &Collection,
         scope: &Scope,
         managed_fields: bool,
-    ) -> Result<Box<dyn Keepsake<Lazy<T>>>, Unkept>
+    ) -> Result<Box<dyn Keepsake<Lazy<T>>>, CheckpointUnsupported>
     where
         T: Resource + DeserializeOwned + Send + Sync + 'static,
     {
         let name = format!("{}?{}", collection.path(), scope.query());
-        let claim = self.desk.claim(&name).ok_or(Unkept::InUse)?;
+        let claim = self.desk.claim(&name).ok_or(CheckpointUnsupported::InUse)?;
         let metadata = T::metadata_api();
         let terms = Terms {
             server: connection.server().to_owned(),

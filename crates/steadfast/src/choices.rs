@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use steadfast_core::breach::Breaches;
 use steadfast_core::reflector::ReflectorSettings;
 
-use crate::error::Difference;
+use crate::error::SettingMismatch;
 
 /// Settings that must be equal for all callers that share an informer.
 #[derive(Clone)]
@@ -81,7 +81,7 @@ macro_rules! differing {
 
 impl Choices {
     /// Returns the settings that differ from those in `requested`.
-    pub(crate) fn differences(&self, requested: &Self) -> Vec<Difference> {
+    pub(crate) fn differences(&self, requested: &Self) -> Vec<SettingMismatch> {
         let mut differences = differing!(
             &self.settings,
             &requested.settings,
@@ -120,7 +120,7 @@ impl Choices {
         differences
     }
 
-    fn transforms(&self, requested: &Self) -> Option<Difference> {
+    fn transforms(&self, requested: &Self) -> Option<SettingMismatch> {
         let (running, requested) = match (self.transform, requested.transform) {
             (None, None) => return None,
             (Some(running), Some(requested)) if running.is(requested) => return None,
@@ -130,12 +130,12 @@ impl Choices {
                 (described(running), described(requested))
             }
         };
-        Some(Difference { setting: "transform", running: running.to_owned(), requested: requested.to_owned() })
+        Some(SettingMismatch { setting: "transform", running: running.to_owned(), requested: requested.to_owned() })
     }
 }
 
-fn difference<T: Debug>(setting: &'static str, running: &T, requested: &T) -> Difference {
-    Difference { setting, running: shown(running), requested: shown(requested) }
+fn difference<T: Debug>(setting: &'static str, running: &T, requested: &T) -> SettingMismatch {
+    SettingMismatch { setting, running: shown(running), requested: shown(requested) }
 }
 
 /// Formats a value for display: the content of an option, or `none`.

@@ -28,7 +28,7 @@ use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
 use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{
-    Failure, FailureKind, Gravity, Input, Note, Outlook, Output, Reflector, Request, RequestId,
+    Diagnostic, Failure, FailureKind, Input, Outlook, Output, Reflector, Request, RequestId, Severity,
 };
 use steadfast_core::store::{Staging, Store};
 use steadfast_core::{Instant, ResourceVersion};
@@ -106,7 +106,7 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     alarm: Alarm,
     resyncs: Resyncs<K>,
     /// Diagnostics to deliver at the next flush, in this order.
-    notes: Vec<Note>,
+    notes: Vec<Diagnostic>,
     /// Number of diagnostics that arrived later than their subject.
     late_notes: usize,
     edits: Vec<Edit<K>>,
@@ -479,7 +479,7 @@ impl<K: Kept> Driver<K> {
             let until = self.shared.environment.now() + JSON_FOR;
             self.asker.json_until = Some(until);
             self.asker.connection.remember_json(&self.asker.everywhere, until);
-            self.notes.push(Note::FellBackToJson { why: failure.why.clone() });
+            self.notes.push(Diagnostic::FellBackToJson { why: failure.why.clone() });
         }
     }
 
@@ -523,7 +523,7 @@ impl<K: Kept> Driver<K> {
                 Output::RememberFull { until } => {
                     self.asker.connection.remember_full(&self.asker.everywhere, until);
                 }
-                Output::Note(note) => self.notes.push(note),
+                Output::Diagnostic(note) => self.notes.push(note),
             }
         }
     }
@@ -606,13 +606,14 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn tell(&mut self, note: &Diagnostic) {
         self.ledger.note(note);
         let informer = &self.shared.name;
-        let spared = matches!(note, Note::Undecodable { .. }) && !self.complaints.names(self.shared.environment.now());
-        match note.gravity() {
-            Gravity::Fault if !spared => tracing::warn!(%informer, "{note}"),
-            Gravity::Fault | Gravity::Routine => tracing::debug!(%informer, "{note}"),
+        let spared =
+            matches!(note, Diagnostic::Undecodable { .. }) && !self.complaints.names(self.shared.environment.now());
+        match note.severity() {
+            Severity::Fault if !spared => tracing::warn!(%informer, "{note}"),
+            Severity::Fault | Severity::Routine => tracing::debug!(%informer, "{note}"),
         }
         self.shared.tell(note);
     }

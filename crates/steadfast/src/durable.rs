@@ -11,10 +11,10 @@
 
 mod all;
 mod calls;
+mod event;
 mod registration;
-mod told;
 
 pub(crate) use all::{Durables, Owed, Refused};
 pub(crate) use calls::{Calls, Durable};
+pub use event::{DurableEvent, DurablePosition, DurableStats};
 pub use registration::{DurableBuilder, DurableRegistration};
-pub use told::{DurableCounts, DurablePosition, Told};

@@ -19,7 +19,7 @@ pub enum InformerError {
         /// Scope.
         scope: String,
         /// Settings that differ; at least one.
-        differences: Vec<Difference>,
+        differences: Vec<SettingMismatch>,
     },
     /// A namespace was given for a cluster-scoped resource.
     #[error(
@@ -38,7 +38,7 @@ pub enum InformerError {
         /// Resource.
         resource: String,
         /// Cause and advice.
-        why: Unkept,
+        why: CheckpointUnsupported,
     },
     /// The factory was shut down.
     #[error("the informer factory was shut down; make a new one")]
@@ -47,7 +47,7 @@ pub enum InformerError {
 
 /// Reason that the cache of an informer cannot be stored in a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unkept {
+pub enum CheckpointUnsupported {
     /// The objects are Secrets, and storing them on disk was not allowed.
     #[error(
         "Secrets are not written to disk unless that is asked for; leave the checkpoint out, or ask with `including_secrets`"
@@ -65,7 +65,7 @@ pub enum Unkept {
 
 /// A setting that differs between a request and the running informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct SettingMismatch {
     /// Name of the builder method for the setting.
     pub setting: &'static str,
     /// Value in the running informer.
@@ -74,14 +74,14 @@ pub struct Difference {
     pub requested: String,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for SettingMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} (requested: {})", self.setting, self.running, self.requested)
     }
 }
 
-fn listed(differences: &[Difference]) -> String {
-    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
+fn listed(differences: &[SettingMismatch]) -> String {
+    differences.iter().map(SettingMismatch::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Reason that a handler was not added.
@@ -102,7 +102,7 @@ pub enum HandlerError {
     #[error(
         "{resource} is kept in no checkpoint, and so is what a durable handler would be owed; build the informer with one"
     )]
-    Unkept {
+    CheckpointUnsupported {
         /// Resource and scope.
         resource: String,
     },
@@ -215,4 +215,4 @@ pub struct Unknown {
     pub version: steadfast_core::ResourceVersion,
 }
 
-debug_as_message!(InformerError, Unkept, HandlerError, NotSynced, WaitError, Unknown, SyncTimeout);
+debug_as_message!(InformerError, CheckpointUnsupported, HandlerError, NotSynced, WaitError, Unknown, SyncTimeout);

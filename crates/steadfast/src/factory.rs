@@ -18,7 +18,7 @@ use steadfast_core::Lazy;
 use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
 use steadfast_core::event::{Event, Rules};
-use steadfast_core::reflector::{Note, Reflector, ReflectorSettings};
+use steadfast_core::reflector::{Diagnostic, Reflector, ReflectorSettings};
 use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
 use tokio::sync::{mpsc, watch};
@@ -31,7 +31,7 @@ use crate::checkpoint::Checkpoint;
 use crate::choices::{Choices, SecretsOnDisk, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Keeper, Limits, Transform};
-use crate::error::{InformerError, NotSynced, SyncTimeout, Unkept, WaitError};
+use crate::error::{CheckpointUnsupported, InformerError, NotSynced, SyncTimeout, WaitError};
 use crate::informer::{CacheId, Informer};
 #[cfg(feature = "checkpoint")]
 use crate::keepsake::Keepsake;
@@ -40,7 +40,7 @@ use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType};
 use crate::runner::drop_contained;
 use crate::scope::Scope;
-use crate::shared::{NoteCallback, Shared, Undelivered};
+use crate::shared::{DiagnosticCallback, Shared, Undelivered};
 use crate::writes::Writes;
 
 /// Maximum time that a cache can be in doubt before waits skip it.
@@ -479,7 +479,7 @@ pub struct InformerBuilder<'a, K> {
     scope: Scope,
     choices: Choices,
     transform: Option<Transform<K>>,
-    notes: Vec<NoteCallback>,
+    notes: Vec<DiagnosticCallback>,
     #[cfg(feature = "checkpoint")]
     keeping: Keeping<K>,
 }
@@ -495,7 +495,9 @@ enum Keeping<K> {
 
 /// Claims an informer's partition of the checkpoint file.
 #[cfg(feature = "checkpoint")]
-type Claim<K> = Box<dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn Keepsake<K>>, Unkept> + Send>;
+type Claim<K> = Box<
+    dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn Keepsake<K>>, CheckpointUnsupported> + Send,
+>;
 
 #[cfg(feature = "checkpoint")]
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_, Lazy<T>> {
@@ -530,10 +532,10 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
 }
 
 impl<K: Kept> InformerBuilder<'_, K> {
-    /// Calls `callback` for each diagnostic, like [`Informer::on_note`], starting with the first one.
+    /// Calls `callback` for each diagnostic, like [`Informer::on_diagnostic`], starting with the first one.
     ///
     /// A callback that is added after the start would miss the diagnostic about the checkpoint's restoration.
-    pub fn on_note(mut self, callback: impl Fn(&Note) + Send + Sync + 'static) -> Self {
+    pub fn on_diagnostic(mut self, callback: impl Fn(&Diagnostic) + Send + Sync + 'static) -> Self {
         self.notes.push(Arc::new(callback));
         self
     }
@@ -696,7 +698,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>()
                 && let Some(share) = running.share.upgrade().or_else(|| informer.owner().new_share())
             {
-                self.notes.into_iter().for_each(|callback| informer.shared().on_note(callback));
+                self.notes.into_iter().for_each(|callback| informer.shared().on_diagnostic(callback));
                 running.share = Arc::downgrade(&share);
                 return Ok(informer.with_share(share));
             }
@@ -740,8 +742,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let Choices { checkpoint: Some(_), transform, secrets_on_disk, .. } = &self.choices else { return Ok(()) };
         let is_secret = self.collection.group().is_empty() && self.collection.plural() == "secrets";
         let why = match transform {
-            Some(_) => Unkept::Transformed,
-            None if is_secret && *secrets_on_disk == SecretsOnDisk::Refused => Unkept::Secrets,
+            Some(_) => CheckpointUnsupported::Transformed,
+            None if is_secret && *secrets_on_disk == SecretsOnDisk::Refused => CheckpointUnsupported::Secrets,
             None => return Ok(()),
         };
         Err(InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })
@@ -782,7 +784,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             Store::new(rules),
             reflector.evidence().clone(),
         ));
-        self.notes.into_iter().for_each(|callback| shared.on_note(callback));
+        self.notes.into_iter().for_each(|callback| shared.on_diagnostic(callback));
         let origin = Origin {
             server: connection.recordings().server().clone(),
             group: self.collection.group().to_owned(),

@@ -9,7 +9,7 @@ use kube::Resource;
 use steadfast_core::breach::Breach;
 use steadfast_core::decode::Kept;
 use steadfast_core::event::Event;
-use steadfast_core::reflector::Note;
+use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Freshness, Instant, ResourceVersion, Uid};
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::driver::Command;
 use crate::error::{HandlerError, NotSynced, WaitError};
 use crate::handler::{AsyncHandler, Handler};
-use crate::handler_counts::HandlerCounts;
+use crate::handler_stats::HandlerStats;
 use crate::lister::{Index, Lister};
 use crate::memory::Memory;
 use crate::owner::{Held, Origin, Share};
@@ -158,8 +158,8 @@ impl<K: Kept> Informer<K> {
     ///
     /// The callback runs before readers and handlers see the result, and delays this informer until it returns. Other
     /// informers do not wait for it.
-    pub fn on_note(&self, callback: impl Fn(&Note) + Send + Sync + 'static) {
-        self.shared().on_note(Arc::new(callback));
+    pub fn on_diagnostic(&self, callback: impl Fn(&Diagnostic) + Send + Sync + 'static) {
+        self.shared().on_diagnostic(Arc::new(callback));
     }
 
     /// Returns the freshness of the cache: if it is stale or in doubt, with the time and the cause.
@@ -228,8 +228,8 @@ impl<K: Kept> Informer<K> {
     }
 
     /// Returns the statistics of each handler.
-    pub fn handlers(&self) -> Vec<HandlerCounts> {
-        self.shared().handler_counts()
+    pub fn handlers(&self) -> Vec<HandlerStats> {
+        self.shared().handler_stats()
     }
 
     /// Waits until the first complete list is in the cache.

@@ -67,7 +67,7 @@ pub mod environment;
 mod error;
 mod factory;
 mod handler;
-mod handler_counts;
+mod handler_stats;
 mod informer;
 #[cfg(feature = "checkpoint")]
 mod keepsake;
@@ -101,14 +101,16 @@ pub use k8s_openapi;
 pub use kube;
 
 #[cfg(feature = "checkpoint")]
-pub use checkpoint::{Checkpoint, CheckpointCounts, CheckpointError};
+pub use checkpoint::{Checkpoint, CheckpointError, CheckpointStats};
 pub use connection::Connection;
 #[cfg(feature = "checkpoint")]
-pub use durable::{DurableBuilder, DurableCounts, DurablePosition, DurableRegistration, Told};
-pub use error::{Difference, HandlerError, InformerError, NotSynced, SyncTimeout, Unkept, Unknown, WaitError};
+pub use durable::{DurableBuilder, DurableEvent, DurablePosition, DurableRegistration, DurableStats};
+pub use error::{
+    CheckpointUnsupported, HandlerError, InformerError, NotSynced, SettingMismatch, SyncTimeout, Unknown, WaitError,
+};
 pub use factory::{InformerBuilder, InformerFactory};
 pub use handler::{AsyncHandler, Call, Handler};
-pub use handler_counts::HandlerCounts;
+pub use handler_stats::HandlerStats;
 pub use informer::{CacheId, Informer};
 pub use lister::{Index, Lister};
 pub use memory::Memory;
@@ -124,7 +126,7 @@ pub use steadfast_core::breach::Breach;
 pub use steadfast_core::decode::{DecodeError, Encoding, Kept};
 pub use steadfast_core::freshness::Polled;
 pub use steadfast_core::record::Identity;
-pub use steadfast_core::reflector::{Gravity, Note, ReflectorSettings};
+pub use steadfast_core::reflector::{Diagnostic, ReflectorSettings, Severity};
 pub use steadfast_core::selector::{SelectorError, parse_selector};
 pub use steadfast_core::store::{IndexSnapshot, Lookup, Snapshot};
 pub use steadfast_core::{

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use crate::driver::Command;
 use crate::error::HandlerError;
 use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Handler};
-use crate::handler_counts::HandlerCounts;
+use crate::handler_stats::HandlerStats;
 use crate::owner::{Held, Release};
 use crate::runner::Runner;
 use crate::screen::Accepts;
@@ -59,7 +59,7 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
     ///
     /// The queue holds at most `bound` events, in addition to one state for each object. Further events are merged as
     /// for other handlers, so the last state is never lost. The number of merged events is logged, counted
-    /// ([`HandlerCounts::missed`]) and passed to the handler's next call ([`Call::missed`](crate::Call::missed)).
+    /// ([`HandlerStats::missed`]) and passed to the handler's next call ([`Call::missed`](crate::Call::missed)).
     /// States that a relist skipped cannot be delivered.
     pub fn deliver_each(mut self, bound: usize) -> Self {
         self.each = Some(bound);
@@ -160,7 +160,7 @@ impl<K: Send + Sync + 'static> Registration<K> {
     }
 
     /// Returns the statistics of the handler.
-    pub fn counts(&self) -> HandlerCounts {
+    pub fn counts(&self) -> HandlerStats {
         self.runner.counts()
     }
 

@@ -17,9 +17,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
 use crate::handler::{BoxedAsyncHandler, Call, Handler};
-use crate::handler_counts::HandlerCounts;
 #[cfg(feature = "metrics")]
-use crate::handler_counts::HandlerReading;
+use crate::handler_stats::HandlerReading;
+use crate::handler_stats::HandlerStats;
 use crate::roster::Seat;
 use crate::screen::Screen;
 use crate::wishes::{Mode, Wishes};
@@ -325,9 +325,9 @@ impl<K: Send + Sync + 'static> Runner<K> {
         view.is_ok_and(|view| view == View::Complete)
     }
 
-    pub(crate) fn counts(&self) -> HandlerCounts {
+    pub(crate) fn counts(&self) -> HandlerStats {
         let state = self.lock();
-        HandlerCounts {
+        HandlerStats {
             returned: self.returned.load(Ordering::Relaxed),
             panicked: self.panicked.load(Ordering::Relaxed),
             skipped: self.skipped.load(Ordering::Relaxed),

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Event};
 use steadfast_core::freshness::{Condition, Evidence};
-use steadfast_core::reflector::Note;
+use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::{Footprint, Index, Joining, Snapshot, Store, StoreReader};
 use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 #[cfg(feature = "checkpoint")]
 use crate::durable::Durables;
 use crate::environment::SharedEnvironment;
-use crate::handler_counts::HandlerCounts;
+use crate::handler_stats::HandlerStats;
 use crate::memory::Memory;
 use crate::metrics::counted::Counted;
 #[cfg(feature = "metrics")]
@@ -73,11 +73,11 @@ pub(crate) struct Shared<K> {
     /// Durable handlers.
     #[cfg(feature = "checkpoint")]
     pub(crate) durables: Durables<K>,
-    notes: Mutex<Vec<NoteCallback>>,
+    notes: Mutex<Vec<DiagnosticCallback>>,
     pub(crate) counted: Arc<Counted>,
 }
 
-pub(crate) type NoteCallback = Arc<dyn Fn(&Note) + Send + Sync>;
+pub(crate) type DiagnosticCallback = Arc<dyn Fn(&Diagnostic) + Send + Sync>;
 
 /// Handler and the changes that match its filter.
 type Screened<K> = (Arc<Runner<K>>, Vec<Change<K>>);
@@ -335,12 +335,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
         true
     }
 
-    pub(crate) fn on_note(&self, callback: NoteCallback) {
+    pub(crate) fn on_diagnostic(&self, callback: DiagnosticCallback) {
         lock(&self.notes).push(callback);
     }
 
     /// Calls the diagnostic callbacks and catches their panics.
-    pub(crate) fn tell(&self, note: &Note) {
+    pub(crate) fn tell(&self, note: &Diagnostic) {
         let callbacks = lock(&self.notes).clone();
         for callback in callbacks {
             if std::panic::catch_unwind(AssertUnwindSafe(|| callback(note))).is_err() {
@@ -471,7 +471,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         settled && self.ended.load(Ordering::Acquire) && self.handlers().iter().all(|handler| handler.is_idle())
     }
 
-    pub(crate) fn handler_counts(&self) -> Vec<HandlerCounts> {
+    pub(crate) fn handler_stats(&self) -> Vec<HandlerStats> {
         self.handlers().iter().map(|handler| handler.counts()).collect()
     }
 

@@ -71,7 +71,7 @@ impl Collector for Figures {
         let failed =
             counts.failed.iter().map(|(rule, &value)| Sample { of: vec![("rule", rule.clone())], value: value as f64 });
         write(("failed", None, "Changes for which a rule could not be evaluated", Counter), failed.collect())?;
-        let sinks = |value: fn(&steadfast_notify::SinkCounts) -> f64| {
+        let sinks = |value: fn(&steadfast_notify::SinkStats) -> f64| {
             let sinks = counts.sinks.iter();
             sinks
                 .map(|(name, sink)| Sample { of: vec![("sink", name.clone())], value: value(sink) })

@@ -299,7 +299,7 @@ impl Acting {
             ));
         }
         let counts = engine.counts();
-        let sum = |of: fn(&steadfast_notify::SinkCounts) -> u64| counts.sinks.values().map(of).sum::<u64>();
+        let sum = |of: fn(&steadfast_notify::SinkStats) -> u64| counts.sinks.values().map(of).sum::<u64>();
         let (delivered, dead) = (sum(|sink| sink.delivered), sum(|sink| sink.given_up));
         let (changes, failed) = (counts.changes, counts.failed.values().sum::<u64>());
         let unchanged = counts.unchanged;

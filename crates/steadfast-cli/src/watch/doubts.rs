@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use steadfast::{Freshness, Informer, Note, Registration};
+use steadfast::{Diagnostic, Freshness, Informer, Registration};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -38,8 +38,8 @@ pub(crate) fn follow(
     tokio::spawn(print(waiting, subject.clone(), events, style, printer));
     let teller = Teller { subject, clock, transitions };
     let (noted, noting) = (doubts.clone(), teller.clone());
-    informer.on_note(move |note| {
-        if let Note::NewEpoch { .. } = note {
+    informer.on_diagnostic(move |note| {
+        if let Diagnostic::NewEpoch { .. } = note {
             let told = noted.lock().unwrap_or_else(PoisonError::into_inner).another_history(note, Instant::now());
             noting.complain(&told);
             // Full only where nobody reads; whoever reads again is told of the state that is then.
@@ -132,7 +132,7 @@ struct Doubts {
 
 impl Doubts {
     /// What is to be reported of a server that is not the one that it was, however soon that is mended.
-    fn another_history(&mut self, note: &Note, now: Instant) -> Told {
+    fn another_history(&mut self, note: &Diagnostic, now: Instant) -> Told {
         let why = note.to_string();
         let since = *self.since.get_or_insert(now);
         self.told = Some(("stale", why.clone()));
@@ -226,7 +226,7 @@ mod tests {
         let mut doubts = Doubts::default();
         let begun = Instant::now() + Duration::from_secs(60);
         let at = |ms| begun + Duration::from_millis(ms);
-        let note = Note::NewEpoch { held: "9".into(), proof: "1".into() };
+        let note = Diagnostic::NewEpoch { held: "9".into(), proof: "1".into() };
         assert_eq!(doubts.look(&Freshness::Resuming(doubt(0, "reset")), at(0)), None);
         let told = doubts.another_history(&note, at(100));
         let words = "stale: the server's history was replaced: it is at 1, 9 is held";

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use steadfast::environment::SharedEnvironment;
-use steadfast::{Informer, InformerFactory, Kept, Note, ObjectKey, ResourceVersion};
+use steadfast::{Diagnostic, Informer, InformerFactory, Kept, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 
 use super::stage::Stage;
@@ -59,9 +59,9 @@ impl All {
         let again = Again(Arc::new(asked));
         // Notes cannot be given back: this keeps nothing of the controller.
         let relisted = Arc::downgrade(&again.0);
-        informer.on_note(move |note| {
+        informer.on_diagnostic(move |note| {
             // Of the first list everything is told.
-            if let (Note::Relisted { held: Some(_), version, .. }, Some(asked)) = (note, relisted.upgrade()) {
+            if let (Diagnostic::Relisted { held: Some(_), version, .. }, Some(asked)) = (note, relisted.upgrade()) {
                 asked.send_replace(version.clone());
             }
         });

@@ -14,15 +14,15 @@ use tokio::sync::watch;
 use tokio::task::coop::consume_budget;
 
 use super::action::{Action, Next};
-use super::figures::{ControllerFigures, Counted};
+use super::diagnostic::ControllerDiagnostic;
+use super::diagnostics::Notes;
+use super::figures::{ControllerStats, Counted};
 use super::gate::{Gate, Turn};
-use super::note::ControllerNote;
-use super::notes::Notes;
 use super::pulse::Pulse;
 use super::sights::Sights;
 use super::spins::Spins;
 use super::stage::Stage;
-use crate::election::Shares;
+use crate::election::Sharding;
 use crate::panics::told;
 use crate::workqueue::{Work, Workqueue};
 
@@ -61,7 +61,7 @@ pub(super) struct Crew {
     pub(super) gate: Gate,
     pub(super) sights: Sights,
     /// Where keys are shared with other processes.
-    pub(super) shares: Option<Shares>,
+    pub(super) shares: Option<Sharding>,
     pub(super) notes: Notes,
     pub(super) counted: Arc<Counted>,
     pub(super) spins: Spins,
@@ -109,7 +109,7 @@ impl Crew {
             let Some((key, lasting, is_news)) = pulse.blocked(now) else { continue };
             blocked += 1;
             if is_news {
-                self.notes.tell(&ControllerNote::Blocked { key, lasting });
+                self.notes.tell(&ControllerDiagnostic::Blocked { key, lasting });
             }
             let room = || self.members.load(Ordering::Acquire) < 2 * self.concurrency;
             if lasting >= STUCK && !self.stage.is_ending() && room() && pulse.replace() {
@@ -127,18 +127,18 @@ impl Crew {
             Turn::None => {}
             Turn::Closed(why) => {
                 Counted::one(&self.counted.pauses);
-                self.notes.tell(&ControllerNote::Paused { why });
+                self.notes.tell(&ControllerDiagnostic::Paused { why });
             }
             Turn::Opened(lasted, put_off) => {
                 for (key, priority) in put_off {
                     self.queue.add_with(key, priority);
                 }
-                self.notes.tell(&ControllerNote::Resumed { lasted });
+                self.notes.tell(&ControllerDiagnostic::Resumed { lasted });
             }
         }
     }
 
-    pub(super) fn figures(&self) -> ControllerFigures {
+    pub(super) fn figures(&self) -> ControllerStats {
         self.counted.read(self.sights.waiting(), self.spins.slowed(), self.gate.is_closed())
     }
 }
@@ -161,7 +161,7 @@ impl Member {
                 Counted::one(&self.crew.counted.panicked);
                 self.crew.queue.add_after_with(key.clone(), AFTER_A_PANIC, priority);
                 let again = AFTER_A_PANIC;
-                self.crew.notes.tell(&ControllerNote::Panicked { key, message: told(panic), again });
+                self.crew.notes.tell(&ControllerDiagnostic::Panicked { key, message: told(panic), again });
             }
             if self.pulse.is_replaced() {
                 return;
@@ -230,7 +230,7 @@ impl Member {
                 crew.spins.calm(&work);
                 work.finish();
             }
-            Call::Undecodable => crew.notes.tell(&ControllerNote::Undecodable { key: work.key().clone() }),
+            Call::Undecodable => crew.notes.tell(&ControllerDiagnostic::Undecodable { key: work.key().clone() }),
         }
     }
 
@@ -289,19 +289,19 @@ impl Crew {
                 Counted::one(&self.counted.failed);
                 let failures = self.queue.failures(&key).saturating_add(1);
                 let again = self.follow(work, action);
-                self.notes.tell(&ControllerNote::Failed { key, error, failures, again });
+                self.notes.tell(&ControllerDiagnostic::Failed { key, error, failures, again });
             }
             End::Panicked(message) => {
                 Counted::one(&self.counted.panicked);
                 self.spins.calm(&key);
                 let again = work.retry();
-                self.notes.tell(&ControllerNote::Panicked { key, message, again });
+                self.notes.tell(&ControllerDiagnostic::Panicked { key, message, again });
             }
             End::TimedOut(timeout) => {
                 Counted::one(&self.counted.timed_out);
                 self.spins.calm(&key);
                 let again = work.retry();
-                self.notes.tell(&ControllerNote::TimedOut { key, timeout, again });
+                self.notes.tell(&ControllerDiagnostic::TimedOut { key, timeout, again });
             }
             End::Cancelled => Counted::one(&self.counted.cancelled),
         }
@@ -318,9 +318,9 @@ impl Crew {
             Next::After(wait) => {
                 let slowed = self.spins.again(&work, wait);
                 if let Some(times) = slowed.told {
-                    self.notes.tell(&ControllerNote::Spins { key: work.key().clone(), times });
+                    self.notes.tell(&ControllerDiagnostic::Spins { key: work.key().clone(), times });
                 }
-                work.again_after(slowed.wait);
+                work.requeue_after(slowed.wait);
                 Some(slowed.wait)
             }
             Next::Retry => {

@@ -9,7 +9,7 @@ use crate::workqueue::Durations;
 /// What a controller has done, and how it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ControllerFigures {
+pub struct ControllerStats {
     /// Calls that ended well, and wait for a change.
     pub succeeded: u64,
     /// Calls that ended well, and want to be called again.
@@ -101,9 +101,9 @@ impl Counted {
     }
 
     /// The figures now, with what is not counted here.
-    pub(super) fn read(&self, waiting_for_writes: usize, slowed: usize, paused: bool) -> ControllerFigures {
+    pub(super) fn read(&self, waiting_for_writes: usize, slowed: usize, paused: bool) -> ControllerStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ControllerFigures {
+        ControllerStats {
             succeeded: count(&self.succeeded),
             requeued: count(&self.requeued),
             failed: count(&self.failed),

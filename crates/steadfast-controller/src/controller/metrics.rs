@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use super::figures::ControllerFigures;
+use super::figures::ControllerStats;
 use super::running::RunningController;
 use crate::workqueue::Durations;
 
@@ -35,7 +35,7 @@ type Reader = Box<dyn Fn() -> Option<Reading> + Send + Sync>;
 
 /// The figures of a controller at one scrape.
 struct Reading {
-    figures: ControllerFigures,
+    figures: ControllerStats,
     /// How many calls it may make at a time.
     most: usize,
     durations: Durations,
@@ -56,7 +56,7 @@ impl ControllerMetrics {
 }
 
 /// The controllers as they are at one scrape.
-type Readings<'a> = [(&'a str, ControllerFigures, usize)];
+type Readings<'a> = [(&'a str, ControllerStats, usize)];
 
 impl Collector for ControllerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -64,7 +64,7 @@ impl Collector for ControllerMetrics {
         let all: Vec<_> = read.iter().map(|(name, reading)| (*name, reading.figures, reading.most)).collect();
         durations(&mut encoder, &read)?;
         results(&mut encoder, &all)?;
-        let mut counter = |name, unit: Option<Unit>, help, read: fn(&ControllerFigures) -> f64| {
+        let mut counter = |name, unit: Option<Unit>, help, read: fn(&ControllerStats) -> f64| {
             family(&mut encoder, (name, unit, help), &all, |figures, _| ConstCounter::new(read(figures)))
         };
         counter("controller_runtime_reconcile_errors", None, "Calls that failed, whatever way", |figures| {
@@ -110,7 +110,7 @@ impl Collector for ControllerMetrics {
             "How often nothing was called since a cache was in doubt for too long",
             |figures| figures.pauses as f64,
         )?;
-        let mut gauge = |name, help, read: fn(&ControllerFigures, usize) -> usize| {
+        let mut gauge = |name, help, read: fn(&ControllerStats, usize) -> usize| {
             family(&mut encoder, (name, None, help), &all, |figures, most| ConstGauge::new(read(figures, most) as f64))
         };
         gauge("controller_runtime_active_workers", "Calls that are under way", |figures, _| figures.running)?;
@@ -173,7 +173,7 @@ fn family<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, unit, help): (&str, Option<Unit>, &str),
     all: &Readings<'_>,
-    sample: impl Fn(&ControllerFigures, usize) -> M,
+    sample: impl Fn(&ControllerStats, usize) -> M,
 ) -> fmt::Result {
     let Some((_, first, most)) = all.first() else { return Ok(()) };
     let kind = sample(first, *most).metric_type();

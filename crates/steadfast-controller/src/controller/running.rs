@@ -9,7 +9,7 @@ use steadfast::ObjectKey;
 use steadfast::environment::Task;
 
 use super::crew::Crew;
-use super::figures::ControllerFigures;
+use super::figures::ControllerStats;
 use super::source::Detach;
 use super::stage::Point;
 use crate::workqueue::{Durations, Workqueue};
@@ -46,7 +46,7 @@ impl RunningController {
     }
 
     /// What it has done, and how it is.
-    pub fn figures(&self) -> ControllerFigures {
+    pub fn figures(&self) -> ControllerStats {
         self.crew.figures()
     }
 

@@ -19,9 +19,9 @@ use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
 
 use super::declared::{Declared, Patience, Role};
+use super::diagnostic::ControllerDiagnostic;
+use super::diagnostics::Notes;
 use super::figures::Counted;
-use super::note::ControllerNote;
-use super::notes::Notes;
 use super::stage::Stage;
 use super::view::View;
 use super::when_stale::WhenStale;
@@ -245,14 +245,14 @@ impl Sights {
                 match error {
                     WaitError::Deadline { .. } => late = late.or(Some(error)),
                     error if !std::mem::replace(&mut is_incomparable, true) => {
-                        inner.notes.tell(&ControllerNote::CannotCatchUp { why: error.to_string() });
+                        inner.notes.tell(&ControllerDiagnostic::CannotCatchUp { why: error.to_string() });
                     }
                     _ => {}
                 }
             }
             let Some(late) = late else { break };
             let (why, lasting) = (late.to_string(), inner.since(begun));
-            inner.notes.tell(&ControllerNote::LacksOthers { why, lasting });
+            inner.notes.tell(&ControllerDiagnostic::LacksOthers { why, lasting });
         }
         inner.counted.caught_up(inner.since(begun));
     }
@@ -359,12 +359,12 @@ impl Inner {
                 Err(error @ WaitError::Deadline { .. }) => {
                     if self.lock().by_key.get_mut(key).filter(own).is_some_and(|lacking| lacking.wanted.is_some()) {
                         let (key, why, lasting) = (key.clone(), error.to_string(), self.since(begun));
-                        self.notes.tell(&ControllerNote::LacksWrites { key, why, lasting });
+                        self.notes.tell(&ControllerDiagnostic::LacksWrites { key, why, lasting });
                     }
                     continue;
                 }
                 Err(error) => {
-                    self.notes.tell(&ControllerNote::CannotCompare { key: key.clone(), why: error.to_string() });
+                    self.notes.tell(&ControllerDiagnostic::CannotCompare { key: key.clone(), why: error.to_string() });
                 }
             }
             let mut all = self.lock();

@@ -13,9 +13,9 @@ use steadfast::{
 
 use super::all::{Again, All};
 use super::changes::Changes;
+use super::diagnostic::ControllerDiagnostic;
+use super::diagnostics::Notes;
 use super::figures::Counted;
-use super::note::ControllerNote;
-use super::notes::Notes;
 use super::primary::Primary;
 use super::sights::Sights;
 use super::source_error::SourceError;
@@ -187,7 +187,7 @@ impl Strays {
             Counted::one(&self.counted.outside_scope);
             if !self.is_reported.swap(true, Ordering::Relaxed) {
                 let (source, key, scope) = (self.source.clone(), key.clone(), self.primary.name().to_owned());
-                self.notes.tell(&ControllerNote::OutsideScope { source, key, scope });
+                self.notes.tell(&ControllerDiagnostic::OutsideScope { source, key, scope });
             }
         }
         is_admitted
@@ -240,7 +240,7 @@ impl<K: Kept> Leads<K> {
         let is_complete = mapped.is_ok();
         if let Err(panic) = mapped {
             let what = "what maps objects to keys";
-            self.notes.tell(&ControllerNote::Broken { what, message: told(panic) });
+            self.notes.tell(&ControllerDiagnostic::Broken { what, message: told(panic) });
             self.again.ask();
         }
         Mapped { keys, is_complete }

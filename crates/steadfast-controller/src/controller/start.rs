@@ -16,10 +16,10 @@ use tokio::sync::watch;
 use super::all::All;
 use super::crew::{Caller, Crew};
 use super::declared::{Declared, Patience, Role};
+use super::diagnostic::ControllerDiagnostic;
+use super::diagnostics::Notes;
 use super::figures::Counted;
 use super::gate::Gate;
-use super::note::ControllerNote;
-use super::notes::Notes;
 use super::primary::Primary;
 use super::running::RunningController;
 use super::sights::Sights;
@@ -143,7 +143,7 @@ impl<K: Kept> Controller<K> {
                     }
                 };
                 if let Err(panic) = AssertUnwindSafe(all).catch_unwind().await {
-                    notes.tell(&ControllerNote::Broken { what: "a stream of keys", message: told(panic) });
+                    notes.tell(&ControllerDiagnostic::Broken { what: "a stream of keys", message: told(panic) });
                 }
             })));
         }
@@ -156,8 +156,8 @@ impl QueueChoices {
     fn build(self, environment: SharedEnvironment) -> Workqueue<ObjectKey> {
         let queue = Workqueue::builder(environment).retries(self.retries).limit(self.limit);
         match self.group {
-            Some(group) => queue.fair_by(group),
-            None => queue.fair_by(|key| key.namespace().map(str::to_owned)),
+            Some(group) => queue.fairness_key(group),
+            None => queue.fairness_key(|key| key.namespace().map(str::to_owned)),
         }
         .build()
     }
@@ -169,7 +169,7 @@ async fn begin(crew: Arc<Crew>, caches: Vec<(Declared, Patience)>, after: Option
     let after = after.unwrap_or_else(|| std::future::ready(()).boxed());
     if let Err(panic) = AssertUnwindSafe(after).catch_unwind().await {
         let what = "what the first calls wait for";
-        crew.notes.tell(&ControllerNote::Broken { what, message: told(panic) });
+        crew.notes.tell(&ControllerDiagnostic::Broken { what, message: told(panic) });
         return;
     }
     // What led before, or was there before, has written; and caches that were warm by then may not have seen all of it.
@@ -183,7 +183,7 @@ async fn settled(crew: &Crew, cache: &Declared, patience: Patience) {
     let begun = environment.now();
     let missing = |waits| {
         let why = format!("{}: {}", cache.view.name(), cache.view.freshness());
-        crew.notes.tell(&ControllerNote::SourceMissing { why, waits });
+        crew.notes.tell(&ControllerDiagnostic::SourceMissing { why, waits });
     };
     let is_settled = |view: &dyn View| match view.freshness() {
         _ if view.is_synced() => true,

@@ -29,7 +29,7 @@ use super::trouble::Troubles;
 use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilder};
 
 #[cfg(feature = "breach")]
-pub use breach::SharesBreach;
+pub use breach::ShardingBreach;
 
 /// One of several replicas that share all keys: each key is one replica's own, or for a while nobody's, and never two
 /// replicas'. Cheap to clone.
@@ -46,8 +46,8 @@ pub use breach::SharesBreach;
 /// # use std::time::Duration;
 /// # use k8s_openapi::api::core::v1::ConfigMap;
 /// # use steadfast::{Connection, InformerFactory, ObjectKey, Scope, kube};
-/// # use steadfast_controller::{Action, Controller, Shares, back_off};
-/// async fn reconcile(object: Arc<ConfigMap>, shares: Arc<Shares>) -> Result<Action, kube::Error> {
+/// # use steadfast_controller::{Action, Controller, Sharding, back_off};
+/// async fn reconcile(object: Arc<ConfigMap>, shares: Arc<Sharding>) -> Result<Action, kube::Error> {
 ///     let meta = &object.metadata;
 ///     let key = ObjectKey::namespaced(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
 ///     // Not ours any more: it is called again when it is.
@@ -60,7 +60,7 @@ pub use breach::SharesBreach;
 ///
 /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
 /// let informers = InformerFactory::new(&connection);
-/// let shares = Shares::builder(&connection, "default", "my-controller").build()?;
+/// let shares = Sharding::builder(&connection, "default", "my-controller").build()?;
 /// let controller = Controller::<ConfigMap>::new(&informers, Scope::all())
 ///     .shared_by(&shares)
 ///     .run(reconcile, back_off, Arc::new(shares.clone()))?;
@@ -70,7 +70,7 @@ pub use breach::SharesBreach;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Shares {
+pub struct Sharding {
     handle: Arc<Handle>,
 }
 
@@ -85,10 +85,10 @@ impl Drop for Handle {
     }
 }
 
-/// What [`Shares`] are made of: the settings of an election, of which each replica's own lease has the times.
-pub struct SharesBuilder(LeaderElectionBuilder, Breaches);
+/// What [`Sharding`] are made of: the settings of an election, of which each replica's own lease has the times.
+pub struct ShardingBuilder(LeaderElectionBuilder, Breaches);
 
-impl SharesBuilder {
+impl ShardingBuilder {
     /// Who this is, for those who read the leases: [`LeaderElectionBuilder::identity`].
     #[must_use]
     pub fn identity(self, identity: impl Into<String>) -> Self {
@@ -124,7 +124,7 @@ impl SharesBuilder {
     #[cfg(feature = "breach")]
     #[doc(hidden)]
     #[must_use]
-    pub fn breach(self, breach: SharesBreach) -> Self {
+    pub fn breach(self, breach: ShardingBreach) -> Self {
         Self(self.0, Breaches { committed: Some(breach) })
     }
 
@@ -133,7 +133,7 @@ impl SharesBuilder {
     /// # Errors
     ///
     /// The times do not fit together, or something has no name that can be that of a lease.
-    pub fn build(self) -> Result<Shares, ElectionError> {
+    pub fn build(self) -> Result<Sharding, ElectionError> {
         self.0.check()?;
         if !can_be_a_group(&self.0.name) {
             return Err(ElectionError::Group(self.0.name));
@@ -159,13 +159,13 @@ impl SharesBuilder {
         drop(environment.spawn(Box::pin(member.run())));
         let gives_out = office.clone();
         drop(environment.spawn(Box::pin(async move { gives_out.give_out().await })));
-        Ok(Shares { handle: Arc::new(Handle { office }) })
+        Ok(Sharding { handle: Arc::new(Handle { office }) })
     }
 }
 
-impl fmt::Debug for SharesBuilder {
+impl fmt::Debug for ShardingBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SharesBuilder").field(&self.0).finish()
+        f.debug_tuple("ShardingBuilder").field(&self.0).finish()
     }
 }
 
@@ -178,12 +178,12 @@ fn can_be_a_group(group: &str) -> bool {
         && group.bytes().all(|byte| plain(byte) || byte == b'-')
 }
 
-impl Shares {
+impl Sharding {
     /// A replica of `group`, whose leases are in `namespace`, with more to say about it.
     ///
     /// It needs `list`, `get`, `create`, `update` and `delete` of `leases` in `coordination.k8s.io` there.
-    pub fn builder(connection: &Connection, namespace: impl Into<String>, group: impl Into<String>) -> SharesBuilder {
-        SharesBuilder(LeaderElection::builder(connection, namespace, group), Breaches::default())
+    pub fn builder(connection: &Connection, namespace: impl Into<String>, group: impl Into<String>) -> ShardingBuilder {
+        ShardingBuilder(LeaderElection::builder(connection, namespace, group), Breaches::default())
     }
 
     /// Who this is, as its lease has it.
@@ -286,7 +286,7 @@ impl Reader {
     }
 }
 
-impl fmt::Debug for Shares {
+impl fmt::Debug for Sharding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shares")
             .field("namespace", &self.handle.office.namespace)

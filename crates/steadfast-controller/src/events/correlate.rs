@@ -11,7 +11,7 @@ use steadfast::environment::Instant;
 use super::allowance::Allowance;
 use super::answer::{Answer, Refusal};
 use super::draft::EventDraft;
-use super::figures::EventFigures;
+use super::figures::EventStats;
 use super::key::{Key, Likeness, checked};
 use super::names::{LONGEST_NOTE, cut, event_name};
 use super::pace::Pace;
@@ -89,7 +89,7 @@ pub(super) struct Correlator {
     until: Option<Instant>,
     /// How many recordings were let go of then.
     abandoned: u64,
-    figures: EventFigures,
+    figures: EventStats,
 }
 
 impl Correlator {
@@ -114,7 +114,7 @@ impl Correlator {
             is_closed: false,
             until: None,
             abandoned: 0,
-            figures: EventFigures::default(),
+            figures: EventStats::default(),
         }
     }
 
@@ -391,12 +391,12 @@ impl Correlator {
 
     /// How many recordings the server does not count yet, and may come to count.
     pub(super) fn left(&self) -> u64 {
-        let EventFigures { recorded, delivered, filtered, dropped, failed, .. } = self.figures;
+        let EventStats { recorded, delivered, filtered, dropped, failed, .. } = self.figures;
         recorded - delivered - filtered - dropped - failed
     }
 
-    pub(super) fn figures(&self) -> EventFigures {
-        EventFigures { waiting: self.left(), queued: self.waiting.len(), series: self.open.len(), ..self.figures }
+    pub(super) fn figures(&self) -> EventStats {
+        EventStats { waiting: self.left(), queued: self.waiting.len(), series: self.open.len(), ..self.figures }
     }
 
     /// The series in which further recordings are counted, by their numbers, the one that was used longest ago first.

@@ -5,7 +5,7 @@
 /// What was recorded is somewhere: `recorded` is always `waiting` + `delivered` + `filtered` + `dropped` + `failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct EventFigures {
+pub struct EventStats {
     /// Events that the program has recorded.
     pub recorded: u64,
     /// Of these, those that the server's counts do not have yet.

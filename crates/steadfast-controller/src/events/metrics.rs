@@ -5,10 +5,10 @@ use std::fmt;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::figures::EventFigures;
+use super::figures::EventStats;
 
 /// Reads the figures of a recorder, if there still is one.
-type Reader = Box<dyn Fn() -> Option<EventFigures> + Send + Sync>;
+type Reader = Box<dyn Fn() -> Option<EventStats> + Send + Sync>;
 
 /// The recorders that are told of, each by a name.
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl Recorders {
     /// Writes the samples of each recorder for each family.
     pub(super) fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all: Vec<_> = self.recorders.iter().filter_map(|(name, read)| Some((name, read()?))).collect();
-        let mut counter = |name, help, label, sample: &dyn Fn(&EventFigures) -> Vec<(&'static str, u64)>| {
+        let mut counter = |name, help, label, sample: &dyn Fn(&EventStats) -> Vec<(&'static str, u64)>| {
             let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (recorder, figures) in &all {
                 for (value, count) in sample(figures) {
@@ -44,7 +44,7 @@ impl Recorders {
             "Recorded events of which is known what became of them, by that",
             "result",
             &|figures| {
-                let EventFigures { delivered, filtered, dropped, failed, .. } = *figures;
+                let EventStats { delivered, filtered, dropped, failed, .. } = *figures;
                 vec![("delivered", delivered), ("filtered", filtered), ("dropped", dropped), ("failed", failed)]
             },
         )?;
@@ -54,7 +54,7 @@ impl Recorders {
             "result",
             &|figures| vec![("created", figures.creates), ("patched", figures.patches), ("again", figures.retries)],
         )?;
-        let mut plain = |name, help, kind: MetricType, sample: fn(&EventFigures) -> u64| {
+        let mut plain = |name, help, kind: MetricType, sample: fn(&EventStats) -> u64| {
             let mut encoder = encoder.encode_descriptor(name, help, None, kind)?;
             for (recorder, figures) in &all {
                 let labels = [("recorder", recorder.as_str())];

@@ -13,7 +13,7 @@ use super::answer::Answer;
 use super::complaint::Complaint;
 use super::correlate::{Correlator, GivenUp, Next, Recorded};
 use super::draft::EventDraft;
-use super::figures::EventFigures;
+use super::figures::EventStats;
 use super::series::Moment;
 
 /// Where the time of people comes from.
@@ -149,7 +149,7 @@ impl Shared {
         self.lock().is_over
     }
 
-    pub(super) fn figures(&self) -> EventFigures {
+    pub(super) fn figures(&self) -> EventStats {
         self.lock().correlator.figures()
     }
 }

@@ -29,7 +29,7 @@ impl Durations {
 /// What a queue has done, and how it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct WorkqueueFigures {
+pub struct WorkqueueStats {
     /// Keys that are ready, or worked on and to be worked on again (`workqueue_depth`).
     pub depth: usize,
     /// Keys that wait for their time.

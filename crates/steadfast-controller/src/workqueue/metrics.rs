@@ -6,10 +6,10 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Unit;
 
-use super::figures::{Durations, WorkqueueFigures};
+use super::figures::{Durations, WorkqueueStats};
 
 /// Reads the figures of a queue, if there still is one.
-type Reader = Box<dyn Fn() -> Option<WorkqueueFigures> + Send + Sync>;
+type Reader = Box<dyn Fn() -> Option<WorkqueueStats> + Send + Sync>;
 
 /// The queues that are told of, each by a name.
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub(super) struct Queues {
 }
 
 /// All queues, as they are at one scrape.
-type Readings<'a> = [(&'a str, WorkqueueFigures)];
+type Readings<'a> = [(&'a str, WorkqueueStats)];
 
 impl Queues {
     pub(super) fn add(&mut self, name: String, reader: Reader) {
@@ -71,7 +71,7 @@ impl Queues {
     }
 }
 
-type Sample = fn(&WorkqueueFigures) -> Value<'_>;
+type Sample = fn(&WorkqueueStats) -> Value<'_>;
 
 enum Value<'a> {
     Gauge(f64),

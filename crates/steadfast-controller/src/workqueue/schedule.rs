@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use steadfast::environment::Instant;
 
-use super::figures::{Durations, WorkqueueFigures};
+use super::figures::{Durations, WorkqueueStats};
 use super::order::{Order, Place, Priority};
 use super::retries::{Bucket, RetrySettings};
 
@@ -407,9 +407,9 @@ impl<T: Clone + Eq> Schedule<T> {
         std::mem::take(&mut self.gone)
     }
 
-    pub(super) fn figures(&self, now: Instant) -> WorkqueueFigures {
+    pub(super) fn figures(&self, now: Instant) -> WorkqueueStats {
         let took = |(since, _): &(Instant, Number)| now.since(*since);
-        WorkqueueFigures {
+        WorkqueueStats {
             depth: self.ready.len() + self.again,
             delayed: self.delayed.len(),
             running: self.running.len(),

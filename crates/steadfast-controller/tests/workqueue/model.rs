@@ -249,7 +249,7 @@ async fn play(steps: Vec<Step>) {
                     }
                     End::Again(delay) => {
                         let delay = Duration::from_millis(delay);
-                        work.again_after(delay);
+                        work.requeue_after(delay);
                         model.forget(key);
                         if !model.closed {
                             model.delay(key, delay, priority, false);

@@ -154,7 +154,7 @@ async fn what_is_urgent_is_first_and_a_key_has_the_highest_priority_it_was_added
 
 #[tokio::test(start_paused = true)]
 async fn one_group_with_much_to_do_leaves_the_others_their_turns() {
-    let queue = builder(0).fair_by(|key| key / 1000).build();
+    let queue = builder(0).fairness_key(|key| key / 1000).build();
     (1000..2000).for_each(|key| queue.add(key));
     queue.add(1);
     queue.add(2);

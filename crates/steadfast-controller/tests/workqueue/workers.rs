@@ -64,7 +64,7 @@ async fn work(queue: Workqueue<u32>, keys: Keys, takes: u64) {
 
 async fn play(steps: Vec<Step>, workers: usize, takes: u64, fair: bool) {
     let builder = builder(7);
-    let queue = if fair { builder.fair_by(|key| key % 3).build() } else { builder.build() };
+    let queue = if fair { builder.fairness_key(|key| key % 3).build() } else { builder.build() };
     let keys = Keys::default();
     let begin = || tokio::task::spawn_local(work(queue.clone(), keys.clone(), takes));
     let mut working: Vec<_> = (0..workers).map(|_| begin()).collect();

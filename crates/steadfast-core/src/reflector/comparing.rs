@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::full::Full;
 use super::rhythm::PERIODS_BETWEEN_LISTS;
-use super::{Differences, Failure, FailureKind, Note, Output, Phase, Reflector, Request, RequestId, Side};
+use super::{Diagnostic, Differences, Failure, FailureKind, Output, Phase, Reflector, Request, RequestId, Side};
 use crate::breach::Breach;
 use crate::freshness::Condition;
 use crate::record::ListMeta;
@@ -295,7 +295,7 @@ impl Reflector {
 
     fn found_equal(&mut self, now: Instant, sent: Instant, version: Option<ResourceVersion>, out: &mut Vec<Output>) {
         self.drop_comparison(out);
-        out.push(Output::Note(Note::Audited { version: version.clone() }));
+        out.push(Output::Diagnostic(Diagnostic::Audited { version: version.clone() }));
         if let Some(version) = version.filter(|version| self.is_news(version)) {
             self.hold(now, version.clone());
             out.push(Output::Advance(version));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::full::{Form, Full};
 use super::{
-    Failure, FailureKind, ListFrom, Next, Note, Output, Phase, Record, Reflector, ReflectorSettings, Request,
+    Diagnostic, Failure, FailureKind, ListFrom, Next, Output, Phase, Record, Reflector, ReflectorSettings, Request,
     RequestId, Verdict,
 };
 use crate::backoff::BackoffSettings;
@@ -91,7 +91,7 @@ impl Reflector {
 
     /// Lists again after a short random delay, for the reason `why`.
     pub(super) fn relist(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
-        out.push(Output::Note(Note::Relisting { why: why.clone() }));
+        out.push(Output::Diagnostic(Diagnostic::Relisting { why: why.clone() }));
         self.drop_comparison(out);
         self.search.broken(now);
         self.set_condition(now, if self.synced { Condition::Resuming } else { Condition::Starting }, why);
@@ -248,10 +248,10 @@ impl Reflector {
         let initial = !self.synced;
         out.push(Output::Commit { version: version.clone(), initial, new_epoch: full.new_epoch || older });
         out.push(Output::ReleaseTransfer);
-        out.push(Output::Note(if initial {
-            Note::Synced { version: version.clone() }
+        out.push(Output::Diagnostic(if initial {
+            Diagnostic::Synced { version: version.clone() }
         } else {
-            Note::Relisted { held: self.version.clone(), version: version.clone(), fetched }
+            Diagnostic::Relisted { held: self.version.clone(), version: version.clone(), fetched }
         }));
         if let Form::Instead(instead) = &full.form {
             self.pages_came(now, instead, out);
@@ -298,7 +298,7 @@ impl Reflector {
                     full.from = ListFrom::Consistent;
                 }
                 full.whole = true;
-                out.push(Output::Note(Note::Relisting { why: failure.why.clone() }));
+                out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
                 self.list_later(now, full, failure.retry_after);
             }
             _ => {
@@ -359,7 +359,7 @@ impl Reflector {
     pub(super) fn lagging(&mut self, now: Instant, mut full: Full, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
         if full.lagging.is_none() {
-            out.push(Output::Note(Note::Lagging { why: failure.why.clone() }));
+            out.push(Output::Diagnostic(Diagnostic::Lagging { why: failure.why.clone() }));
             full.lagging = Some(now);
             self.list_later(now, full, failure.retry_after);
         } else if full.make_consistent() {
@@ -411,9 +411,9 @@ impl Reflector {
         full: Full,
         out: &mut Vec<Output>,
     ) {
-        let note = Note::NewEpoch { held, proof };
+        let note = Diagnostic::NewEpoch { held, proof };
         let why: Arc<str> = Arc::from(note.to_string());
-        out.push(Output::Note(note));
+        out.push(Output::Diagnostic(note));
         self.drop_comparison(out);
         self.search.broken(now);
         self.set_condition(now, Condition::Stale, why);

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Failure, FailureKind, Note, Output, Phase, Reflector, ReflectorSettings, Request, RequestId, Side};
+use super::{Diagnostic, Failure, FailureKind, Output, Phase, Reflector, ReflectorSettings, Request, RequestId, Side};
 use crate::backoff::{Backoff, BackoffSettings};
 use crate::breach::Breach;
 use crate::time::Instant;
@@ -160,7 +160,7 @@ impl Reflector {
         let Phase::Watching { id: watching, .. } = &mut self.phase else { return };
         out.push(Output::Cancel(std::mem::replace(watching, id)));
         self.has_moved(now, id);
-        out.extend(self.version.clone().map(|version| Output::Note(Note::Moved { version })));
+        out.extend(self.version.clone().map(|version| Output::Diagnostic(Diagnostic::Moved { version })));
     }
 
     fn has_moved(&mut self, now: Instant, id: RequestId) {

@@ -1,6 +1,6 @@
 //! Outputs of a reflector.
 
-use super::{Note, Request, RequestId};
+use super::{Diagnostic, Request, RequestId};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -52,5 +52,5 @@ pub enum Output {
         until: Instant,
     },
     /// Report a note.
-    Note(Note),
+    Diagnostic(Diagnostic),
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::full::Full;
-use super::{Failure, FailureKind, Next, Note, Output, Phase, Reflector, ReflectorSettings};
+use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, Reflector, ReflectorSettings};
 use crate::backoff::Backoff;
 use crate::freshness::Polled;
 use crate::random::Random;
@@ -147,7 +147,7 @@ impl Reflector {
         self.polling.tried = Some(now);
         self.set_broken(now, failure);
         self.drop_comparison(out);
-        out.push(Output::Note(Note::Relisting { why: failure.why.clone() }));
+        out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
         self.list_later(now, Full::poll(), failure.retry_after);
         true
     }
@@ -182,7 +182,7 @@ impl Reflector {
     fn poll(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
         let every = self.poll_every();
         if !std::mem::replace(&mut self.polling.on, true) {
-            out.push(Output::Note(Note::Polling { why: why.clone(), every }));
+            out.push(Output::Diagnostic(Diagnostic::Polling { why: why.clone(), every }));
         }
         self.evidence.polled = Some(Polled { every, why });
         self.await_poll();

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::request::{BRIEF_WATCH_SECONDS, SHORT_WATCH_SECONDS};
 use super::{
-    Failure, FailureKind, LONGEST_RETRY_AFTER, Note, Output, Phase, Reach, Record, Reflector, Request, RequestId,
+    Diagnostic, Failure, FailureKind, LONGEST_RETRY_AFTER, Output, Phase, Reach, Record, Reflector, Request, RequestId,
     Verdict,
 };
 use crate::backoff::{Backoff, BackoffSettings};
@@ -286,7 +286,7 @@ impl Reflector {
             return;
         };
         if self.evidence.proven.is_none_or(|proven| now.since(proven) >= self.rhythm.period()) {
-            out.push(Output::Note(Note::SeekingProof));
+            out.push(Output::Diagnostic(Diagnostic::SeekingProof));
         }
         // A write may be newer than the old probe, and an old probe proves little.
         let behind = self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.rhythm.period());
@@ -586,7 +586,7 @@ impl Reflector {
         let doubted = self.evidence.condition == Condition::Suspect;
         self.proven(now, if late { now } else { then });
         if doubted && self.evidence.condition != Condition::Suspect {
-            out.push(Output::Note(Note::Proven));
+            out.push(Output::Diagnostic(Diagnostic::Proven));
         }
     }
 
@@ -638,7 +638,7 @@ impl Reflector {
             // A doubt already exists, and this is its current cause. The watch is treated as failed, although its
             // response may still arrive.
             self.set_broken(now, &Failure::unreachable(UNOPENED));
-            out.push(Output::Note(Note::Suspect { why: UNOPENED.into() }));
+            out.push(Output::Diagnostic(Diagnostic::Suspect { why: UNOPENED.into() }));
             self.replace(now, out);
         }
     }
@@ -651,7 +651,7 @@ impl Reflector {
         let news = self.evidence.condition != Condition::Suspect;
         self.set_condition(now, Condition::Suspect, why);
         if news {
-            out.push(Output::Note(Note::Suspect { why: why.into() }));
+            out.push(Output::Diagnostic(Diagnostic::Suspect { why: why.into() }));
         }
         self.replace(now, out);
     }

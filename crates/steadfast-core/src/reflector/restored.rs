@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::full::Full;
-use super::{Note, Output, Reflector};
+use super::{Diagnostic, Output, Reflector};
 use crate::freshness::Condition;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -44,12 +44,12 @@ impl Reflector {
         match begun {
             Begun::Same => self.watch(now, out),
             Begun::Unsure(why) => {
-                out.push(Output::Note(Note::NotRestored { why: why.clone() }));
+                out.push(Output::Diagnostic(Diagnostic::NotRestored { why: why.clone() }));
                 self.set_condition(now, Condition::Resuming, why);
                 self.queue(Full::first(), out);
             }
             Begun::Other(why) => {
-                out.push(Output::Note(Note::NotRestored { why: why.clone() }));
+                out.push(Output::Diagnostic(Diagnostic::NotRestored { why: why.clone() }));
                 self.set_condition(now, Condition::Stale, why);
                 self.queue(Full::new_epoch(), out);
             }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::delta::{Delta, Fetch};
 use super::failure::LONGEST_RETRY_AFTER;
 use super::full::Full;
-use super::{Failure, FailureKind, ListFrom, Next, Note, Output, Phase, Reflector, Request, RequestId, Verdict};
+use super::{Diagnostic, Failure, FailureKind, ListFrom, Next, Output, Phase, Reflector, Request, RequestId, Verdict};
 use crate::freshness::Condition;
 use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
@@ -195,7 +195,7 @@ impl Reflector {
     pub(super) fn list_all(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &self.phase else { return };
         delta.abandon(out);
-        out.push(Output::Note(Note::ListingAll { why }));
+        out.push(Output::Diagnostic(Diagnostic::ListingAll { why }));
         let (full, not_before) = (Full { by_difference: None, ..delta.full.clone() }, delta.not_before);
         self.sparing.full_until = Some(self.for_a_while(now));
         if let Some(until) = not_before.filter(|until| now < *until) {
@@ -263,7 +263,7 @@ impl Reflector {
         let patience = self.backoff.fail(&mut self.random);
         let retry_in = self.delay(patience, failure.retry_after);
         let (why, attempts) = (failure.why.clone(), self.attempts());
-        out.push(Output::Note(Note::Failed { why, attempts, retry_in }));
+        out.push(Output::Diagnostic(Diagnostic::Failed { why, attempts, retry_in }));
         if let Phase::Sparing(delta) = &mut self.phase {
             delta.not_before = Some(now + retry_in);
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::full::{Form, Full, Instead};
-use super::{Condition, Failure, FailureKind, Note, Outlook, Output, Phase, Reflector};
+use super::{Condition, Diagnostic, Failure, FailureKind, Outlook, Output, Phase, Reflector};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -165,7 +165,7 @@ impl Reflector {
         if instead.general {
             out.push(Output::RememberPages { until });
         }
-        out.push(Output::Note(Note::FellBackToPages { why: instead.why.clone() }));
+        out.push(Output::Diagnostic(Diagnostic::FellBackToPages { why: instead.why.clone() }));
     }
 
     /// Returns the deadline of a list: the end of the allowed stall, or of the allowed duration of initial events.

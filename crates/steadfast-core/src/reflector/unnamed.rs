@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::full::Full;
-use super::{Failure, Input, Note, Output, Phase, Reflector, RequestId, Verdict};
+use super::{Diagnostic, Failure, Input, Output, Phase, Reflector, RequestId, Verdict};
 use crate::record::Identity;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -79,7 +79,7 @@ impl Reflector {
         }
         self.unnamed.why = Some(why.clone());
         self.evidence.unnamed = true;
-        out.push(Output::Note(Note::Unidentified { why }));
+        out.push(Output::Diagnostic(Diagnostic::Unidentified { why }));
         if watched {
             self.set_streaming(now);
         }
@@ -105,14 +105,14 @@ impl Reflector {
         self.unnamed.why = Some(why.clone());
         self.unnamed.contradicted = true;
         self.evidence.unnamed = true;
-        out.push(Output::Note(Note::Contradicted { why }));
+        out.push(Output::Diagnostic(Diagnostic::Contradicted { why }));
         self.set_streaming(now);
     }
 
     /// Processes [`super::Input::Disordered`]. From here on, the version of the cache serves only as the start of a
     /// watch.
     pub(super) fn disordered(&mut self, out: &mut Vec<Output>) {
-        out.push(Output::Note(Note::Disordered));
+        out.push(Output::Diagnostic(Diagnostic::Disordered));
         self.version = self.version.as_ref().map(ResourceVersion::unordered);
         self.evidence.version.clone_from(&self.version);
     }

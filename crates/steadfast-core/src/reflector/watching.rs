@@ -1,7 +1,7 @@
 //! The watch: resumed exactly at its end (R4, R6).
 
 use super::full::Full;
-use super::{Failure, FailureKind, Next, Note, Output, Phase, Record, Reflector, Request, Side, Verdict};
+use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, Record, Reflector, Request, Side, Verdict};
 use crate::breach::Breach;
 use crate::freshness::Condition;
 use crate::time::Instant;
@@ -34,7 +34,7 @@ impl Reflector {
         let Phase::Watching { opened, .. } = &mut self.phase else { return };
         *opened = Some(now);
         if let Some(version) = self.version.clone() {
-            out.push(Output::Note(Note::Resumed { version }));
+            out.push(Output::Diagnostic(Diagnostic::Resumed { version }));
         }
         if matches!(self.side, Side::Replacing { .. }) {
             // A second watch was only opened because this one did not respond.
@@ -109,12 +109,12 @@ impl Reflector {
         } else if lived >= self.settings.short_watch {
             self.brief.reset();
             self.settle(now);
-            out.push(Output::Note(Note::Ended));
+            out.push(Output::Diagnostic(Diagnostic::Ended));
             self.watch(now, out);
         } else if *proven {
             // Its records are a proof, but do not allow a retry without a delay: the sequence of such watches may be
             // endless (R6).
-            out.push(Output::Note(Note::Ended));
+            out.push(Output::Diagnostic(Diagnostic::Ended));
             let until = now + self.brief.fail(&mut self.random);
             self.phase = Phase::Waiting { until, then: Next::Watch, unreachable: false };
         } else {

@@ -98,7 +98,8 @@ impl Monitor {
                 assert!(self.comparing.replace(true).is_some(), "nothing is compared");
             }
             Output::NameLost => assert!(self.comparing.is_some(), "nothing is compared"),
-            Output::Advance(_) | Output::RememberPages { .. } | Output::RememberFull { .. } | Output::Note(_) => {}
+            Output::Advance(_) | Output::RememberPages { .. } | Output::RememberFull { .. } | Output::Diagnostic(_) => {
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use server::{Arrival, Kind, Server};
 use steadfast_core::random::Random;
 use steadfast_core::record::{Bookmark, Identity, RecordKind};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, Note, Outlook, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
+    Diagnostic, Differences, Failure, Input, Outlook, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
     Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
@@ -85,38 +85,38 @@ fn seeds() -> Range<u64> {
     first.parse().expect("a seed")..end.parse().expect("a seed")
 }
 
-fn name_of(note: &Note) -> &'static str {
+fn name_of(note: &Diagnostic) -> &'static str {
     match note {
-        Note::Synced { .. } => "synced",
-        Note::Restored { .. } => "restored",
-        Note::NotRestored { .. } => "not restored",
-        Note::NotKept { .. } => "not kept",
-        Note::ToldUnwritten { .. } => "told unwritten",
-        Note::Resumed { .. } => "resumed",
-        Note::Moved { .. } => "moved",
-        Note::Ended => "ended",
-        Note::Failed { .. } => "failed",
-        Note::Relisting { .. } => "had to list again",
-        Note::Relisted { fetched: None, .. } => "listed again",
-        Note::Relisted { fetched: Some(0), .. } => "listed by metadata",
-        Note::Relisted { fetched: Some(_), .. } => "listed by difference",
-        Note::ListingAll { .. } => "gave differences up",
-        Note::FellBackToPages { .. } => "fell back",
-        Note::FellBackToJson { .. } => "fell back to JSON",
-        Note::Polling { .. } => "polled",
-        Note::NewEpoch { .. } => "new epoch",
-        Note::Lagging { .. } => "lagging",
-        Note::SeekingProof => "sought a proof",
-        Note::Suspect { .. } => "suspect",
-        Note::Proven => "proven",
-        Note::Undecodable { .. } => "undecodable",
-        Note::Contradicted { .. } => "contradicted",
-        Note::Disordered => "disordered",
-        Note::KnownByName { .. } => "known by name",
-        Note::Endless { .. } => "endless",
-        Note::Unidentified { .. } => "unnamed",
-        Note::Audited { .. } => "compared",
-        Note::Lost { .. } => "lost",
+        Diagnostic::Synced { .. } => "synced",
+        Diagnostic::Restored { .. } => "restored",
+        Diagnostic::NotRestored { .. } => "not restored",
+        Diagnostic::NotKept { .. } => "not kept",
+        Diagnostic::ToldUnwritten { .. } => "told unwritten",
+        Diagnostic::Resumed { .. } => "resumed",
+        Diagnostic::Moved { .. } => "moved",
+        Diagnostic::Ended => "ended",
+        Diagnostic::Failed { .. } => "failed",
+        Diagnostic::Relisting { .. } => "had to list again",
+        Diagnostic::Relisted { fetched: None, .. } => "listed again",
+        Diagnostic::Relisted { fetched: Some(0), .. } => "listed by metadata",
+        Diagnostic::Relisted { fetched: Some(_), .. } => "listed by difference",
+        Diagnostic::ListingAll { .. } => "gave differences up",
+        Diagnostic::FellBackToPages { .. } => "fell back",
+        Diagnostic::FellBackToJson { .. } => "fell back to JSON",
+        Diagnostic::Polling { .. } => "polled",
+        Diagnostic::NewEpoch { .. } => "new epoch",
+        Diagnostic::Lagging { .. } => "lagging",
+        Diagnostic::SeekingProof => "sought a proof",
+        Diagnostic::Suspect { .. } => "suspect",
+        Diagnostic::Proven => "proven",
+        Diagnostic::Undecodable { .. } => "undecodable",
+        Diagnostic::Contradicted { .. } => "contradicted",
+        Diagnostic::Disordered => "disordered",
+        Diagnostic::KnownByName { .. } => "known by name",
+        Diagnostic::Endless { .. } => "endless",
+        Diagnostic::Unidentified { .. } => "unnamed",
+        Diagnostic::Audited { .. } => "compared",
+        Diagnostic::Lost { .. } => "lost",
     }
 }
 
@@ -367,7 +367,7 @@ impl Client {
                 }
                 Output::BeginComparison => self.compared = Default::default(),
                 Output::NameLost => *self.seen.entry("lost").or_default() += 1,
-                Output::Note(note) => *self.seen.entry(name_of(note)).or_default() += 1,
+                Output::Diagnostic(note) => *self.seen.entry(name_of(note)).or_default() += 1,
                 // The monitor checks these.
                 _ => {}
             }

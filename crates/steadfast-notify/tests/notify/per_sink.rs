@@ -218,7 +218,7 @@ async fn older_version(world: &World, name: &str) -> InformerFactory {
     let informer = world.source().informer(&lookout, None).expect("it is there");
     let pending = informer.durable(name).deadline(Duration::from_secs(1_000_000));
     pending
-        .on_event(|told: steadfast::Told<Lazy<DynamicObject>>| async move {
+        .on_event(|told: steadfast::DurableEvent<Lazy<DynamicObject>>| async move {
             if told.id.is_empty() || told.event.object().key().name() != "old" {
                 std::future::pending::<()>().await;
             }

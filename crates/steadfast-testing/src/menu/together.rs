@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use steadfast::transport::Settings;
-use steadfast::{InformerFactory, Lazy, Note, ReflectorSettings, Scope};
+use steadfast::{Diagnostic, InformerFactory, Lazy, ReflectorSettings, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::Terms;
 use steadfast_core::random::Random;
@@ -130,8 +130,8 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
             let builder = factory.build::<K>(scope).streamed_lists(!streamed).page_size(Some(page));
             let informer = builder.object_limit(OBJECT_LIMIT).protobuf(ground.form.protobuf).start()?;
             let counted = differences.clone();
-            informer.on_note(move |note| {
-                let differed = matches!(note, Note::Relisted { fetched: Some(1..), .. });
+            informer.on_diagnostic(move |note| {
+                let differed = matches!(note, Diagnostic::Relisted { fetched: Some(1..), .. });
                 counted.fetch_add(usize::from(differed), Ordering::Relaxed);
             });
             held.push(world.recorder.record_as(&informer, &name));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Certainty, DurableRegistration, Event, HandlerError, InformerFactory, Lazy, Note, Told};
+use steadfast::{Certainty, Diagnostic, DurableRegistration, Event, HandlerError, InformerFactory, Lazy, Told};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map};
 
@@ -268,7 +268,7 @@ async fn other_cluster_is_added_without_deletions() -> Result<(), WorldError> {
     mirror(&life, &log, |_| Does::Acknowledge)?;
     life.settle(&server).await?;
     assert_eq!(told(&log)[2..], ["+ b"]);
-    assert_eq!(life.noted(|note| matches!(note, Note::NotRestored { .. })).len(), 1);
+    assert_eq!(life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).len(), 1);
     Ok(())
 }
 
@@ -343,7 +343,7 @@ async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), WorldE
     let elsewhere = InformerFactory::new(life.factory.connection());
     let unkept = elsewhere.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
     let rejected = unkept.durable("mirror").on_event(done).expect_err("no checkpoint is configured");
-    assert!(matches!(rejected, HandlerError::Unkept { .. }), "{rejected}");
+    assert!(matches!(rejected, HandlerError::CheckpointUnsupported { .. }), "{rejected}");
     life.informer.stop();
     let stopped = life.informer.durable("other").on_event(done).expect_err("the informer is stopped");
     assert!(matches!(stopped, HandlerError::Stopped { .. }), "{stopped}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use steadfast::Note;
+use steadfast::Diagnostic;
 use steadfast::unstable::failing_checkpoint;
 use steadfast_apiserver::ApiServer;
 use steadfast_core::random::Random;
@@ -54,7 +54,7 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     judge(&config_maps(&server)?, &log.lock().expect("no panic"))
         .map_err(|error| format!("{many} writes from {from}: {error}"))?;
     let unwritten = registration.counts().unwritten;
-    let was_noted = !life.noted(|note| matches!(note, Note::ToldUnwritten { .. })).is_empty();
+    let was_noted = !life.noted(|note| matches!(note, Diagnostic::ToldUnwritten { .. })).is_empty();
     let number = changes.load(Ordering::Relaxed);
     let is_well = number >= from.saturating_add(many);
 
@@ -70,7 +70,7 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut log = log.lock().expect("no panic").clone();
     // The next run cannot know events that were not written.
-    if !is_well || !life.noted(|note| matches!(note, Note::NotRestored { .. })).is_empty() {
+    if !is_well || !life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty() {
         log = vec![Seen::Anew];
     }
     log.extend(again.lock().expect("no panic").iter().cloned());

@@ -63,7 +63,7 @@ async fn run(seed: u64) -> Result<Told, WorldError> {
             }
         }
         told.lives += 1;
-        told.restored += life.noted(|note| matches!(note, steadfast::Note::Restored { .. })).len();
+        told.restored += life.noted(|note| matches!(note, steadfast::Diagnostic::Restored { .. })).len();
         if number + 1 == lives {
             recorder.settle(&server).await;
             assert!(life.informer.freshness().is_fresh(), "seed {seed}: {}", life.informer.freshness());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Checkpoint, Event, Informer, InformerFactory, Lazy, Note, Scope};
+use steadfast::{Checkpoint, Diagnostic, Event, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::{ApiServer, Verb};
 use steadfast_contract::History;
 use steadfast_testing::{InMemory, WorldError};
@@ -18,7 +18,7 @@ pub(crate) struct Life {
     pub(crate) factory: InformerFactory,
     /// Events of its handler, as text.
     pub(crate) told: Arc<Mutex<Vec<String>>>,
-    pub(crate) notes: Arc<Mutex<Vec<Note>>>,
+    pub(crate) notes: Arc<Mutex<Vec<Diagnostic>>>,
     path: PathBuf,
 }
 
@@ -42,10 +42,10 @@ impl Life {
     ) -> Result<Self, WorldError> {
         let factory = InformerFactory::new(&network.connection(server).await?);
         let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
-        let (told, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Note>>>)>::default();
+        let (told, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Diagnostic>>>)>::default();
         let (sink, written) = (told.clone(), notes.clone());
         informer.on_event(move |event| sink.lock().expect("no panic").push(in_words(&event)))?;
-        informer.on_note(move |note| written.lock().expect("no panic").push(note.clone()));
+        informer.on_diagnostic(move |note| written.lock().expect("no panic").push(note.clone()));
         Ok(Self { checkpoint, informer, factory, told, notes, path: path.to_owned() })
     }
 
@@ -86,7 +86,7 @@ impl Life {
         self.told.lock().expect("no panic").clone()
     }
 
-    pub(crate) fn noted(&self, which: impl Fn(&Note) -> bool) -> Vec<String> {
+    pub(crate) fn noted(&self, which: impl Fn(&Diagnostic) -> bool) -> Vec<String> {
         self.notes.lock().expect("no panic").iter().filter(|note| which(note)).map(ToString::to_string).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::PartialObjectMeta;
-use steadfast::{Checkpoint, CheckpointError, InformerError, InformerFactory, Lazy, Scope, Unkept};
+use steadfast::{Checkpoint, CheckpointError, CheckpointUnsupported, InformerError, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{InMemory, WorldError};
 
@@ -22,7 +22,7 @@ async fn secrets_need_explicit_permission() -> Result<(), WorldError> {
     );
     // The annotations of secrets may contain all of their data.
     let metadata = factory.build::<Lazy<PartialObjectMeta<Secret>>>(Scope::all()).checkpoint(&checkpoint).start();
-    assert!(matches!(metadata, Err(InformerError::Checkpoint { why: Unkept::Secrets, .. })));
+    assert!(matches!(metadata, Err(InformerError::Checkpoint { why: CheckpointUnsupported::Secrets, .. })));
     factory.build::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).including_secrets().start()?;
     Ok(())
 }
@@ -41,12 +41,12 @@ async fn shared_informer_needs_same_checkpoint() -> Result<(), WorldError> {
     assert!(without.to_string().contains("checkpoint"), "{without}");
     let elsewhere = InformerFactory::new(factory.connection());
     let twice = build(&elsewhere).expect_err("two informers must not write one file");
-    assert!(matches!(twice, InformerError::Checkpoint { why: Unkept::InUse, .. }), "{twice}");
+    assert!(matches!(twice, InformerError::Checkpoint { why: CheckpointUnsupported::InUse, .. }), "{twice}");
     factory.shutdown();
     build(&elsewhere)?;
     let changed =
         elsewhere.build::<Lazy<ConfigMap>>(Scope::namespace("shop")).checkpoint(&checkpoint).transform(|object| object);
-    assert!(matches!(changed.start(), Err(InformerError::Checkpoint { why: Unkept::Transformed, .. })));
+    assert!(matches!(changed.start(), Err(InformerError::Checkpoint { why: CheckpointUnsupported::Transformed, .. })));
     Ok(())
 }
 

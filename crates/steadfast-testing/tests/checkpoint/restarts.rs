@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Checkpoint, Freshness, InformerFactory, Lazy, Note, Scope};
+use steadfast::{Checkpoint, Diagnostic, Freshness, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{InMemory, WorldError, config_map};
@@ -62,8 +62,8 @@ async fn restart_resumes_without_list() -> Result<(), WorldError> {
     let mut rest = told[5..].to_vec();
     rest.sort();
     assert_eq!(rest, ["+ a-00003", "+ b", "- a-00002 observed", "- a-00003 observed", "~ a-00001"]);
-    assert_eq!(life.noted(|note| matches!(note, Note::Restored { .. })).len(), 1);
-    assert_eq!(life.noted(|note| matches!(note, Note::NotRestored { .. } | Note::NotKept { .. })), [""; 0]);
+    assert_eq!(life.noted(|note| matches!(note, Diagnostic::Restored { .. })).len(), 1);
+    assert_eq!(life.noted(|note| matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::NotKept { .. })), [""; 0]);
     Ok(())
 }
 
@@ -156,7 +156,7 @@ async fn other_cluster_at_address_is_detected() -> Result<(), WorldError> {
     assert_eq!(told.len(), 40);
     assert!(told.iter().all(|told| told.starts_with("= n-")), "{told:?}");
     assert_eq!(life.held().len(), 40);
-    let why = life.noted(|note| matches!(note, Note::NotRestored { .. }));
+    let why = life.noted(|note| matches!(note, Diagnostic::NotRestored { .. }));
     assert_eq!(why, ["the checkpoint is of another cluster than the server is of now; listing it all"]);
 
     // From here on, the checkpoint belongs to the new cluster.
@@ -183,7 +183,7 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
     let mut told = life.told();
     told.sort();
     assert_eq!(told, ["= a-00000", "= a-00001", "= a-00003", "= a-00004", "= b"], "only the current objects");
-    let why = life.noted(|note| matches!(note, Note::NotRestored { .. })).join("");
+    let why = life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
     assert!(why.contains("403") && why.contains("`get`"), "{why}");
 
     // A checkpoint without the identity of its cluster records this fact, and the next run may identify the cluster.
@@ -214,7 +214,7 @@ async fn restored_backup_starts_new_epoch() -> Result<(), WorldError> {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(life.informer.freshness().is_fresh(), "{}", life.informer.freshness());
     assert_eq!(life.held(), there(&server, names()));
-    assert_eq!(life.noted(|note| matches!(note, Note::NewEpoch { .. })).len(), 1);
+    assert_eq!(life.noted(|note| matches!(note, Diagnostic::NewEpoch { .. })).len(), 1);
     assert!(life.told().contains(&"- b inferred".to_owned()), "{:?}", life.told());
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use steadfast::Note;
+use steadfast::Diagnostic;
 use steadfast_apiserver::ApiServer;
 use steadfast_core::random::Random;
 use steadfast_testing::{InMemory, WorldError};
@@ -64,7 +64,7 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
             tokio::time::sleep(Duration::from_secs(900)).await;
         }
         // Simulates a kill: later actions of the handler have no effect.
-        let is_anew = !life.noted(|note| matches!(note, Note::NotRestored { .. })).is_empty();
+        let is_anew = !life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty();
         path = life.die(&folder)?;
         let mut log = log.lock().expect("no panic");
         log.push(Seen::Died);

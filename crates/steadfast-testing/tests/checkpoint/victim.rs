@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use steadfast::{Checkpoint, Connection, InformerFactory, Lazy, Note, Scope, Snapshot};
+use steadfast::{Checkpoint, Connection, Diagnostic, InformerFactory, Lazy, Scope, Snapshot};
 use steadfast_core::random::Random;
 use steadfast_testing::WorldError;
 use tokio::sync::mpsc;
@@ -64,8 +64,8 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     // The restored or a newer state. In either case it is one consistent state of the cache.
     say(&informer.snapshot());
-    informer.on_note(|note| {
-        if matches!(note, Note::NotRestored { .. } | Note::NotKept { .. }) {
+    informer.on_diagnostic(|note| {
+        if matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::NotKept { .. }) {
             println!("{WORD}wrong {note}");
         }
     });

@@ -29,7 +29,7 @@ where
     }
     let calls = told.clone();
     let bad = Arc::new(bad);
-    let controller = choose(Controller::new(&world.factory, Scope::all()).on_note(told.notes()));
+    let controller = choose(Controller::new(&world.factory, Scope::all()).on_diagnostic(told.notes()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             let (name, bad) = (map.name_any(), bad.clone());
@@ -195,7 +195,7 @@ async fn an_error_is_followed_as_the_policy_says() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
     let calls = told.clone();
-    let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).on_note(told.notes()).run(
+    let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).on_diagnostic(told.notes()).run(
         move |map: Arc<ConfigMap>, _| {
             calls.say("call");
             async move { Err(Failure(map.data.as_ref().map_or_else(String::new, |data| data["value"].clone()))) }
@@ -230,7 +230,7 @@ fn a_call_that_blocks_its_thread_is_told_and_another_takes_its_place() -> Result
         let (calls, (release, released)) = (told.clone(), std::sync::mpsc::channel::<()>());
         let released = Arc::new(std::sync::Mutex::new(released));
         let controller =
-            Controller::<ConfigMap>::new(&factory, Scope::all()).concurrency(1).on_note(told.notes()).run(
+            Controller::<ConfigMap>::new(&factory, Scope::all()).concurrency(1).on_diagnostic(told.notes()).run(
                 move |map: Arc<ConfigMap>, _| {
                     let (calls, released) = (calls.clone(), released.clone());
                     async move {

@@ -40,7 +40,7 @@ fn finalizing(world: &World, told: &Told) -> Result<RunningController, WorldErro
         }
     };
     let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all());
-    Ok(controller.on_note(told.notes()).run(reconcile, back_off, Arc::new(maps))?)
+    Ok(controller.on_diagnostic(told.notes()).run(reconcile, back_off, Arc::new(maps))?)
 }
 
 /// What was done since the last time, each thing once: that the finalizer was added may lead to two calls.

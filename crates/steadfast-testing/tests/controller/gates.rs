@@ -20,7 +20,7 @@ async fn called_while(
     world.server.create(&config_map("b", "1"))?;
     let told = Told::default();
     let calls = told.clone();
-    let controller = choose(&world, Controller::new(&world.factory, Scope::all()).on_note(told.notes()));
+    let controller = choose(&world, Controller::new(&world.factory, Scope::all()).on_diagnostic(told.notes()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             calls.say(map.name_any());

@@ -30,7 +30,7 @@ fn slow(
         }
     }
     let (calls, running) = (told.clone(), running.clone());
-    let controller = choose(Controller::new(&world.factory, Scope::all()).concurrency(2).on_note(told.notes()));
+    let controller = choose(Controller::new(&world.factory, Scope::all()).concurrency(2).on_diagnostic(told.notes()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             running.fetch_add(1, Ordering::SeqCst);

@@ -20,7 +20,7 @@ use kube::api::Api;
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, Kept, ObjectKey};
 use steadfast_apiserver::ApiServer;
-use steadfast_controller::{Controller, ControllerNote, RunError, RunningController};
+use steadfast_controller::{Controller, ControllerDiagnostic, RunError, RunningController};
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{InMemory, WorldError};
 
@@ -83,7 +83,7 @@ impl Told {
     }
 
     /// What is to be told the notes of a controller.
-    fn notes(&self) -> impl Fn(&ControllerNote) + Send + Sync + 'static {
+    fn notes(&self) -> impl Fn(&ControllerDiagnostic) + Send + Sync + 'static {
         let told = self.clone();
         move |note| told.say(note.to_string())
     }

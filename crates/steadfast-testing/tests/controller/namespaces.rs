@@ -30,7 +30,7 @@ fn telling(controller: Controller<ConfigMap>, told: &Told) -> Result<RunningCont
         calls.say(format!("{}/{}", map.namespace().unwrap_or_default(), map.name_any()));
         async { Ok::<_, Failure>(Action::await_change()) }
     };
-    Ok(controller.on_note(told.notes()).run(reconcile, back_off, Arc::new(()))?)
+    Ok(controller.on_diagnostic(told.notes()).run(reconcile, back_off, Arc::new(()))?)
 }
 
 fn sorted(told: &Told) -> Vec<String> {

@@ -189,7 +189,7 @@ async fn a_write_whose_answer_was_lost_is_waited_for_too() -> Result<(), WorldEr
         }
     };
     let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, context.clone());
-    let controller = lagging(&world, keeper(&world).on_note(told.notes()), run).await?;
+    let controller = lagging(&world, keeper(&world).on_diagnostic(told.notes()), run).await?;
     pass(4 * SECOND).await;
     assert_eq!(
         context.created.load(Ordering::Relaxed),
@@ -243,7 +243,7 @@ async fn a_wait_that_lasts_is_told_and_goes_on() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let (told, context) = (Told::default(), context(&world)?);
     let run = |controller: Controller<ConfigMap>| controller.run(keep_children, back_off, context.clone());
-    let controller = lagging(&world, keeper(&world).on_note(told.notes()), run).await?;
+    let controller = lagging(&world, keeper(&world).on_diagnostic(told.notes()), run).await?;
     pass(SECOND).await;
     controller.queue().add(super::key("a"));
     pass(65 * SECOND).await;
@@ -294,7 +294,7 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
         world.server.create(&config_map(parent, "1"))?;
     }
     let (told, context) = (Told::default(), context(&world)?);
-    let controller = keeper(&world).on_note(told.notes()).run(keep_children, back_off, context.clone())?;
+    let controller = keeper(&world).on_diagnostic(told.notes()).run(keep_children, back_off, context.clone())?;
     let mut upsets = Upsets::new(seed, &world.server, &world.network);
     for step in 0..60 {
         upsets.another().await;

@@ -22,7 +22,7 @@ fn telling(controller: Controller<ConfigMap>, told: &Told) -> Result<RunningCont
         calls.say(map.name_any());
         async { Ok::<_, Failure>(Action::await_change()) }
     };
-    Ok(controller.on_note(told.notes()).run(reconcile, back_off, Arc::new(()))?)
+    Ok(controller.on_diagnostic(told.notes()).run(reconcile, back_off, Arc::new(()))?)
 }
 
 fn pod_of(name: &str, owners: &[(&str, &str, &str)]) -> serde_json::Value {
@@ -425,7 +425,7 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError>
         let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
         let _controller = Controller::new_with(&world.factory, kind.clone(), owners)
             .owns::<Pod>(Scope::all())
-            .on_note(told.notes())
+            .on_diagnostic(told.notes())
             .run(
                 move |object: Arc<DynamicObject>, _: Arc<()>| {
                     calls.say(object.name_any());
@@ -503,7 +503,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
     let calls = told.clone();
     let by_key = Controller::<ConfigMap>::new(&world.factory, Scope::namespace("team-a"))
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
-        .on_note(told.notes())
+        .on_diagnostic(told.notes())
         .run_by_key(
             move |key: ObjectKey, _: Arc<()>| {
                 calls.say(key.to_string());

@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use steadfast::{Change, Connection, Event, FieldPath, InformerFactory, Lazy, Note, ObjectKey, Scope, parse_selector};
+use steadfast::{
+    Change, Connection, Diagnostic, Event, FieldPath, InformerFactory, Lazy, ObjectKey, Scope, parse_selector,
+};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Recorder, config_map, history, informers};
 
@@ -175,7 +177,7 @@ pub(crate) fn metrics(connection: Connection) -> Result<String, Box<dyn Error>> 
 #[rustfmt::skip]
 fn an_audit(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
     let pods = factory.build::<Pod>(Scope::all()).audit_every(Duration::from_secs(600)).start()?;
-    pods.on_note(|note| if let Note::Lost { .. } = note { eprintln!("{note}") });
+    pods.on_diagnostic(|note| if let Diagnostic::Lost { .. } = note { eprintln!("{note}") });
     Ok(())
 }
 

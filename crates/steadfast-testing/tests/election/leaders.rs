@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use steadfast::{Connection, kube};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
-use steadfast_controller::{ElectionMetrics, EventRecorder, Leader, LeaderElection, Shares};
+use steadfast_controller::{ElectionMetrics, EventRecorder, Leader, LeaderElection, Sharding};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
@@ -456,7 +456,7 @@ async fn shares_without_rights_name_the_missing_rule() -> Result<(), WorldError>
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     server.faults().answer_with(RequestRule::any().resource("leases").verb(Verb::List), Answer::code(403));
-    let shares = Shares::builder(&connection, "default", "it").build()?;
+    let shares = Sharding::builder(&connection, "default", "it").build()?;
     sleep(60 * SECOND).await;
     let trouble = shares.trouble().ok_or("it has no rights")?;
     assert_eq!((trouble.verb, trouble.code), ("list", Some(403)));

@@ -1,4 +1,4 @@
-//! Shares on the embedded server: random histories in which replicas come, go, are cut off, frozen and killed, and write to the
+//! Sharding on the embedded server: random histories in which replicas come, go, are cut off, frozen and killed, and write to the
 //! keys that they hold. The judge reads what the server has accepted.
 //!
 //! `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_history_of_shares -- --nocapture` repeats one.
@@ -14,7 +14,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, ObjectKey, Scope, kube};
 use steadfast_apiserver::ApiServer;
-use steadfast_controller::{Action, Controller, Shares, SharesBreach, SharesBuilder, back_off};
+use steadfast_controller::{Action, Controller, Sharding, ShardingBreach, ShardingBuilder, back_off};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
@@ -29,7 +29,7 @@ struct Missing {
     /// Around the replicas.
     mutant: Option<Mutant>,
     /// Of the protocol.
-    breach: Option<SharesBreach>,
+    breach: Option<ShardingBreach>,
 }
 
 /// Of the histories; the story has more.
@@ -58,7 +58,7 @@ struct Told {
 /// A replica in a process.
 struct Replica {
     process: Process,
-    shares: Shares,
+    shares: Sharding,
 }
 
 struct Stage {
@@ -111,9 +111,9 @@ impl Stage {
         process.network.delay(self.random.between(Duration::ZERO, Duration::from_millis(500)));
         let http2 = !self.random.draw().is_multiple_of(3);
         let connection = process.connection(&self.server, http2).await?;
-        let shares = Shares::builder(&connection, "default", "it").identity("replica");
+        let shares = Sharding::builder(&connection, "default", "it").identity("replica");
         let shares = shares.wall_clock(process.wall_clock());
-        let shares = self.missing.breach.into_iter().fold(shares, SharesBuilder::breach).build()?;
+        let shares = self.missing.breach.into_iter().fold(shares, ShardingBuilder::breach).build()?;
         self.log.note(&format!("{} joins", shares.identity()));
         let holds = Arc::new(AtomicU64::new(0));
         for key in 0..KEYS {
@@ -213,7 +213,7 @@ impl Stage {
 struct Writer {
     process: Process,
     connection: Connection,
-    shares: Shares,
+    shares: Sharding,
     key: String,
     holds: Arc<AtomicU64>,
     mutant: Option<Mutant>,
@@ -332,7 +332,7 @@ fn found(missing: Missing) -> Result<(), WorldError> {
     Ok(())
 }
 
-fn found_breach(breach: SharesBreach) -> Result<(), WorldError> {
+fn found_breach(breach: ShardingBreach) -> Result<(), WorldError> {
     found(Missing { breach: Some(breach), ..Missing::default() })
 }
 
@@ -352,17 +352,17 @@ fn who_judges_by_the_wall_clock_whether_a_lease_has_lapsed_is_found() -> Result<
 
 #[test]
 fn who_reads_what_others_claim_before_it_publishes_its_own_claim_is_found() -> Result<(), WorldError> {
-    found_breach(SharesBreach::ReadFirst)
+    found_breach(ShardingBreach::ReadFirst)
 }
 
 #[test]
 fn who_acts_on_what_it_claims_whatever_others_claim_is_found() -> Result<(), WorldError> {
-    found_breach(SharesBreach::UnheardClaims)
+    found_breach(ShardingBreach::UnheardClaims)
 }
 
 #[test]
 fn who_gives_up_keys_before_its_last_writes_have_ended_is_found() -> Result<(), WorldError> {
-    found_breach(SharesBreach::EarlyRelease)
+    found_breach(ShardingBreach::EarlyRelease)
 }
 
 /// Nobody waits for a member that does not run any more.
@@ -376,7 +376,7 @@ fn a_replica_whose_runtime_is_gone_has_stopped() -> Result<(), WorldError> {
         server.create(&config_map("key-0", ""))?;
         let connection = InMemory::default().connection(&server).await?;
         let informers = InformerFactory::new(&connection);
-        let shares = Shares::builder(&connection, "default", "it").build()?;
+        let shares = Sharding::builder(&connection, "default", "it").build()?;
         sleep(Duration::from_secs(20)).await;
         Ok::<_, WorldError>((server, informers.informer::<ConfigMap>(Scope::all())?, shares))
     })?;
@@ -424,7 +424,7 @@ fn the_judge_finds_who_writes_again_after_another() {
 }
 
 /// A controller of config maps that writes into each who it is, by what it holds.
-async fn signs(object: Arc<ConfigMap>, shares: Arc<Shares>) -> Result<Action, kube::Error> {
+async fn signs(object: Arc<ConfigMap>, shares: Arc<Sharding>) -> Result<Action, kube::Error> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let Some(held) = shares.hold(&ObjectKey::namespaced("default", &name)) else {
         return Ok(Action::await_change());
@@ -463,7 +463,7 @@ async fn controllers_that_share_are_called_for_what_comes_to_be_theirs() -> Resu
         let maps = informers.informer::<ConfigMap>(Scope::all())?;
         // They are called for all that there is before anything is anybody's.
         maps.wait_for_sync(Duration::from_secs(1)).await?;
-        let shares = Shares::builder(&connection, "default", "it").build()?;
+        let shares = Sharding::builder(&connection, "default", "it").build()?;
         let controller = Controller::<ConfigMap>::new(&informers, maps.clone()).shared_by(&shares).run(
             signs,
             back_off,

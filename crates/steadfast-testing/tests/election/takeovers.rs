@@ -16,7 +16,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 use steadfast::{Connection, Informer, InformerFactory, ObjectKey, Scope, kube};
 use steadfast_apiserver::{ApiServer, RequestRecord, Verb};
-use steadfast_controller::{Action, Controller, Leader, LeaderElection, RunningController, Shares, back_off};
+use steadfast_controller::{Action, Controller, Leader, LeaderElection, RunningController, Sharding, back_off};
 use steadfast_core::random::Random;
 use steadfast_testing::{Children, WorldError, config_map};
 use tokio::time::sleep;
@@ -36,7 +36,7 @@ const MAKER: &str = "maker";
 /// How replicas come to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    Shares,
+    Sharding,
     /// The same, but nobody knows which caches are read.
     SharesUnaware,
     Leader,
@@ -54,7 +54,7 @@ struct Told {
 
 /// By what a call may act.
 enum Right {
-    Shares(Shares),
+    Sharding(Sharding),
     Leader(Leader),
     Sometimes(Arc<Mutex<Option<Leader>>>),
 }
@@ -69,7 +69,7 @@ struct Context {
 async fn keep(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let key = ObjectKey::namespaced("default", parent.name_any());
     let held = match &context.right {
-        Right::Shares(shares) => shares.hold(&key).map(|held| (held.client(), Some(held))),
+        Right::Sharding(shares) => shares.hold(&key).map(|held| (held.client(), Some(held))),
         Right::Leader(leader) => Some((leader.client(), None)),
         Right::Sometimes(leader) => {
             let leader = leader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,14 +110,14 @@ struct Replica {
 /// What it takes part by.
 #[derive(Clone)]
 enum Part {
-    Shares(Shares),
+    Sharding(Sharding),
     Leader(LeaderElection),
 }
 
 impl Part {
     async fn stop(&self) {
         match self {
-            Self::Shares(shares) => shares.stop().await,
+            Self::Sharding(shares) => shares.stop().await,
             Self::Leader(election) => election.stop().await,
         };
     }
@@ -128,9 +128,9 @@ impl Replica {
         let process = Process::start(server, seed, None);
         let connection = process.connection(server, true).await?;
         let part = match way {
-            Way::Shares | Way::SharesUnaware => {
-                let shares = Shares::builder(&connection, "default", "it").identity(&name);
-                Part::Shares(shares.wall_clock(process.wall_clock()).build()?)
+            Way::Sharding | Way::SharesUnaware => {
+                let shares = Sharding::builder(&connection, "default", "it").identity(&name);
+                Part::Sharding(shares.wall_clock(process.wall_clock()).build()?)
             }
             Way::Leader | Way::LeaderUnaware => {
                 let election = LeaderElection::builder(&connection, "default", "it").identity(&name);
@@ -157,11 +157,11 @@ async fn work(connection: Connection, way: Way, name: String, part: Part) -> Res
         also(controller).run(keep, back_off, context)
     };
     let _controller: RunningController = match (&part, way) {
-        (Part::Shares(shares), Way::Shares) => {
-            run(Right::Shares(shares.clone()), &|controller| controller.shared_by(shares))?
+        (Part::Sharding(shares), Way::Sharding) => {
+            run(Right::Sharding(shares.clone()), &|controller| controller.shared_by(shares))?
         }
-        (Part::Shares(shares), _) => {
-            run(Right::Shares(shares.clone()), &|controller| controller.triggered_by(shares.gained(&parents)))?
+        (Part::Sharding(shares), _) => {
+            run(Right::Sharding(shares.clone()), &|controller| controller.triggered_by(shares.gained(&parents)))?
         }
         (Part::Leader(election), Way::Leader) => {
             while let Some(leader) = election.until_leader().await {
@@ -353,7 +353,7 @@ fn found(way: Way) -> Result<(), WorldError> {
 
 #[test]
 fn who_gains_a_key_makes_no_child_too_many() -> Result<(), WorldError> {
-    none_too_many(Way::Shares)
+    none_too_many(Way::Sharding)
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn who_comes_to_lead_and_does_not_wait_for_caches_is_found() -> Result<(), World
 #[test]
 fn one_takeover() -> Result<(), WorldError> {
     tell_all("steadfast=info,steadfast_controller=debug");
-    for way in [Way::Shares, Way::Leader] {
+    for way in [Way::Sharding, Way::Leader] {
         let told = alone(play(number("STEADFAST_SEED", 1), way))?;
         println!("{way:?}\n{}", told.log);
         assert!(told.problems.is_empty(), "{way:?}: {:#?}", told.problems);

@@ -29,7 +29,7 @@ async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<InF
     world.server.create(&config_map("created", "1"))?;
     tokio::time::sleep(AUDIT_PERIOD).await;
     let lost = noted(&notes, |note| match note {
-        Note::Lost { key, held, listed, .. } => match key.name() {
+        Diagnostic::Lost { key, held, listed, .. } => match key.name() {
             "changed" => held.is_some() && listed.is_some(),
             "deleted" => held.is_some() && listed.is_none(),
             "created" => held.is_none() && listed.is_some(),
@@ -109,9 +109,9 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), WorldError> {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
-    let audits = noted(&notes, |note| matches!(note, Note::Audited { .. }));
+    let audits = noted(&notes, |note| matches!(note, Diagnostic::Audited { .. }));
     assert!(audits >= 4, "{audits}");
-    assert_eq!(noted(&notes, |note| matches!(note, Note::Lost { .. } | Note::Relisting { .. })), 0);
+    assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Lost { .. } | Diagnostic::Relisting { .. })), 0);
     assert!(world.cost_since(begin).lists <= 7, "{:?}", world.cost_since(begin));
     Ok(())
 }
@@ -138,7 +138,7 @@ async fn audit_detects_restore_with_newer_versions() -> Result<(), WorldError> {
     assert!(!held(&informer, "gone") && held(&informer, "new-0") && held(&informer, "kept"));
     let back = informer.lister()?.get("default", "back")?.expect("the backup contains the object");
     assert_eq!(back.value("value").as_deref(), Some("1"));
-    assert_eq!(noted(&notes, |note| matches!(note, Note::NewEpoch { .. })), 1);
+    assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::NewEpoch { .. })), 1);
     assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     Ok(())
 }

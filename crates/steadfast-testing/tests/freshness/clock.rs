@@ -86,8 +86,9 @@ async fn late_timer_reads_stream_before_closing() -> Result<(), WorldError> {
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(informer.freshness().is_fresh(), "after {sleep} s: {}", informer.freshness());
     }
-    let doubts =
-        noted(&notes, |note| matches!(note, Note::Suspect { .. } | Note::Failed { .. } | Note::Relisting { .. }));
+    let doubts = noted(&notes, |note| {
+        matches!(note, Diagnostic::Suspect { .. } | Diagnostic::Failed { .. } | Diagnostic::Relisting { .. })
+    });
     assert_eq!(doubts, 0, "{:?}", notes.lock());
     assert_eq!(steadfast::unstable::dialled(&connection), opened, "no connection was closed");
     assert_eq!(server.request_counts().watches, watches, "no watch was reopened");

@@ -121,7 +121,7 @@ async fn replaced_server_is_detected_within_five_seconds() -> Result<(), WorldEr
     world.server.faults().start();
     until(5 * SOON, || world.server.open_watches(0) > 0).await?;
     let told = told(&informer, Duration::from_secs(5)).await;
-    assert_eq!(noted(&notes, |note| matches!(note, Note::NewEpoch { .. })), 1, "{:?}", told.states);
+    assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::NewEpoch { .. })), 1, "{:?}", told.states);
     assert_eq!(told.states.last(), Some(&"fresh"), "{:?}", told.causes);
     assert!(told.states.iter().filter(|state| **state == "fresh").count() == 1, "fresh only once: {:?}", told.states);
     assert!(!held(&informer, "a"), "the deleted object must not be cached");

@@ -64,6 +64,10 @@ async fn list_detects_stalled_stream_without_bookmarks() -> Result<(), WorldErro
     world.server.create(&config_map("b", "1"))?;
     until(2 * PERIOD, || held(&informer, "b")).await?;
     until(PERIOD, || informer.freshness().is_fresh()).await?;
-    assert_eq!(noted(&notes, |note| matches!(note, Note::Relisting { .. })), 0, "another watch delivered the events");
+    assert_eq!(
+        noted(&notes, |note| matches!(note, Diagnostic::Relisting { .. })),
+        0,
+        "another watch delivered the events"
+    );
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use steadfast::transport::Settings;
-use steadfast::{Breach, Freshness, Informer, InformerBuilder, InformerFactory, Note, Scope};
+use steadfast::{Breach, Diagnostic, Freshness, Informer, InformerBuilder, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
 use steadfast_testing::{Form, InForm, InMemory, WorldError, build_in_form, config_map, until};
 use tokio::time::Instant;
@@ -144,14 +144,14 @@ async fn told(informer: &Informer<InForm>, time: Duration) -> Told {
 }
 
 /// Returns all diagnostics of `informer`.
-fn notes(informer: &Informer<InForm>) -> Arc<Mutex<Vec<Note>>> {
+fn notes(informer: &Informer<InForm>) -> Arc<Mutex<Vec<Diagnostic>>> {
     let notes = Arc::new(Mutex::new(Vec::new()));
     let own = notes.clone();
-    informer.on_note(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.clone()));
+    informer.on_diagnostic(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.clone()));
     notes
 }
 
-fn noted(notes: &Mutex<Vec<Note>>, wanted: impl Fn(&Note) -> bool) -> usize {
+fn noted(notes: &Mutex<Vec<Diagnostic>>, wanted: impl Fn(&Diagnostic) -> bool) -> usize {
     notes.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|note| wanted(note)).count()
 }
 

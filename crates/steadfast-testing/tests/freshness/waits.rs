@@ -23,7 +23,7 @@ async fn ten_waits(world: &World, builder: InformerBuilder<'_, InForm>) -> Resul
         assert!(begun.elapsed() < 4 * SOON, "wait {number} took {:?}", begun.elapsed());
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
-    assert_eq!(noted(&notes, |note| matches!(note, Note::Suspect { .. })), 0, "{:?}", notes.lock());
+    assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
     let requests = world.server.requests();
     Ok(requests.into_iter().filter(|request| request.at >= since).collect())
 }
@@ -78,6 +78,6 @@ async fn wait_tolerates_server_behind_probe() -> Result<(), WorldError> {
     let (waited, ()) = tokio::join!(informer.wait_for(&written), catching_up);
     waited?;
     assert!(begun.elapsed() >= 6 * SOON, "the wait ended too early, after {:?}", begun.elapsed());
-    assert_eq!(noted(&notes, |note| matches!(note, Note::Suspect { .. })), 0, "{:?}", notes.lock());
+    assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
     Ok(())
 }

@@ -10,7 +10,7 @@ use kube::core::{Expression, NotUsed, Object, ObjectMeta, Selector};
 use kube::{CustomResource, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steadfast::{Freshness, InformerError, InformerFactory, Note, Scope};
+use steadfast::{Diagnostic, Freshness, InformerError, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 use steadfast_testing::{WorldError, config_map, config_map_in, labelled_config_map, pod};
 
@@ -313,8 +313,8 @@ async fn what_cannot_be_decoded_is_told_once_for_each_of_its_versions_and_not_wi
     let informer = world.factory.informer_with::<Object<Strict, NotUsed>>(&kind, Scope::all())?;
     let noted = Arc::new(AtomicUsize::new(0));
     let counted = noted.clone();
-    informer.on_note(move |note| {
-        counted.fetch_add(usize::from(matches!(note, Note::Undecodable { .. })), Ordering::SeqCst);
+    informer.on_diagnostic(move |note| {
+        counted.fetch_add(usize::from(matches!(note, Diagnostic::Undecodable { .. })), Ordering::SeqCst);
     });
     let told = || noted.load(Ordering::SeqCst);
     informer.wait_for_sync(SOON).await?;

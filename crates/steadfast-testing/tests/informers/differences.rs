@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
-use steadfast::{Informer, InformerBuilder, Kept, Note, Scope};
+use steadfast::{Diagnostic, Informer, InformerBuilder, Kept, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRecord, RequestRule, Spoiling, Verb};
 use steadfast_testing::{WorldError, config_map, labelled_config_map};
 
@@ -71,7 +71,7 @@ async fn relisted<K: Kept>(
     informer.wait_for_sync(SOON * 10).await?;
     let notes = Arc::new(Mutex::new(Vec::new()));
     let told = notes.clone();
-    informer.on_note(move |note: &Note| told.lock().unwrap().push(note.to_string()));
+    informer.on_diagnostic(move |note: &Diagnostic| told.lock().unwrap().push(note.to_string()));
     let before = world.server.requests().len();
 
     world.server.faults().cut();

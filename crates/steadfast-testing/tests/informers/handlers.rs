@@ -347,7 +347,7 @@ async fn a_note_callback_may_ask_its_informer_for_anything() -> Result<(), World
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let (own, noted) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
     let count = noted.clone();
-    informer.on_note(move |_| {
+    informer.on_diagnostic(move |_| {
         drop(own.on_event(|_| {}));
         own.index(|object: &ConfigMap| object.metadata.name.clone());
         let _ = (own.handlers(), own.freshness(), own.lister());

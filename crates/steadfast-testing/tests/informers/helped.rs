@@ -30,8 +30,8 @@ async fn play(seed: usize, helpers: Helpers) -> Result<[Vec<String>; 3], WorldEr
     let (told, unfit) = (Told::default(), Told::default());
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let (own, noted) = (told.clone(), unfit.clone());
-    informer.on_note(move |note| {
-        if let steadfast::Note::Undecodable { key, .. } = note {
+    informer.on_diagnostic(move |note| {
+        if let steadfast::Diagnostic::Undecodable { key, .. } = note {
             noted.say(key.to_string());
         }
     });

@@ -57,7 +57,7 @@ async fn what_does_not_fit_is_unknown_from_the_moment_it_is_read_until_it_fits_a
     let informer = world.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
     let notes = Told::default();
     let own = notes.clone();
-    informer.on_note(move |note| own.say(note.to_string()));
+    informer.on_diagnostic(move |note| own.say(note.to_string()));
     informer.wait_for_sync(SOON).await?;
     let lister = informer.lister()?;
     let a = lister.get("default", "a")?.ok_or("nobody has read it")?;

@@ -67,7 +67,7 @@ async fn a_lost_watch_does_not_say_that_the_server_may_have_acted() -> Result<()
     let informer = world.synced().await?;
     let said = Arc::<Mutex<Vec<String>>>::default();
     let own = said.clone();
-    informer.on_note(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+    informer.on_diagnostic(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
     let say = |text: String| said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     let faults = world.server.faults();
     for frozen in [false, true] {

@@ -24,7 +24,7 @@ impl Curious {
         let told = self.1.clone();
         let index = informer.index(|object: &ConfigMap| Some(object.name_any()));
         let registration = informer.on_event(move |event| told.event(&event)).expect("it runs");
-        informer.on_note(|_| {});
+        informer.on_diagnostic(|_| {});
         let _ = (informer.snapshot(), informer.freshness(), informer.handlers(), informer.lister());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((index, registration));
     }
@@ -94,7 +94,7 @@ async fn a_note_callback_may_ask_its_informer_for_indexes_and_handlers() -> Resu
     let (own, curious) = (informer.clone(), Curious::default());
     let asking = curious.clone();
     let once = OnceLock::new();
-    informer.on_note(move |_| {
+    informer.on_diagnostic(move |_| {
         if once.set(()).is_ok() {
             asking.ask(&own);
         }

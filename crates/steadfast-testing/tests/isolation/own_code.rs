@@ -202,7 +202,7 @@ async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), Wo
         object
     };
     let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(picky).start()?;
-    informer.on_note(|_| GATE.pass());
+    informer.on_diagnostic(|_| GATE.pass());
     informer.wait_for_sync(TIMEOUT).await?;
     world.held_up(&informer, &GATE).await
 }

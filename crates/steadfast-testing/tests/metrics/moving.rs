@@ -41,7 +41,7 @@ async fn events_are_counted_by_type_and_source() -> Result<(), WorldError> {
     assert_eq!((count("deleted", "list")?, count("deleted", "watch")?), (1.0, 1.0));
     let transfers = |cause| world.value("steadfast_informer_full_transfers_total", &[("cause", cause)]);
     assert_eq!((transfers("first")?, transfers("expired")?), (1.0, 1.0), "{}", world.text()?);
-    assert_eq!(world.value("steadfast_informer_notes_total", &[("note", "relisted")])?, 1.0);
+    assert_eq!(world.value("steadfast_informer_diagnostics_total", &[("note", "relisted")])?, 1.0);
     let version = informer.snapshot().version().map(|version| version.as_str().parse::<f64>());
     assert_eq!(world.value("steadfast_informer_resource_version", &[])?, version.expect("the informer has a version")?);
     Ok(())
@@ -83,7 +83,7 @@ async fn closed_connections_stay_in_counters() -> Result<(), WorldError> {
     assert_eq!(world.value("steadfast_informer_freshness", &[("state", "stale")])?, 1.0);
     assert!(world.value("steadfast_informer_doubt_seconds", &[])? > 15.0);
     assert!(world.value("steadfast_informer_failed_attempts", &[])? >= 3.0);
-    assert!(world.value("steadfast_informer_notes_total", &[("note", "attempt_failed")])? >= 3.0);
+    assert!(world.value("steadfast_informer_diagnostics_total", &[("note", "attempt_failed")])? >= 3.0);
     drop(informer);
     Ok(())
 }
@@ -98,13 +98,17 @@ async fn probes_suspicion_and_recovery_are_counted() -> Result<(), WorldError> {
     world.server.faults().no_bookmarks(true);
     tokio::time::sleep(Duration::from_secs(150)).await;
     assert!(ended("probe", "ended")? >= 2.0, "{}", world.text()?);
-    assert!(world.value("steadfast_informer_notes_total", &[("note", "seeking_proof")])? >= 2.0);
-    assert_eq!(world.value("steadfast_informer_notes_total", &[("note", "suspect")])?, 0.0);
+    assert!(world.value("steadfast_informer_diagnostics_total", &[("note", "seeking_proof")])? >= 2.0);
+    assert_eq!(world.value("steadfast_informer_diagnostics_total", &[("note", "suspect")])?, 0.0);
 
     world.server.faults().freeze_etcd(true);
     world.server.faults().stall_streams(true);
     tokio::time::sleep(Duration::from_secs(150)).await;
-    assert!(world.value("steadfast_informer_notes_total", &[("note", "suspect")])? >= 1.0, "{}", informer.freshness());
+    assert!(
+        world.value("steadfast_informer_diagnostics_total", &[("note", "suspect")])? >= 1.0,
+        "{}",
+        informer.freshness()
+    );
     let fresh = || world.value("steadfast_informer_freshness", &[("state", "fresh")]);
     assert_eq!(fresh()?, 0.0, "{}", informer.freshness());
     world.server.faults().stall_streams(false);

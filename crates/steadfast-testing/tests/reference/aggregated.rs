@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use kube::api::{Api, DynamicObject, ListParams, WatchParams};
 use serde_json::json;
-use steadfast::{InformerFactory, Note, Scope};
+use steadfast::{Diagnostic, InformerFactory, Scope};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, ResourceDeclaration, Verb};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
@@ -73,8 +73,8 @@ pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
     let informer = factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
     let disordered = Arc::new(Mutex::new(0));
     let counted = disordered.clone();
-    informer.on_note(move |note| {
-        if matches!(note, Note::Disordered) {
+    informer.on_diagnostic(move |note| {
+        if matches!(note, Diagnostic::Disordered) {
             *counted.lock().expect("no panic") += 1;
         }
     });

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};
 use serde_json::json;
-use steadfast::{Connection, InformerFactory, Lazy, Note, Scope};
+use steadfast::{Connection, Diagnostic, InformerFactory, Lazy, Scope};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
@@ -45,7 +45,7 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
             let builder = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default"));
             let informer = builder.streamed_lists(streamed).protobuf(protobuf).start()?;
             let notes = notes.clone();
-            informer.on_note(move |note| notes.lock().expect("nothing panics").push(note.clone()));
+            informer.on_diagnostic(move |note| notes.lock().expect("nothing panics").push(note.clone()));
             informer.wait_for_sync(SOON).await?;
             caches.push(informer);
         }
@@ -55,7 +55,8 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
         let times = if streamed { 4 } else { 10 };
         assert!(compressed * times < plain, "{what}: {compressed} bytes instead of {plain}");
         let notes = notes.lock().expect("nothing panics").split_off(0);
-        let read_at_once = notes.iter().all(|note| matches!(note, Note::Synced { .. } | Note::Resumed { .. }));
+        let read_at_once =
+            notes.iter().all(|note| matches!(note, Diagnostic::Synced { .. } | Diagnostic::Resumed { .. }));
         assert!(read_at_once, "{what}: {notes:?}");
         // The stream continues after the list, and its next event must arrive immediately.
         let map = json!({"metadata": {"name": format!("after-{streamed}-{protobuf}")}});

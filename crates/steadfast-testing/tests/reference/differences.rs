@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
-use steadfast::{Informer, InformerFactory, Kept, Lazy, Note, ReflectorSettings, Scope};
+use steadfast::{Diagnostic, Informer, InformerFactory, Kept, Lazy, ReflectorSettings, Scope};
 use steadfast_contract::check;
 use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
@@ -47,8 +47,8 @@ impl Widgets {
 fn listened<K: Kept>(informer: &Informer<K>) -> Fetched {
     let fetched = Fetched::default();
     let told = fetched.clone();
-    informer.on_note(move |note| {
-        if let Note::Relisted { fetched, .. } = note {
+    informer.on_diagnostic(move |note| {
+        if let Diagnostic::Relisted { fetched, .. } = note {
             told.lock().unwrap().push(*fetched);
         }
     });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Connection, InformerFactory, Note, Scope};
+use steadfast::{Connection, Diagnostic, InformerFactory, Scope};
 use steadfast_contract::check;
 use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
@@ -51,8 +51,8 @@ async fn many_requests_while_connections_are_sent_away(
     for number in 0..10 {
         let informer = factory.informer::<ConfigMap>(Scope::namespace("default").labels(format!("app=g{number}")))?;
         let counted = relists.clone();
-        informer.on_note(move |note| {
-            counted.fetch_add(usize::from(matches!(note, Note::Relisted { .. })), Ordering::Relaxed);
+        informer.on_diagnostic(move |note| {
+            counted.fetch_add(usize::from(matches!(note, Diagnostic::Relisted { .. })), Ordering::Relaxed);
         });
         seen.push(recorder.record(&informer));
     }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use steadfast::{Informer, InformerBuilder, InformerFactory, Kept, Note, Scope};
+use steadfast::{Diagnostic, Informer, InformerBuilder, InformerFactory, Kept, Scope};
 use steadfast_contract::{Terms, Verdict};
 use steadfast_testing::cluster::{Cluster, Kind, Need};
 use steadfast_testing::menu::Fault;
@@ -122,13 +122,13 @@ impl Said {
     fn by<K: Kept>(informer: &Informer<K>) -> Self {
         let said = Self::default();
         let own = said.clone();
-        informer.on_note(move |note| {
+        informer.on_diagnostic(move |note| {
             let word = match note {
-                Note::Relisted { .. } => "relisted",
-                Note::Resumed { .. } => "resumed",
-                Note::FellBackToPages { .. } => "fell back to pages",
-                Note::FellBackToJson { .. } => "fell back to JSON",
-                Note::Suspect { .. } => "suspect",
+                Diagnostic::Relisted { .. } => "relisted",
+                Diagnostic::Resumed { .. } => "resumed",
+                Diagnostic::FellBackToPages { .. } => "fell back to pages",
+                Diagnostic::FellBackToJson { .. } => "fell back to JSON",
+                Diagnostic::Suspect { .. } => "suspect",
                 _ => return,
             };
             own.0.lock().unwrap_or_else(PoisonError::into_inner).push(word.to_owned());

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use steadfast_core::reflector::Note;
+use steadfast_core::reflector::Diagnostic;
 use tokio::sync::{Notify, watch};
 
 use super::book::{Book, Fault, Step, Written};
-use super::counts::CheckpointCounts;
+use super::counts::CheckpointStats;
 
 /// One checkpoint file and its writers.
 pub(super) struct Desk {
@@ -19,7 +19,7 @@ pub(super) struct Desk {
     state: Mutex<State>,
     /// Notified when an informer attaches.
     pub(super) called: Notify,
-    counts: Mutex<CheckpointCounts>,
+    counts: Mutex<CheckpointStats>,
 }
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ pub(super) trait Attached: Send + Sync {
     fn moved(&self) -> watch::Receiver<u64>;
 
     /// Reports a diagnostic to the informer's callbacks.
-    fn tell(&self, note: &Note);
+    fn tell(&self, note: &Diagnostic);
 }
 
 /// Exclusive claim of a partition.
@@ -123,7 +123,7 @@ impl Desk {
         Some(std::mem::take(&mut state.newcomers))
     }
 
-    pub(super) fn counts(&self) -> CheckpointCounts {
+    pub(super) fn counts(&self) -> CheckpointStats {
         lock(&self.counts).clone()
     }
 

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use steadfast_core::checkpoint::{Forms, OwedKey, Saved, SavedDebt, key_of, write_key};
-use steadfast_core::reflector::Note;
+use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Entry, Lazy, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
@@ -193,7 +193,7 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
         self.shared.moved()
     }
 
-    fn tell(&self, note: &Note) {
+    fn tell(&self, note: &Diagnostic) {
         self.shared.tell(note);
     }
 }
@@ -234,11 +234,11 @@ impl<T: Send + Sync + 'static> Section<T> {
         if (waived || noted) && !self.is_told.swap(true, Ordering::Relaxed) {
             let why = Arc::<str>::from(why);
             if noted {
-                self.shared.tell(&Note::NotKept { why: why.clone() });
+                self.shared.tell(&Diagnostic::NotKept { why: why.clone() });
             }
             if waived {
                 tracing::warn!(informer = %self.shared.name, %why, "durable handlers are told what cannot be written down");
-                self.shared.tell(&Note::ToldUnwritten { why });
+                self.shared.tell(&Diagnostic::ToldUnwritten { why });
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::select_all;
 use steadfast_core::backoff::{Backoff, BackoffSettings};
 use steadfast_core::random::Random;
-use steadfast_core::reflector::Note;
+use steadfast_core::reflector::Diagnostic;
 use tokio::sync::{oneshot, watch};
 
 use super::book::{Fault, Step};
@@ -63,7 +63,7 @@ async fn run(desk: Arc<Desk>, environment: SharedEnvironment) {
         if let Some(why) = news {
             tracing::warn!(checkpoint = desk.place(), %why, "what is held cannot be written; it is tried again");
             for (attached, _) in &followed {
-                attached.tell(&Note::NotKept { why: why.clone() });
+                attached.tell(&Diagnostic::NotKept { why: why.clone() });
             }
         }
         for (_, moved) in &mut followed {

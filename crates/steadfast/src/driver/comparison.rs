@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use steadfast_core::record::Identity;
-use steadfast_core::reflector::{Differences, Note, RequestId};
+use steadfast_core::reflector::{Diagnostic, Differences, RequestId};
 use steadfast_core::store::Snapshot;
 use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 
@@ -31,7 +31,7 @@ pub(super) struct Comparison {
     different: BTreeMap<ObjectKey, (Uid, ResourceVersion)>,
     /// UIDs of objects that the watch has removed since the list was requested.
     removed: HashSet<Uid>,
-    lost: Vec<Note>,
+    lost: Vec<Diagnostic>,
 }
 
 impl Comparison {
@@ -72,14 +72,14 @@ impl Comparison {
                 found.backwards = Some((version, listed.clone()));
             }
             let (key, uid, listed) = (key.clone(), uid.clone(), Some(listed.clone()));
-            self.lost.push(Note::Lost { key, uid, held: version, listed });
+            self.lost.push(Diagnostic::Lost { key, uid, held: version, listed });
         }
         for entry in held.iter() {
             let judged = self.equal.contains(entry.uid()) || self.different.contains_key(entry.key());
             if !judged && !entry.version().is_newer_than(&at) {
                 let Identity { key, uid, version } = entry.identity().clone();
                 let held = Some(version);
-                self.lost.push(Note::Lost { key, uid, held, listed: None });
+                self.lost.push(Diagnostic::Lost { key, uid, held, listed: None });
             }
         }
         found.count = self.lost.len();
@@ -87,7 +87,7 @@ impl Comparison {
     }
 
     /// Returns the lost objects of the last evaluation, at most 1,000.
-    pub(super) fn take_lost(&mut self) -> impl Iterator<Item = Note> + use<> {
+    pub(super) fn take_lost(&mut self) -> impl Iterator<Item = Diagnostic> + use<> {
         std::mem::take(&mut self.lost).into_iter().take(MOST_NAMED)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast_core::Instant;
-use steadfast_core::reflector::Note;
+use steadfast_core::reflector::Diagnostic;
 
 /// Maximum number of log lines that name such an object within a [`WINDOW`]. The others are counted in a summary.
 const NAMED: u32 = 10;
@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Complaints {
     /// Diagnostics to deliver after the list is complete. An incomplete list may be repeated many times.
-    staged: Vec<Note>,
+    staged: Vec<Diagnostic>,
     /// Number of diagnostics that arrived later than their subject.
     late: usize,
     /// Start of the current window.
@@ -29,7 +29,7 @@ pub(super) struct Complaints {
 
 impl Complaints {
     /// Stores a diagnostic about a list's object until the list is complete.
-    pub(super) fn stage(&mut self, note: Note) {
+    pub(super) fn stage(&mut self, note: Diagnostic) {
         self.staged.push(note);
     }
 
@@ -39,13 +39,13 @@ impl Complaints {
     }
 
     /// Inserts a late diagnostic about a list's object after the first `told` diagnostics.
-    pub(super) fn stage_late(&mut self, told: usize, note: Note) {
+    pub(super) fn stage_late(&mut self, told: usize, note: Diagnostic) {
         self.staged.insert(told + self.late, note);
         self.late += 1;
     }
 
     /// Takes the diagnostics of a complete list.
-    pub(super) fn listed(&mut self) -> Vec<Note> {
+    pub(super) fn listed(&mut self) -> Vec<Diagnostic> {
         self.late = 0;
         std::mem::take(&mut self.staged)
     }

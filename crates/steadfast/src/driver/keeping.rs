@@ -5,7 +5,7 @@
 use steadfast_core::breach::Breach;
 use steadfast_core::decode::{DecodeError, Kept, RawObject};
 use steadfast_core::record::{Identity, RecordKind};
-use steadfast_core::reflector::{Input, Note, RequestId};
+use steadfast_core::reflector::{Diagnostic, Input, RequestId};
 use steadfast_core::store::{Offer, Tainted};
 use steadfast_core::{Instant, ResourceVersion, Weighed};
 
@@ -137,14 +137,14 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Returns the diagnostic for an undecodable state, or `None` if it was reported before.
-    pub(super) fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Note> {
+    pub(super) fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Diagnostic> {
         let Identity { key, uid, version } = identity;
         let snapshot = self.shared.snapshot();
         let told = snapshot.entry(key.namespace(), key.name());
         if told.is_some_and(|held| held.is_tainted() && held.uid().is_same(uid) && held.version() == version) {
             return None;
         }
-        Some(Note::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
+        Some(Diagnostic::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
     }
 
     /// Records a cached state that failed to decode on a read (R8).

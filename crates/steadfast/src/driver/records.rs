@@ -3,7 +3,7 @@
 use steadfast_core::decode::{self, Kept, PartialIdentity, RecordError, RecordProblem, Wanted, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
-use steadfast_core::reflector::{Failure, FailureKind, Input, Note, Record, RequestId, Verdict};
+use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, Record, RequestId, Verdict};
 use steadfast_core::store::Tainted;
 use steadfast_core::{Instant, ResourceVersion};
 
@@ -127,7 +127,7 @@ impl<K: Kept> Driver<K> {
 
     /// Reports a record that may be endless. It blocks only the records behind it.
     fn endless(&mut self, bytes: u64) {
-        self.notes.push(Note::Endless { bytes, limit: self.limits.object });
+        self.notes.push(Diagnostic::Endless { bytes, limit: self.limits.object });
     }
 
     /// Processes an unreadable record or item, as far as its object is known (R8).
@@ -174,7 +174,7 @@ impl<K: Kept> Driver<K> {
     /// Reports objects without a UID once (C1).
     fn meet(&mut self, identity: &Identity) {
         if !identity.uid.is_given() && !std::mem::replace(&mut self.meets_by_name, true) {
-            self.notes.push(Note::KnownByName { key: identity.key.clone() });
+            self.notes.push(Diagnostic::KnownByName { key: identity.key.clone() });
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use steadfast_core::checkpoint::{OwedKey, Saved, SavedDebt, SavedState};
 use steadfast_core::decode::Kept;
 use steadfast_core::event::Path;
-use steadfast_core::reflector::{Begun, Input, Note};
+use steadfast_core::reflector::{Begun, Diagnostic, Input};
 use steadfast_core::store::Tainted;
 use steadfast_core::{Entry, Object, Weighed};
 
@@ -115,7 +115,7 @@ impl<K: Kept> Driver<K> {
         let mut restored = match restored {
             Ok(restored) => restored,
             Err(why) => {
-                self.notes.extend(why.map(|why| Note::NotRestored { why }));
+                self.notes.extend(why.map(|why| Diagnostic::NotRestored { why }));
                 self.flush();
                 return None;
             }
@@ -133,7 +133,7 @@ impl<K: Kept> Driver<K> {
         });
         debug_assert!(committed.is_ok(), "an empty store takes any list");
         self.restore_owed(std::mem::take(&mut restored.owed));
-        self.notes.push(Note::Restored { version, objects });
+        self.notes.push(Diagnostic::Restored { version, objects });
         self.shared.tell_moved();
         self.flush();
         Some(restored)

@@ -9,7 +9,7 @@ use steadfast_core::event::Change;
 use steadfast_core::{Object, ObjectKey};
 
 use super::calls::{Calls, Durable};
-use super::told::DurableCounts;
+use super::event::DurableStats;
 use crate::environment::SharedEnvironment;
 
 /// All durable handlers of one informer.
@@ -49,7 +49,7 @@ pub(crate) enum Owed<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The informer has no checkpoint.
-    Unkept,
+    CheckpointUnsupported,
     /// A handler of this name exists.
     Taken,
 }
@@ -151,7 +151,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         environment: &SharedEnvironment,
     ) -> Result<Arc<Durable<K>>, Refused> {
         if !self.is_kept.load(Ordering::Acquire) {
-            return Err(Refused::Unkept);
+            return Err(Refused::CheckpointUnsupported);
         }
         let member = self.member(informer, name, environment);
         if member.attach(calls) { Ok(member) } else { Err(Refused::Taken) }
@@ -242,7 +242,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
     }
 
     /// Returns the statistics of all handlers.
-    pub(crate) fn counts(&self) -> Vec<(Arc<str>, DurableCounts)> {
+    pub(crate) fn counts(&self) -> Vec<(Arc<str>, DurableStats)> {
         lock(&self.members).iter().map(|(name, member)| (name.clone(), member.counts())).collect()
     }
 

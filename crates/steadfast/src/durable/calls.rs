@@ -14,7 +14,7 @@ use steadfast_core::random::Random;
 use steadfast_core::{Object, ObjectKey, ResourceVersion};
 use tokio::runtime::Handle;
 
-use super::told::{DurableCounts, Told};
+use super::event::{DurableEvent, DurableStats};
 use crate::environment::SharedEnvironment;
 use crate::runner::drop_contained;
 
@@ -36,7 +36,7 @@ pub(crate) struct Calls<K> {
 }
 
 /// The user's function.
-type Handler<K> = Arc<dyn Fn(Told<K>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+type Handler<K> = Arc<dyn Fn(DurableEvent<K>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// Callback that is called if there are rows to write.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -66,7 +66,7 @@ struct State<K> {
     shares: Shares,
     failures: BTreeMap<ObjectKey, Backoff>,
     random: Random,
-    counts: DurableCounts,
+    counts: DurableStats,
 }
 
 /// Pending deliveries that may be delivered now.
@@ -102,7 +102,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             shares: Shares::default(),
             failures: BTreeMap::new(),
             random: Random::new(environment.random()),
-            counts: DurableCounts::default(),
+            counts: DurableStats::default(),
         };
         Arc::new(Self { informer: informer.to_owned(), name, environment, wake, state: Mutex::new(state) })
     }
@@ -228,7 +228,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    fn next(self: &Arc<Self>) -> Option<(Call<K>, Told<K>)> {
+    fn next(self: &Arc<Self>) -> Option<(Call<K>, DurableEvent<K>)> {
         let mut state = self.lock();
         let calls = state.calls.clone().filter(|_| state.telling != Telling::Nothing && !state.is_closed)?;
         while state.busy.len() < calls.concurrency {
@@ -239,7 +239,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             if !state.shares.may_start(&key, calls.namespace_share) {
                 continue;
             }
-            let told = Told { id: due.id(), event, failures };
+            let told = DurableEvent { id: due.id(), event, failures };
             state.busy.insert(key.clone());
             return Some((Call { durable: self.clone(), calls, of: Some((key, due)) }, told));
         }
@@ -332,9 +332,9 @@ impl<K: Send + Sync + 'static> Durable<K> {
         (state.debts.first_pending().cloned(), is_viewed)
     }
 
-    pub(crate) fn counts(&self) -> DurableCounts {
+    pub(crate) fn counts(&self) -> DurableStats {
         let state = self.lock();
-        DurableCounts {
+        DurableStats {
             owed: state.debts.len(),
             running: state.busy.len(),
             is_here: state.calls.is_some(),
@@ -435,7 +435,7 @@ struct Call<K: Send + Sync + 'static> {
 }
 
 impl<K: Send + Sync + 'static> Call<K> {
-    async fn run(mut self, told: Told<K>) {
+    async fn run(mut self, told: DurableEvent<K>) {
         let (environment, deadline) = (self.durable.environment.clone(), self.calls.deadline);
         let handle = self.calls.handle.clone();
         let call = AssertUnwindSafe(async move { handle(told).await }).catch_unwind();

@@ -12,7 +12,7 @@ use steadfast_core::backoff::BackoffSettings;
 use tokio::runtime::Handle;
 
 use super::calls::{Calls, Durable};
-use super::told::{DurableCounts, DurablePosition, Told};
+use super::event::{DurableEvent, DurablePosition, DurableStats};
 use crate::error::HandlerError;
 use crate::informer::Informer;
 use crate::shared::Shared;
@@ -66,7 +66,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
 
     /// Returns the statistics of this informer's durable handlers by name: the registered handlers, and handlers of
     /// earlier runs with rows in the file.
-    pub fn durables(&self) -> Vec<(Arc<str>, DurableCounts)> {
+    pub fn durables(&self) -> Vec<(Arc<str>, DurableStats)> {
         self.shared().durables.counts()
     }
 
@@ -169,7 +169,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
     /// Also returns an error outside an async runtime, or if the informer was stopped.
     pub fn on_event<F, Fut, E>(self, handle: F) -> Result<DurableRegistration<T>, HandlerError>
     where
-        F: Fn(Told<Lazy<T>>) -> Fut + Send + Sync + 'static,
+        F: Fn(DurableEvent<Lazy<T>>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display,
     {
@@ -202,7 +202,7 @@ pub struct DurableRegistration<T: Send + Sync + 'static> {
 
 impl<T: Send + Sync + 'static> DurableRegistration<T> {
     /// Returns the statistics of the handler.
-    pub fn counts(&self) -> DurableCounts {
+    pub fn counts(&self) -> DurableStats {
         self.durable.counts()
     }
 

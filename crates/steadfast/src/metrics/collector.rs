@@ -12,7 +12,7 @@ use super::observed::{Labels, Reading};
 use super::samples::{Family, LabelSet};
 use super::traffic::{Code, Totals};
 use crate::connection::{Connection, WeakConnection};
-use crate::handler_counts::HandlerReading;
+use crate::handler_stats::HandlerReading;
 use crate::memory::Memory;
 use crate::transport::{ConnectionReport, ConnectionState};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast_core::event::{Change, Event};
-use steadfast_core::reflector::Note;
+use steadfast_core::reflector::Diagnostic;
 
 /// A monotonic counter.
 #[derive(Debug, Default)]
@@ -118,38 +118,38 @@ impl Counted {
     }
 
     /// Counts a diagnostic of the informer.
-    pub(super) fn note(&self, note: &Note) {
+    pub(super) fn note(&self, note: &Diagnostic) {
         let place = match note {
-            Note::Synced { .. } => 0,
-            Note::Resumed { .. } => 1,
-            Note::Ended => 2,
-            Note::Failed { .. } => 3,
-            Note::Relisting { .. } => 4,
-            Note::Relisted { .. } => 5,
-            Note::FellBackToPages { .. } => 6,
-            Note::NewEpoch { .. } => 7,
-            Note::Lagging { .. } => 8,
-            Note::SeekingProof => 9,
-            Note::Suspect { .. } => 10,
-            Note::Moved { .. } => 11,
-            Note::Audited { .. } => 12,
-            Note::Lost { .. } => 13,
-            Note::Polling { .. } => 14,
-            Note::FellBackToJson { .. } => 15,
-            Note::ListingAll { .. } => 16,
+            Diagnostic::Synced { .. } => 0,
+            Diagnostic::Resumed { .. } => 1,
+            Diagnostic::Ended => 2,
+            Diagnostic::Failed { .. } => 3,
+            Diagnostic::Relisting { .. } => 4,
+            Diagnostic::Relisted { .. } => 5,
+            Diagnostic::FellBackToPages { .. } => 6,
+            Diagnostic::NewEpoch { .. } => 7,
+            Diagnostic::Lagging { .. } => 8,
+            Diagnostic::SeekingProof => 9,
+            Diagnostic::Suspect { .. } => 10,
+            Diagnostic::Moved { .. } => 11,
+            Diagnostic::Audited { .. } => 12,
+            Diagnostic::Lost { .. } => 13,
+            Diagnostic::Polling { .. } => 14,
+            Diagnostic::FellBackToJson { .. } => 15,
+            Diagnostic::ListingAll { .. } => 16,
             // The end of a doubt is not counted as a diagnostic: the freshness shows it. An endless record is counted
             // by the diagnostic about its object after the record has ended.
-            Note::Proven
-            | Note::Restored { .. }
-            | Note::NotRestored { .. }
-            | Note::NotKept { .. }
-            | Note::ToldUnwritten { .. }
-            | Note::KnownByName { .. }
-            | Note::Endless { .. }
-            | Note::Contradicted { .. }
-            | Note::Disordered => return,
-            Note::Undecodable { .. } => return self.unread[0].count(),
-            Note::Unidentified { .. } => return self.unread[1].count(),
+            Diagnostic::Proven
+            | Diagnostic::Restored { .. }
+            | Diagnostic::NotRestored { .. }
+            | Diagnostic::NotKept { .. }
+            | Diagnostic::ToldUnwritten { .. }
+            | Diagnostic::KnownByName { .. }
+            | Diagnostic::Endless { .. }
+            | Diagnostic::Contradicted { .. }
+            | Diagnostic::Disordered => return,
+            Diagnostic::Undecodable { .. } => return self.unread[0].count(),
+            Diagnostic::Unidentified { .. } => return self.unread[1].count(),
         };
         self.notes[place].count();
     }

@@ -73,7 +73,7 @@ pub(super) const UNREAD: Family = plain(
     "Records that could not be decoded: of an identified object, or of none",
 );
 pub(super) const NOTES: Family =
-    plain("steadfast_informer_notes", "Notes of the informer, as in its log lines and in on_note");
+    plain("steadfast_informer_diagnostics", "Notes of the informer, as in its log lines and in on_diagnostic");
 
 pub(super) const CALLS: Family = plain("steadfast_handler_calls", "Calls of the handler, by result");
 pub(super) const SKIPPED: Family =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_core::reflector::{FailureKind, Note, Request, RequestId};
+use steadfast_core::reflector::{Diagnostic, FailureKind, Request, RequestId};
 
 use super::counted::Counted;
 
@@ -93,13 +93,13 @@ impl Ledger {
     }
 
     /// Processes a diagnostic of the informer.
-    pub(crate) fn note(&mut self, note: &Note) {
+    pub(crate) fn note(&mut self, note: &Diagnostic) {
         self.counted.note(note);
         match note {
-            Note::NewEpoch { .. } => self.cause = NEW_EPOCH,
-            Note::Lost { .. } => self.cause = LOST,
+            Diagnostic::NewEpoch { .. } => self.cause = NEW_EPOCH,
+            Diagnostic::Lost { .. } => self.cause = LOST,
             // A list without a preceding failure serves as a proof of freshness, or names objects of unknown identity.
-            Note::Synced { .. } | Note::Relisted { .. } => self.cause = PROOF,
+            Diagnostic::Synced { .. } | Diagnostic::Relisted { .. } => self.cause = PROOF,
             _ => {}
         }
     }

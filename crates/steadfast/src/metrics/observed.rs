@@ -8,7 +8,7 @@ use steadfast_core::Freshness;
 
 use super::counted::Counted;
 use super::register::Register;
-use crate::handler_counts::HandlerReading;
+use crate::handler_stats::HandlerReading;
 use crate::memory::Memory;
 use crate::scope::Scope;
 

@@ -69,7 +69,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             }
             let attached = self.durables.attach(&self.name, name, calls, &self.environment);
             let durable = attached.map_err(|refused| match refused {
-                Refused::Unkept => HandlerError::Unkept { resource },
+                Refused::CheckpointUnsupported => HandlerError::CheckpointUnsupported { resource },
                 Refused::Taken => HandlerError::Taken { resource, name: name.to_owned() },
             })?;
             if self.is_shown() {

@@ -44,7 +44,7 @@ impl Notes {
     fn of<K: Kept>(informer: &Informer<K>) -> Self {
         let notes = Self::default();
         let own = notes.clone();
-        informer.on_note(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+        informer.on_diagnostic(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
         notes
     }
 

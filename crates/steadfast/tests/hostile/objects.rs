@@ -301,7 +301,7 @@ async fn unordered_changes_are_detected_by_a_list() {
         factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
     let (own, scripted) = (Notes::default(), server.clone());
     let told = own.clone();
-    informer.on_note(move |note| {
+    informer.on_diagnostic(move |note| {
         let note = note.to_string();
         if note.contains("listing to see") {
             let items = [plain("c", 20), plain("d", 3)].join(",");

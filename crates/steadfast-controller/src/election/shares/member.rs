@@ -12,7 +12,7 @@ use super::super::candidacy::{Answer, Candidacy, Step};
 use super::super::leases::{Answered, Leases, RESOURCE, end_troubles};
 use super::super::office::{Term, Unsettled};
 use super::super::timing::{Timing, WallClock};
-use super::breach::{Breaches, SharesBreach};
+use super::breach::{Breaches, ShardingBreach};
 use super::group::Group;
 use super::membership::Membership;
 use super::office::Office;
@@ -128,7 +128,7 @@ impl Member {
 
     /// Goes on with a change of the view; true when it may be written.
     fn hands_over(&mut self) -> bool {
-        if !self.membership.gives_up() || self.breaches.commit(SharesBreach::EarlyRelease) {
+        if !self.membership.gives_up() || self.breaches.commit(ShardingBreach::EarlyRelease) {
             return true;
         }
         let now = self.now();
@@ -303,7 +303,7 @@ impl Member {
     /// Gives up the lease if it is ours; says whether it is.
     async fn release(&mut self) -> bool {
         let until = self.candidacy.term(self.now()).map(|held| held.until);
-        if !self.breaches.commit(SharesBreach::EarlyRelease) {
+        if !self.breaches.commit(ShardingBreach::EarlyRelease) {
             self.end();
             self.tell_nothing();
         }

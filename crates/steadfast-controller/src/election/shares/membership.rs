@@ -40,7 +40,7 @@ use steadfast::k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 
 use super::super::record;
 use super::super::timing::Timing;
-use super::breach::{Breaches, SharesBreach};
+use super::breach::{Breaches, ShardingBreach};
 use super::rendezvous::{View, owner};
 
 /// In a member's lease: of which group it is.
@@ -148,7 +148,7 @@ impl Membership {
         if view(&lease) == self.attempt {
             self.published = Some(self.attempt.clone());
             self.own = Some(lease);
-            if self.breaches.commit(SharesBreach::ReadFirst) {
+            if self.breaches.commit(ShardingBreach::ReadFirst) {
                 self.cleared.clone_from(&self.published);
             }
         }
@@ -235,7 +235,7 @@ impl Membership {
 
     /// What is its own, where something is known.
     pub(super) fn part(&self) -> Option<Part> {
-        let is_deaf = self.breaches.commit(SharesBreach::UnheardClaims);
+        let is_deaf = self.breaches.commit(ShardingBreach::UnheardClaims);
         let mut views = Vec::new();
         for view in [
             if is_deaf { &self.published } else { &self.cleared }.as_ref()?,

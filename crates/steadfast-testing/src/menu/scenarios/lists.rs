@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use steadfast::{Note, Scope};
+use steadfast::{Diagnostic, Scope};
 use steadfast_apiserver::ApiServer;
 use tokio::time::{Instant, sleep};
 
@@ -84,8 +84,8 @@ async fn without_streamed_lists<K: Held>(
     let config_maps = streamed::<K>(&stage, Scope::all())?;
     let fell_back = Arc::new(AtomicBool::new(false));
     let told = fell_back.clone();
-    config_maps.informer.on_note(move |note| {
-        told.fetch_or(matches!(note, Note::FellBackToPages { .. }), Ordering::Relaxed);
+    config_maps.informer.on_diagnostic(move |note| {
+        told.fetch_or(matches!(note, Diagnostic::FellBackToPages { .. }), Ordering::Relaxed);
     });
     let recover = stage.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
     stage

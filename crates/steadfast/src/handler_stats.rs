@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Statistics of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandlerCounts {
+pub struct HandlerStats {
     /// Calls that returned.
     pub returned: u64,
     /// Calls that panicked.
@@ -25,7 +25,7 @@ pub struct HandlerCounts {
 pub(crate) struct HandlerReading {
     /// Distinguishes the handlers of an informer; reused after a handler has ended.
     pub(crate) ordinal: usize,
-    pub(crate) counts: HandlerCounts,
+    pub(crate) counts: HandlerStats,
     pub(crate) synced: bool,
     /// Age of the oldest change that the handler has not finished.
     pub(crate) lag: Duration,

@@ -5,7 +5,7 @@ use std::fmt;
 use steadfast_core::{Event, ResourceVersion};
 
 /// Event that is delivered until the handler acknowledges it.
-pub struct Told<K> {
+pub struct DurableEvent<K> {
     /// Identifier of the event: `<UID>@<version>`, with the suffix `-gone` for a deletion.
     ///
     /// Every delivery of this event has the same ID, also after a restart. No other event of this handler has this ID.
@@ -18,23 +18,23 @@ pub struct Told<K> {
 }
 
 // Implemented manually: a derive would require `K: Clone`.
-impl<K> Clone for Told<K> {
+impl<K> Clone for DurableEvent<K> {
     fn clone(&self) -> Self {
         Self { id: self.id.clone(), event: self.event.clone(), failures: self.failures }
     }
 }
 
 // Prints the object's identity only, never its contents.
-impl<K> fmt::Debug for Told<K> {
+impl<K> fmt::Debug for DurableEvent<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, event, failures } = self;
-        f.debug_struct("Told").field("id", id).field("event", event).field("failures", failures).finish()
+        f.debug_struct("DurableEvent").field("id", id).field("event", event).field("failures", failures).finish()
     }
 }
 
 /// Statistics of a durable handler in this run of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DurableCounts {
+pub struct DurableStats {
     /// Acknowledged events.
     pub acknowledged: u64,
     /// Calls that returned an error, panicked or timed out.

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::note::ControllerNote;
+use super::diagnostic::ControllerDiagnostic;
 use crate::panics;
 
 /// Tells notes to the program's log, and to whoever wants them. Cheap to clone.
@@ -13,14 +13,14 @@ pub(super) struct Notes {
     told: Option<Told>,
 }
 
-pub(super) type Told = Arc<dyn Fn(&ControllerNote) + Send + Sync>;
+pub(super) type Told = Arc<dyn Fn(&ControllerDiagnostic) + Send + Sync>;
 
 impl Notes {
     pub(super) fn new(controller: Arc<str>, told: Option<Told>) -> Self {
         Self { controller, told }
     }
 
-    pub(super) fn tell(&self, note: &ControllerNote) {
+    pub(super) fn tell(&self, note: &ControllerDiagnostic) {
         let controller = &*self.controller;
         if note.is_grave() {
             tracing::warn!(controller, "{note}");

@@ -8,7 +8,7 @@ use steadfast::ObjectKey;
 /// What there is to tell of a controller's work: what went wrong, and what is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ControllerNote {
+pub enum ControllerDiagnostic {
     /// A call ended with an error.
     Failed {
         /// What it was called for.
@@ -100,7 +100,7 @@ pub enum ControllerNote {
         waits: bool,
     },
     /// A source maps to a key that no object of the controller can have, so that it is never reconciled. Reported for the
-    /// first such key of each source; [`ControllerFigures::outside_scope`](crate::ControllerFigures::outside_scope) counts
+    /// first such key of each source; [`ControllerStats::outside_scope`](crate::ControllerStats::outside_scope) counts
     /// them all.
     OutsideScope {
         /// The source: a resource and its scope, or a stream of keys.
@@ -125,14 +125,14 @@ pub enum ControllerNote {
     },
 }
 
-impl ControllerNote {
+impl ControllerDiagnostic {
     /// Whether somebody should look at it; it is of interest only, otherwise.
     pub fn is_grave(&self) -> bool {
         !matches!(self, Self::Resumed { .. })
     }
 }
 
-impl fmt::Display for ControllerNote {
+impl fmt::Display for ControllerDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { key, error, failures, again } => {

@@ -10,7 +10,7 @@ use crate::version::ResourceVersion;
 
 /// Event of a reflector that is worth a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum Diagnostic {
     /// The first complete list is in the store.
     Synced {
         /// Version of the list.
@@ -172,16 +172,16 @@ pub enum Note {
 
 /// Severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gravity {
+pub enum Severity {
     /// Normal operation.
     Routine,
     /// A fault that the reflector handles.
     Fault,
 }
 
-impl Note {
+impl Diagnostic {
     /// Returns the severity: a healthy resume is routine, and a fault is logged on one line.
-    pub fn gravity(&self) -> Gravity {
+    pub fn severity(&self) -> Severity {
         match self {
             Self::Synced { .. }
             | Self::Restored { .. }
@@ -193,7 +193,7 @@ impl Note {
             | Self::SeekingProof
             | Self::Proven
             | Self::KnownByName { .. }
-            | Self::Audited { .. } => Gravity::Routine,
+            | Self::Audited { .. } => Severity::Routine,
             Self::Failed { .. }
             | Self::NotRestored { .. }
             | Self::NotKept { .. }
@@ -210,12 +210,12 @@ impl Note {
             | Self::Contradicted { .. }
             | Self::Disordered
             | Self::Endless { .. }
-            | Self::Unidentified { .. } => Gravity::Fault,
+            | Self::Unidentified { .. } => Severity::Fault,
         }
     }
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = |f: &mut fmt::Formatter<'_>, version: &Option<ResourceVersion>| match version {
             Some(version) => write!(f, " at {version}"),
