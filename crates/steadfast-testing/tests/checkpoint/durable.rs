@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Certainty, Diagnostic, DurableRegistration, Event, HandlerError, InformerFactory, Lazy, Told};
+use steadfast::{Certainty, Diagnostic, DurableEvent, DurableRegistration, Event, HandlerError, InformerFactory, Lazy};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map};
 
@@ -25,7 +25,7 @@ pub(crate) enum Does {
     Never,
 }
 
-pub(crate) fn word(told: &Told<Lazy<ConfigMap>>) -> Word {
+pub(crate) fn word(told: &DurableEvent<Lazy<ConfigMap>>) -> Word {
     let object = told.event.object();
     let number = |object: &steadfast::Object<Lazy<ConfigMap>>| object.version().as_str().parse().unwrap_or(0);
     let (kind, old) = match &told.event {
@@ -43,7 +43,7 @@ pub(crate) fn word(told: &Told<Lazy<ConfigMap>>) -> Word {
 pub(crate) fn mirror(
     life: &Life,
     log: &Log,
-    does: impl Fn(&Told<Lazy<ConfigMap>>) -> Does + Send + Sync + 'static,
+    does: impl Fn(&DurableEvent<Lazy<ConfigMap>>) -> Does + Send + Sync + 'static,
 ) -> Result<DurableRegistration<ConfigMap>, HandlerError> {
     let log = log.clone();
     life.informer.durable("mirror").deadline(Duration::from_secs(2)).on_event(move |told| {
