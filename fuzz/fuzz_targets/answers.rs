@@ -9,7 +9,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, Outlook, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Differences, Failure, Input, ListHints, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
         comparing: false,
         held: None,
     };
-    run.reflector.expect(Outlook { held: 2000, ..Outlook::default() });
+    run.reflector.expect(ListHints { held: 2000, ..ListHints::default() });
     run.step(Input::Start);
     for step in script.chunks_exact(2) {
         run.arrive(step[0], step[1]);

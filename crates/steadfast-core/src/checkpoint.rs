@@ -3,7 +3,7 @@
 //! An encoded object is written unchanged. Only [`Forms::read`] reads entries back. It checks all bytes and rejects
 //! those that are not a valid row.
 
-mod owed;
+mod delivery;
 mod row;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use crate::uid::Uid;
 use crate::version::ResourceVersion;
 use row::{Form, Row};
 
-pub use owed::{OwedKey, SavedDebt, SavedState};
+pub use delivery::{DeliveryKey, SavedDelivery, SavedState};
 pub use row::{key_of, write_key};
 
 /// Possible encodings of the objects of one collection.

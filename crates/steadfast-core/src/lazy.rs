@@ -16,7 +16,7 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::decode::{
-    DecodeError, Decoder, Encoding, Kept, Packed, PartialIdentity, RawObject, Unread, json, list_item, place,
+    DecodeError, Decoder, Encoding, Kept, DeltaCompressed, PartialIdentity, RawObject, Unread, json, list_item, place,
 };
 use crate::event::Event;
 use crate::frame::Item;
@@ -40,7 +40,7 @@ use remembered::Remembered;
 ///
 /// Only a read can detect that an object does not fit `K`. From then on, the cache counts the object as undecodable.
 pub struct Lazy<K> {
-    packed: Packed,
+    packed: DeltaCompressed,
     label: Label,
     cache: Arc<Cache<K>>,
 }

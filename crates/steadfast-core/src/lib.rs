@@ -10,7 +10,7 @@
 pub mod backoff;
 pub mod breach;
 pub mod checkpoint;
-pub mod debts;
+pub mod outbox;
 pub mod decode;
 pub mod event;
 pub mod filter;
@@ -44,7 +44,7 @@ pub use freshness::{Doubt, Freshness};
 pub use key::{InvalidKey, ObjectKey};
 pub use keyset::KeySet;
 pub use lazy::Lazy;
-pub use object::{Entry, Object, Weighed};
+pub use object::{Entry, Object, WithSize};
 pub use path::FieldPath;
 pub use time::Instant;
 pub use uid::Uid;

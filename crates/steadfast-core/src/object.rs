@@ -50,14 +50,14 @@ enum Held<K> {
 }
 
 /// Decoded object with its size in bytes.
-pub struct Weighed<K> {
+pub struct WithSize<K> {
     /// Decoded object.
     pub object: Arc<K>,
     /// Size in bytes: the object with the counters of its [`Arc`], and its heap memory as far as known.
     pub bytes: usize,
 }
 
-impl<K> Weighed<K> {
+impl<K> WithSize<K> {
     /// Creates the value for an object whose heap memory is `beyond` bytes.
     pub fn new(object: K, beyond: usize) -> Self {
         Self { object: Arc::new(object), bytes: shared(size_of::<K>()) + beyond }
@@ -65,14 +65,14 @@ impl<K> Weighed<K> {
 }
 
 /// Counts only the size of the object itself.
-impl<K> From<Arc<K>> for Weighed<K> {
+impl<K> From<Arc<K>> for WithSize<K> {
     fn from(object: Arc<K>) -> Self {
         Self { object, bytes: shared(size_of::<K>()) }
     }
 }
 
-impl<K> From<Weighed<K>> for Held<K> {
-    fn from(Weighed { object, bytes }: Weighed<K>) -> Self {
+impl<K> From<WithSize<K>> for Held<K> {
+    fn from(WithSize { object, bytes }: WithSize<K>) -> Self {
         Self::Known { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), object }
     }
 }
@@ -80,11 +80,11 @@ impl<K> From<Weighed<K>> for Held<K> {
 impl<K> Object<K> {
     /// Creates a handle with the given identity.
     pub fn new(identity: Identity, object: Arc<K>) -> Self {
-        Self::weighed(identity, Weighed::from(object))
+        Self::weighed(identity, WithSize::from(object))
     }
 
     /// Creates a handle with the given identity, for an object of known size.
-    pub(crate) fn weighed(identity: Identity, object: Weighed<K>) -> Self {
+    pub(crate) fn weighed(identity: Identity, object: WithSize<K>) -> Self {
         Self(Arc::new(State { held: object.into(), identity }))
     }
 
@@ -281,7 +281,7 @@ impl<K> Entry<K> {
     }
 
     /// Sets the decoded state of an entry that was not decoded yet and is not shared.
-    pub(crate) fn fill(&mut self, object: Weighed<K>) {
+    pub(crate) fn fill(&mut self, object: WithSize<K>) {
         match Arc::get_mut(&mut self.0.0) {
             Some(state) => state.held = object.into(),
             None => *self = Self::known(Object::weighed(self.identity().clone(), object)),

@@ -10,7 +10,7 @@ mod deserialize;
 mod embedded;
 mod envelope;
 mod error;
-mod gist;
+mod identity_scanner;
 mod heads;
 mod id;
 mod message;
@@ -27,7 +27,7 @@ pub(crate) mod wire;
 
 pub(crate) use envelope::{MARK, types};
 pub use error::{Error, Reason};
-pub(crate) use gist::Gist;
+pub(crate) use identity_scanner::IdentityScanner;
 pub(crate) use heads::{Head, Heads};
 pub use id::MessageId;
 pub(crate) use scan::{ListMarks, list_marks};

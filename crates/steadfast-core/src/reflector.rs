@@ -6,20 +6,20 @@
 //! | phase | waits for | ends with, and next phase |
 //! |---|---|---|
 //! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint (`restored`) | `Queued` for the first list; `Watching` from the version of the checkpoint |
-//! | `Queued` | a permit for a full transfer; few run at once | `Listing`; `Sparing` after a `410` if few objects can have changed |
+//! | `Queued` | a permit for a full transfer; few run at once | `Listing`; `DeltaPolicy` after a `410` if few objects can have changed |
 //! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `Deciding`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
-//! | `Sparing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
+//! | `DeltaPolicy` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
 //! | `Watching` | records, until the stream ends | regular end: `Watching` again at once, or `Waiting` if the watch lasted less than a second. Break, rejection, very short watch: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |
 //! | `Waiting` | a delay | `Watching`, `Queued` or `Deciding` |
 //! | `Deciding` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again |
 //! | `Stopped` | nothing | |
 //!
-//! If few objects can have changed, only these objects are requested (`sparing`). The reflector detects whether the
+//! If few objects can have changed, only these objects are requested (`delta_policy`). The reflector detects whether the
 //! server streams lists or only serves pages (`streaming`). Lists replace watches that are rejected or always fail
 //! (`polling`).
 //!
 //! Two activities run alongside a watch and never disturb it. The reflector may seek a proof of freshness (`proof`), at
-//! the interval that the stream has shown (`rhythm`). It may compare the cache with a list (`comparing`). A watch moves
+//! the interval that the stream has shown (`bookmark_interval`). It may compare the cache with a list (`comparing`). A watch moves
 //! to another connection before its own connection ends (`moving`).
 //!
 //! Two backoffs grow in `Waiting`. The first counts failures; any proof resets it. The second counts lists that a
@@ -29,20 +29,20 @@ mod comparing;
 mod delta;
 mod diagnostic;
 mod failure;
-mod full;
+mod list_plan;
 mod input;
 mod listing;
 mod moving;
-mod outlook;
+mod list_hints;
 mod output;
 mod phase;
 mod polling;
-mod proof;
+mod probe;
 mod request;
-mod restored;
-mod rhythm;
+mod restart;
+mod bookmark_interval;
 mod settings;
-mod sparing;
+mod delta_relist;
 mod streaming;
 mod unnamed;
 mod verdict;
@@ -61,21 +61,21 @@ use crate::time::Instant;
 use crate::version::ResourceVersion;
 
 use comparing::{Comparing, WITHOUT_BOOKMARKS};
-use delta::Sparing;
+use delta::DeltaPolicy;
 pub use diagnostic::{Diagnostic, Severity};
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
-use full::Full;
+use list_plan::ListPlan;
 pub use input::{Differences, Input};
 use listing::Paging;
 use moving::Moving;
-pub use outlook::Outlook;
+pub use list_hints::ListHints;
 pub use output::Output;
 use phase::{Next, Phase};
 use polling::Polling;
-use proof::{Search, Side};
-pub use request::{ListFrom, OF_NOTHING, Reach, Request, RequestId, encoded};
-pub use restored::Begun;
-use rhythm::Rhythm;
+use probe::{ProbeSchedule, ProbeState};
+pub use request::{ListFrom, OF_NOTHING, ProbeMethod, Request, RequestId, encoded};
+pub use restart::ClusterMatch;
+use bookmark_interval::BookmarkInterval;
 pub use settings::ReflectorSettings;
 use streaming::Streaming;
 use unnamed::Unnamed;
@@ -87,7 +87,7 @@ pub struct Reflector {
     settings: ReflectorSettings,
     random: Random,
     phase: Phase,
-    side: Side,
+    side: ProbeState,
     moving: Moving,
     /// Version that lists and the watch have reached. The watch resumes from it.
     version: Option<ResourceVersion>,
@@ -95,7 +95,7 @@ pub struct Reflector {
     held_since: Instant,
     synced: bool,
     streaming: Streaming,
-    sparing: Sparing,
+    delta_policy: DeltaPolicy,
     polling: Polling,
     backoff: Backoff,
     /// Backoff for watches that end immediately, independent of their records.
@@ -105,8 +105,8 @@ pub struct Reflector {
     /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list whose
     /// watch ends in another `410` is no sign of health, although the list is a proof (R5).
     relist_backoff: Backoff,
-    rhythm: Rhythm,
-    search: Search,
+    bookmark_interval: BookmarkInterval,
+    search: ProbeSchedule,
     comparing: Comparing,
     unnamed: Unnamed,
     paging: Paging,
@@ -140,20 +140,20 @@ impl Reflector {
         Self {
             random: Random::new(seed),
             phase: Phase::Idle,
-            side: Side::Quiet,
+            side: ProbeState::Quiet,
             moving: Moving::new(&settings),
             version: None,
             held_since: Instant::ZERO,
             synced: false,
             streaming: Streaming::new(settings.streamed_lists),
-            sparing: Sparing::new(&settings),
+            delta_policy: DeltaPolicy::new(&settings),
             polling: Polling::new(&settings),
             backoff: Backoff::new(settings.backoff),
             brief: Backoff::new(settings.backoff),
             listed_by: None,
             relist_backoff: Backoff::new(listing::relist_backoff(&settings)),
-            rhythm: Rhythm::new(&settings),
-            search: Search::new(settings.period),
+            bookmark_interval: BookmarkInterval::new(&settings),
+            search: ProbeSchedule::new(settings.period),
             comparing: Comparing::default(),
             unnamed: Unnamed::default(),
             paging: Paging::default(),
@@ -180,14 +180,14 @@ impl Reflector {
     }
 
     /// Sets the hints that determine the method of the next list.
-    pub fn expect(&mut self, outlook: Outlook) {
-        self.streaming.expect(outlook);
-        self.sparing.expect(outlook);
+    pub fn expect(&mut self, hints: ListHints) {
+        self.streaming.expect(hints);
+        self.delta_policy.expect(hints);
     }
 
     /// Records the number of objects in which a committed list differed from the store.
     pub fn found(&mut self, changes: usize) {
-        self.sparing.changed(changes);
+        self.delta_policy.changed(changes);
     }
 
     /// Sets the keys whose newest state could not be decoded, as the store reports them.
@@ -201,7 +201,7 @@ impl Reflector {
             Phase::Idle | Phase::Queued(_) | Phase::Stopped => None,
             Phase::Waiting { until, .. } => Some(*until),
             Phase::Listing { progress, streamed, sent, .. } => Some(self.list_patience(*progress, *streamed, *sent)),
-            Phase::Sparing(delta) => Some(delta.due(self.settings.list_patience)),
+            Phase::DeltaPolicy(delta) => Some(delta.due(self.settings.list_patience)),
             Phase::Deciding { deadline, .. } => Some(*deadline),
             Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
         };
@@ -212,7 +212,7 @@ impl Reflector {
     pub fn list_progress(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Listing { progress, .. } => Some(*progress),
-            Phase::Sparing(delta) => Some(delta.progress),
+            Phase::DeltaPolicy(delta) => Some(delta.progress),
             _ => None,
         }
     }
@@ -230,7 +230,7 @@ impl Reflector {
                 if self.is_idle() {
                     self.evidence.since = now;
                     self.evidence.why = Arc::from("the first list is not complete");
-                    self.queue(Full::first(), &mut out);
+                    self.queue(ListPlan::first(), &mut out);
                 }
             }
             Input::Restart(begun) => self.restart(now, begun, &mut out),
@@ -258,10 +258,10 @@ impl Reflector {
             Input::Stop => self.stop(now, &mut out),
         }
         self.evidence.attempts = self.attempts();
-        self.evidence.bound = self.rhythm.period() * 2;
+        self.evidence.bound = self.bookmark_interval.period() * 2;
         self.evidence.next_attempt = match &self.phase {
             Phase::Waiting { until, .. } => Some(*until),
-            Phase::Watching { .. } if self.rhythm.is_without_bookmarks() => Some(self.search.due()),
+            Phase::Watching { .. } if self.bookmark_interval.is_without_bookmarks() => Some(self.search.due()),
             _ => None,
         };
         out
@@ -308,15 +308,15 @@ impl Reflector {
         match &self.phase {
             Phase::Waiting { until, then, .. } if now >= *until => match then.clone() {
                 Next::Watch => self.watch(now, out),
-                Next::List(full) => self.queue(full, out),
-                Next::Decide(full) => self.decide(now, full, out),
+                Next::List(plan) => self.queue(plan, out),
+                Next::Decide(plan) => self.decide(now, plan, out),
             },
             Phase::Listing { id, progress, streamed, sent, .. }
                 if now >= self.list_patience(*progress, *streamed, *sent) =>
             {
                 self.list_stalled(now, *id, out);
             }
-            Phase::Sparing(delta) if now >= delta.due(self.settings.list_patience) => self.delta_due(now, out),
+            Phase::DeltaPolicy(delta) if now >= delta.due(self.settings.list_patience) => self.delta_due(now, out),
             Phase::Deciding { id, deadline, .. } if now >= *deadline => {
                 let id = *id;
                 out.push(Output::Cancel(id));
@@ -334,7 +334,7 @@ impl Reflector {
     fn failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_failed(now, failure, out),
-            Phase::Sparing(_) if self.is_sparing(id) => self.delta_failed(now, id, failure, out),
+            Phase::DeltaPolicy(_) if self.is_sparing(id) => self.delta_failed(now, id, failure, out),
             Phase::Deciding { id: deciding, .. } if *deciding == id => self.decision_failed(now, failure, out),
             Phase::Watching { id: watching, .. } if *watching == id => {
                 if !self.succeed(now, Some(failure), out) {
@@ -351,7 +351,7 @@ impl Reflector {
     fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_cut(now, out),
-            Phase::Sparing(_) if self.is_sparing(id) => {
+            Phase::DeltaPolicy(_) if self.is_sparing(id) => {
                 self.delta_failed(now, id, &Failure::unreadable("a list of metadata came as a stream"), out);
             }
             Phase::Watching { id: watching, .. } if *watching == id => {
@@ -397,7 +397,7 @@ impl Reflector {
             Phase::Listing { id, .. } => {
                 out.extend([Output::Cancel(*id), Output::DropStaging, Output::ReleaseTransfer]);
             }
-            Phase::Sparing(delta) => {
+            Phase::DeltaPolicy(delta) => {
                 delta.abandon(out);
                 out.push(Output::ReleaseTransfer);
             }
@@ -418,7 +418,7 @@ impl Reflector {
         let answered = match &self.phase {
             Phase::Watching { opened, .. } => opened.is_some(),
             Phase::Listing { opened, .. } => *opened,
-            Phase::Sparing(delta) => delta.opened,
+            Phase::DeltaPolicy(delta) => delta.opened,
             _ => false,
         };
         let unreachable = failure.kind == FailureKind::Unreachable && !answered;
@@ -496,7 +496,7 @@ impl Reflector {
                 self.set_condition(now, Condition::Resuming, why);
                 self.hasten_proof(now);
             }
-            None if self.rhythm.is_without_bookmarks() => {
+            None if self.bookmark_interval.is_without_bookmarks() => {
                 self.set_condition(now, Condition::Streaming, WITHOUT_BOOKMARKS);
             }
             None => {

@@ -2,20 +2,20 @@
 //!
 //! [`block`] marks strings and brackets. [`skim`] uses the marks to find the end of a value, and [`cursor`] walks over
 //! the members of an object. [`spans`] locates the fields of an object that a cache needs: identity, version and
-//! `managedFields`. [`object`] contains their values. [`gist`] finds the identity in a text that is too long to be
+//! `managedFields`. [`object`] contains their values. [`scanner`] finds the identity in a text that is too long to be
 //! held. [`arrays`](arrays::arrays) counts elements before a text is decoded.
 
 mod arrays;
 mod block;
 mod cursor;
-mod gist;
+mod identity_scanner;
 mod object;
-mod skim;
+mod value_skipper;
 mod spans;
 
 pub(crate) use arrays::{Array, arrays};
 pub(crate) use cursor::Cursor;
-pub(crate) use gist::Gist;
+pub(crate) use identity_scanner::IdentityScanner;
 pub(crate) use object::{Metadata, ObjectScan, RecordScan};
-pub(crate) use skim::{Fault, Skim};
+pub(crate) use value_skipper::{Fault, ValueSkipper};
 pub(crate) use spans::{ObjectSpans, RecordSpans, has_annotation};

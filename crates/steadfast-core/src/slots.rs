@@ -4,18 +4,18 @@
 //! the change, unless no clone shares them. A snapshot is therefore a clone, a reader never waits, and a batch of edits
 //! copies each node at most once.
 //!
-//! * [`Pages`] contain the values by slot. The replacement of a value changes only them.
+//! * [`PagedVec`] contain the values by slot. The replacement of a value changes only them.
 //! * [`Hashes`] find slots by hash.
 //! * A [`Sequence`] contains slots in an order.
 //!
 //! None of them knows the keys. The caller compares keys where needed.
 
 mod hashes;
-mod pages;
+mod paged_vec;
 mod sequence;
 
 pub use hashes::Hashes;
-pub use pages::Pages;
+pub use paged_vec::PagedVec;
 pub use sequence::Sequence;
 
 /// Number of a value. A slot is reused after its value was removed.

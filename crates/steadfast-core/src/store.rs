@@ -45,7 +45,7 @@ use arc_swap::ArcSwap;
 use crate::breach::Breach;
 use crate::event::{Change, Path, Rules, difference};
 use crate::key::ObjectKey;
-use crate::object::{Entry, Weighed};
+use crate::object::{Entry, WithSize};
 use crate::record::Identity;
 use crate::slots::Slot;
 use crate::uid::Uid;
@@ -105,7 +105,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     pub fn apply(
         &mut self,
         identity: Identity,
-        object: Result<impl Into<Weighed<K>>, Tainted>,
+        object: Result<impl Into<WithSize<K>>, Tainted>,
         path: &Path,
         tell: impl FnMut(Change<K>),
     ) -> bool {

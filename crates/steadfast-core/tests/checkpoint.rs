@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
-use steadfast_core::checkpoint::{Forms, OwedKey, Saved, SavedState, key_of, write_key};
-use steadfast_core::debts::{Debt, Due, End};
+use steadfast_core::checkpoint::{Forms, DeliveryKey, Saved, SavedState, key_of, write_key};
+use steadfast_core::outbox::{PendingDelivery, DueEvent, End};
 use steadfast_core::decode::{Decoder, Kept, RawObject};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::Identity;
@@ -87,7 +87,7 @@ proptest! {
             prop_assert!(!saved.identity().version.as_str().is_empty());
         }
         let _ = key_of(&row);
-        let _ = OwedKey::read(&row);
+        let _ = DeliveryKey::read(&row);
         let _ = forms().read_debt(&ObjectKey::cluster("a"), &row);
     }
 
@@ -120,9 +120,9 @@ proptest! {
             certainty: if deleted_at.is_some() { Certainty::Observed } else { Certainty::Inferred },
             reason,
         };
-        let mut debt = Debt::default();
+        let mut debt = PendingDelivery::default();
         debt.base = base.map(|is_held| own(is_held, "5"));
-        debt.due = Some(if is_end { Due::End(end(state("6"))) } else { Due::State(held.clone()) });
+        debt.due = Some(if is_end { DueEvent::End(end(state("6"))) } else { DueEvent::State(held.clone()) });
         debt.ended = ended.map(|is_held| end(own(is_held, "8")));
         debt.initial = initial;
 
@@ -137,12 +137,12 @@ proptest! {
         prop_assert_eq!(forms().read_debt(&key, &row[..cut.index(row.len())]), None, "of a part nothing is made up");
 
         let mut name = Vec::new();
-        OwedKey::write(&handler, Some(&key), &mut name);
-        prop_assert!(OwedKey::is_meant(&name) && key_of(&name).is_none());
-        prop_assert_eq!(OwedKey::read(&name), Some(OwedKey { handler: handler.clone(), key: Some(key) }));
+        DeliveryKey::write(&handler, Some(&key), &mut name);
+        prop_assert!(DeliveryKey::is_meant(&name) && key_of(&name).is_none());
+        prop_assert_eq!(DeliveryKey::read(&name), Some(DeliveryKey { handler: handler.clone(), key: Some(key) }));
         name.clear();
-        OwedKey::write(&handler, None, &mut name);
-        prop_assert_eq!(OwedKey::read(&name), Some(OwedKey { handler, key: None }));
+        DeliveryKey::write(&handler, None, &mut name);
+        prop_assert_eq!(DeliveryKey::read(&name), Some(DeliveryKey { handler, key: None }));
     }
 }
 

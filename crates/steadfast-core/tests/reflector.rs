@@ -36,7 +36,7 @@ use std::{env, fs};
 use monitor::Monitor;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Begun, Diagnostic, Differences, Failure, Input, ListFrom, Outlook, Output, Reach, Record, Reflector,
+    ClusterMatch, Diagnostic, Differences, Failure, Input, ListFrom, ListHints, Output, ProbeMethod, Record, Reflector,
     ReflectorSettings, Request, RequestId, Verdict,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
@@ -94,7 +94,7 @@ fn played(script: &str, seed: u64) -> String {
 }
 
 /// Parses the settings and hints of a header, such as `scenario in pages: …`.
-fn settings_of(header: &str) -> (ReflectorSettings, Outlook) {
+fn settings_of(header: &str) -> (ReflectorSettings, ListHints) {
     let words = header.split_once(':').expect("a scenario has a title").0;
     let settings = ReflectorSettings::default();
     // The default is a small cache, so that a relist is a full one.
@@ -103,7 +103,7 @@ fn settings_of(header: &str) -> (ReflectorSettings, Outlook) {
         "by difference from many" => 3200,
         _ => 3,
     };
-    let outlook = Outlook { protobuf: words.trim() != "in JSON", held, ..Outlook::default() };
+    let outlook = ListHints { protobuf: words.trim() != "in JSON", held, ..ListHints::default() };
     let settings = match words.trim() {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
@@ -188,9 +188,9 @@ impl Stage {
                 return Vec::new();
             }
             "restart" => Input::Restart(match rest {
-                "on the same cluster" => Begun::Same,
-                "on who knows which cluster" => Begun::Unsure("no word of the cluster".into()),
-                "on another cluster" => Begun::Other("another cluster".into()),
+                "on the same cluster" => ClusterMatch::Same,
+                "on who knows which cluster" => ClusterMatch::Unsure("no word of the cluster".into()),
+                "on another cluster" => ClusterMatch::Other("another cluster".into()),
                 _ => panic!("`{rest}` is not understood"),
             }),
             "granted" => {
@@ -434,13 +434,13 @@ fn asked(request: &Request) -> String {
         Request::State { key, version } => format!("{key} as it was at {version}"),
         Request::Versions { continue_token: Some(_), .. } => "next page of versions".to_owned(),
         Request::Versions { limit, .. } => format!("versions, {limit} at once"),
-        Request::ShortWatch { from, target, reach: Reach::Streamed, seconds } => {
+        Request::ShortWatch { from, target, reach: ProbeMethod::Streamed, seconds } => {
             format!("{} watch from {from} where {target} is reached", if *seconds < 4 { "brief" } else { "short" })
         }
-        Request::ShortWatch { from, target, reach: Reach::Listed, seconds } => {
+        Request::ShortWatch { from, target, reach: ProbeMethod::Listed, seconds } => {
             let length = if *seconds < 4 { "brief" } else { "short" };
             format!("{length} watch from {from} where a list says that {target} is reached")
         }
-        Request::ShortWatch { from, reach: Reach::Unknown, .. } => format!("short watch from {from}"),
+        Request::ShortWatch { from, reach: ProbeMethod::Unknown, .. } => format!("short watch from {from}"),
     }
 }

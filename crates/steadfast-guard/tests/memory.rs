@@ -13,7 +13,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use steadfast_core::decode::{Decoder, Encoding, Kept, RawObject, list_item};
 use steadfast_core::frame::Item;
 use steadfast_core::protobuf::MessageId;
-use steadfast_core::{Lazy, Weighed};
+use steadfast_core::{Lazy, WithSize};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -93,7 +93,7 @@ fn accounted_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f
     let region = Region::new(ALLOCATOR);
     for raw in &raw {
         let (object, beyond) = decoder.weighed::<K>(raw).expect("an object within the limits");
-        let Weighed { object, bytes } = Weighed::new(object, beyond);
+        let WithSize { object, bytes } = WithSize::new(object, beyond);
         accounted += bytes;
         kept.push(object);
     }

@@ -28,7 +28,7 @@ use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
 use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{
-    Diagnostic, Failure, FailureKind, Input, Outlook, Output, Reflector, Request, RequestId, Severity,
+    Diagnostic, Failure, FailureKind, Input, ListHints, Output, Reflector, Request, RequestId, Severity,
 };
 use steadfast_core::store::{Staging, Store};
 use steadfast_core::{Instant, ResourceVersion};
@@ -327,8 +327,8 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Returns the hints for the choice of the next list.
-    fn outlook(&self) -> Outlook {
-        Outlook {
+    fn outlook(&self) -> ListHints {
+        ListHints {
             protobuf: self.asker.asks_for_protobuf(),
             doubted: !self.asker.protobuf_works(),
             held: self.shared.snapshot().len(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use steadfast_core::ResourceVersion;
-use steadfast_core::checkpoint::{OwedKey, Saved, SavedDebt};
+use steadfast_core::checkpoint::{DeliveryKey, Saved, SavedDelivery};
 
 use crate::shared::Shared;
 
@@ -35,7 +35,7 @@ pub(crate) struct Restored {
     /// Cluster of the state, if known.
     pub(crate) cluster: Option<String>,
     /// Durable handlers and their pending deliveries.
-    pub(crate) owed: Vec<(OwedKey, SavedDebt)>,
+    pub(crate) owed: Vec<(DeliveryKey, SavedDelivery)>,
 }
 
 /// Identity of a server's cluster.

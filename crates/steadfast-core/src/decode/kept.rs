@@ -12,8 +12,8 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_json::Value;
 
 use super::error::place;
-use super::measured::{Heap, Measured};
-use super::packed::{Families, Packed};
+use super::size_counting::{ByteCount, SizeCounting};
+use super::delta_compressed::{DictionaryGroups, DeltaCompressed};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 use crate::protobuf;
 
@@ -87,7 +87,7 @@ pub struct Decoder {
     /// Heap memory of the last decoded object, in bytes.
     heap: usize,
     /// Dictionaries for packed objects, if objects are packed.
-    families: Option<Families>,
+    families: Option<DictionaryGroups>,
     unread: Option<Unread>,
     /// State that the kept objects share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
@@ -115,7 +115,7 @@ impl Decoder {
     /// fifth of their bytes. Each decoding and each read costs some microseconds.
     #[must_use]
     pub fn packed(self) -> Self {
-        Self { families: Some(Families::default()), ..self }
+        Self { families: Some(DictionaryGroups::default()), ..self }
     }
 
     /// Returns the number of bytes of the dictionaries, which no object counts; `None` if objects are not packed.
@@ -153,11 +153,11 @@ impl Decoder {
     }
 
     /// Returns the kept bytes of `raw`, for long-term storage.
-    pub(crate) fn pack(&mut self, raw: &RawObject) -> Packed {
+    pub(crate) fn pack(&mut self, raw: &RawObject) -> DeltaCompressed {
         let bytes = compact(self.options, &mut self.scratch, raw);
         let packed = match &mut self.families {
             Some(families) => families.pack(&raw.identity.key, bytes),
-            None => Packed::plain(bytes),
+            None => DeltaCompressed::plain(bytes),
         };
         self.heap += packed.footprint();
         packed
@@ -172,8 +172,8 @@ impl Decoder {
         match raw.encoding {
             Encoding::Json => {
                 let text = compact(self.options, &mut self.scratch, raw);
-                let heap = Heap::of_json(text);
-                let decoded = json_seed(Measured::new(PhantomData, &heap), text);
+                let heap = ByteCount::of_json(text);
+                let decoded = json_seed(SizeCounting::new(PhantomData, &heap), text);
                 self.heap += heap.bytes();
                 decoded.map_err(|error| {
                     let at = place(text, &error);
@@ -184,9 +184,9 @@ impl Decoder {
             }
             Encoding::Protobuf => {
                 let message = raw.message.ok_or_else(|| DecodeError::of_unknown_kind(&raw.identity))?;
-                let (heap, keeps) = (Heap::default(), self.options.keep_managed_fields);
+                let (heap, keeps) = (ByteCount::default(), self.options.keep_managed_fields);
                 // The decoder skips the fields that are not kept, so they need not be cut out first.
-                let decoded = protobuf::decode_seed(Measured::new(PhantomData, &heap), message, &raw.bytes, keeps);
+                let decoded = protobuf::decode_seed(SizeCounting::new(PhantomData, &heap), message, &raw.bytes, keeps);
                 self.heap += heap.bytes();
                 decoded.map_err(|error| DecodeError::of_protobuf(&raw.identity, &error))
             }

@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes};
 use super::FrameError;
 use super::lines::Line;
 use super::overlong::Passing;
-use crate::protobuf::Gist;
+use crate::protobuf::IdentityScanner;
 
 /// Size of a length in bytes.
 const PREFIX: usize = 4;
@@ -84,7 +84,7 @@ impl LengthFramer {
         self.begun.clear();
         self.length = Some(length);
         if length > self.limit as u64 {
-            self.passing = Some(Box::new(Passing::new(self.limit, Gist::of_record(length), &[])));
+            self.passing = Some(Box::new(Passing::new(self.limit, IdentityScanner::of_record(length), &[])));
         }
         Some(length)
     }

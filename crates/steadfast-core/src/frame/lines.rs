@@ -5,7 +5,7 @@ use memchr::memchr;
 
 use super::FrameError;
 use super::overlong::{Overlong, Passing};
-use crate::scan::Gist;
+use crate::scan::IdentityScanner;
 
 /// Record of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl LineFramer {
     fn passes(&mut self, piece: &[u8]) -> bool {
         if self.passing.is_none() && self.begun.len() + piece.len() > self.limit {
             let begun = std::mem::take(&mut self.begun);
-            self.passing = Some(Box::new(Passing::new(self.limit, Gist::of_record(), &begun)));
+            self.passing = Some(Box::new(Passing::new(self.limit, IdentityScanner::of_record(), &begun)));
         }
         let Some(passing) = &mut self.passing else { return false };
         passing.pass(piece);

@@ -10,7 +10,7 @@ use super::item::Item;
 use super::overlong::{Overlong, Passing};
 use crate::decode;
 use crate::record::{ListMeta, Status};
-use crate::scan::{Gist, Skim};
+use crate::scan::{IdentityScanner, ValueSkipper};
 
 /// Part of a list, in the server's order.
 #[derive(Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct ListFramer {
     before: u64,
     state: State,
     /// Scanner of the current or last value.
-    skim: Skim,
+    skim: ValueSkipper,
     /// Number of bytes in and after the buffer that the scanner has processed.
     skimmed: usize,
     /// Bytes of the current value from earlier chunks.
@@ -162,7 +162,7 @@ impl ListFramer {
             at: 0,
             before: 0,
             state: State::Document,
-            skim: Skim::Scalar,
+            skim: ValueSkipper::Scalar,
             skimmed: 0,
             begun: Vec::new(),
             passing: None,
@@ -281,7 +281,7 @@ impl ListFramer {
 
     /// Starts a value with the current byte.
     fn begin(&mut self, place: Place) -> Result<Option<ListPart>, FrameError> {
-        self.skim = Skim::begin(self.chunk[self.at]).ok_or_else(|| self.malformed())?;
+        self.skim = ValueSkipper::begin(self.chunk[self.at]).ok_or_else(|| self.malformed())?;
         self.skimmed = 1;
         self.state = State::Inside(place);
         Ok(None)
@@ -301,7 +301,7 @@ impl ListFramer {
                 return Err(FrameError::TooLarge { limit });
             }
             let begun = std::mem::take(&mut self.begun);
-            self.passing = Some(Box::new(Passing::new(limit, Gist::of_object(), &begun)));
+            self.passing = Some(Box::new(Passing::new(limit, IdentityScanner::of_object(), &begun)));
         }
         self.at = end;
         if let Some(passing) = &mut self.passing {

@@ -7,7 +7,7 @@ use super::item::Item;
 use super::list::ListPart;
 use super::overlong::Passing;
 use crate::decode::{Encoding, list_meta_of_message, status_of_message};
-use crate::protobuf::{Gist, Head, Heads, MARK, MessageId, Wire, types as read_types};
+use crate::protobuf::{IdentityScanner, Head, Heads, MARK, MessageId, Wire, types as read_types};
 
 /// Splits a list into its items.
 ///
@@ -261,7 +261,7 @@ impl MessageFramer {
             return Err(too_large());
         }
         if place == Place::Item && head.length > self.limit as u64 {
-            self.passing = Some(Box::new(Passing::new(self.limit, Gist::of_object(head.length), &[])));
+            self.passing = Some(Box::new(Passing::new(self.limit, IdentityScanner::of_object(head.length), &[])));
         }
         self.state = State::Value { end, list, place };
         Ok(())

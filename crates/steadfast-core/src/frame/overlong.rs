@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::protobuf;
-use crate::scan::{Gist, RecordScan};
+use crate::scan::{IdentityScanner, RecordScan};
 
 /// Multiple of the limit at which an unfinished record is reported.
 const TOLD_AT: u64 = 16;
@@ -41,34 +41,34 @@ impl fmt::Debug for Overlong {
 
 /// Identity scanner, by encoding.
 pub(super) enum Learner {
-    Json(Gist),
-    Protobuf(protobuf::Gist),
+    Json(IdentityScanner),
+    Protobuf(protobuf::IdentityScanner),
 }
 
-impl From<Gist> for Learner {
-    fn from(gist: Gist) -> Self {
-        Self::Json(gist)
+impl From<IdentityScanner> for Learner {
+    fn from(scanner: IdentityScanner) -> Self {
+        Self::Json(scanner)
     }
 }
 
-impl From<protobuf::Gist> for Learner {
-    fn from(gist: protobuf::Gist) -> Self {
-        Self::Protobuf(gist)
+impl From<protobuf::IdentityScanner> for Learner {
+    fn from(scanner: protobuf::IdentityScanner) -> Self {
+        Self::Protobuf(scanner)
     }
 }
 
 impl Learner {
     fn feed(&mut self, piece: &[u8]) {
         match self {
-            Self::Json(gist) => gist.feed(piece),
-            Self::Protobuf(gist) => gist.feed(piece),
+            Self::Json(scanner) => scanner.feed(piece),
+            Self::Protobuf(scanner) => scanner.feed(piece),
         }
     }
 
     fn end(self) -> RecordScan<'static> {
         match self {
-            Self::Json(gist) => gist.end(),
-            Self::Protobuf(gist) => gist.end(),
+            Self::Json(scanner) => scanner.end(),
+            Self::Protobuf(scanner) => scanner.end(),
         }
     }
 }
@@ -77,14 +77,14 @@ impl Learner {
 pub(super) struct Passing {
     limit: usize,
     bytes: u64,
-    gist: Learner,
+    scanner: Learner,
     told: bool,
 }
 
 impl Passing {
-    /// Creates the state for a record that started with `begun`. `gist` finds its identity.
-    pub(super) fn new(limit: usize, gist: impl Into<Learner>, begun: &[u8]) -> Self {
-        let mut passing = Self { limit, bytes: 0, gist: gist.into(), told: false };
+    /// Creates the state for a record that started with `begun`. `scanner` finds its identity.
+    pub(super) fn new(limit: usize, scanner: impl Into<Learner>, begun: &[u8]) -> Self {
+        let mut passing = Self { limit, bytes: 0, scanner: scanner.into(), told: false };
         passing.pass(begun);
         passing
     }
@@ -92,7 +92,7 @@ impl Passing {
     /// Processes the next piece of the record.
     pub(super) fn pass(&mut self, piece: &[u8]) {
         self.bytes += piece.len() as u64;
-        self.gist.feed(piece);
+        self.scanner.feed(piece);
     }
 
     /// Returns the number of processed bytes.
@@ -102,7 +102,7 @@ impl Passing {
 
     /// Ends the record.
     pub(super) fn end(self) -> Overlong {
-        Overlong { limit: self.limit, bytes: self.bytes, found: Box::new(self.gist.end()) }
+        Overlong { limit: self.limit, bytes: self.bytes, found: Box::new(self.scanner.end()) }
     }
 
     /// Returns the number of processed bytes, once, after it has far exceeded the limit.

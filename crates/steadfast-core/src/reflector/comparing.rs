@@ -10,9 +10,9 @@
 
 use std::time::Duration;
 
-use super::full::Full;
-use super::rhythm::PERIODS_BETWEEN_LISTS;
-use super::{Diagnostic, Differences, Failure, FailureKind, Output, Phase, Reflector, Request, RequestId, Side};
+use super::list_plan::ListPlan;
+use super::bookmark_interval::PERIODS_BETWEEN_LISTS;
+use super::{Diagnostic, Differences, Failure, FailureKind, Output, Phase, Reflector, Request, RequestId, ProbeState};
 use crate::breach::Breach;
 use crate::freshness::Condition;
 use crate::record::ListMeta;
@@ -110,15 +110,15 @@ impl Reflector {
         let due = if opaque { self.comparing.listed + pause } else { self.compare_due() };
         if self.comparing.running.is_some() || now < due {
             let soon = now + self.settings.period;
-            self.search.at = if opaque || self.rhythm.is_surely_without() { due.max(soon) } else { soon };
+            self.search.at = if opaque || self.bookmark_interval.is_surely_without() { due.max(soon) } else { soon };
             if self.evidence.condition == Condition::Streaming {
                 self.set_condition(now, Condition::Streaming, why);
             }
         } else if opaque {
             self.leave_watch(out);
-            self.relist(now, Full::first(), why.into(), out);
+            self.relist(now, ListPlan::first(), why.into(), out);
         } else {
-            self.search.at = now + self.rhythm.period();
+            self.search.at = now + self.bookmark_interval.period();
             self.begin_comparison(now, false, out);
         }
     }
@@ -235,7 +235,7 @@ impl Reflector {
             self.audit_later(now, Some(asked.unwrap_or(later).max(Duration::from_secs(1))));
         } else if let Some(asked) = asked {
             self.search.not_for(now, asked, &mut self.random);
-        } else if matches!(self.side, Side::Quiet) && matches!(self.phase, Phase::Watching { .. }) {
+        } else if matches!(self.side, ProbeState::Quiet) && matches!(self.phase, Phase::Watching { .. }) {
             self.unproven(now, &format!("no proof of freshness: {}", failure.why), out);
         }
     }
@@ -255,8 +255,8 @@ impl Reflector {
             Stage::Listing { .. } | Stage::Complete => self.await_differences(now, out),
             Stage::Waiting { until, .. } if !late(until) || !watching => {}
             Stage::Waiting { replaced: true, .. } => self.repair(now, found, out),
-            Stage::Waiting { .. } if self.rhythm.is_without_bookmarks() => {
-                if matches!(self.side, Side::Quiet) {
+            Stage::Waiting { .. } if self.bookmark_interval.is_without_bookmarks() => {
+                if matches!(self.side, ProbeState::Quiet) {
                     self.doubt(now, "a list has what our watch has not", out);
                 }
                 self.wait_to_judge(now + self.settings.period / 2 + GRACE, true);
@@ -271,7 +271,7 @@ impl Reflector {
     /// Requests a proof that our watch has reached the list's version, since the watch may still deliver the
     /// differences.
     fn await_differences(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if self.rhythm.is_without_bookmarks() {
+        if self.bookmark_interval.is_without_bookmarks() {
             self.wait_to_judge(now + GRACE, false);
         } else {
             self.wait_to_judge(now + self.settings.period * 2, false);
@@ -301,7 +301,7 @@ impl Reflector {
             out.push(Output::Advance(version));
         }
         self.audit_later(now, None);
-        if matches!(self.side, Side::Quiet) {
+        if matches!(self.side, ProbeState::Quiet) {
             self.proof_found(now, sent, out);
         } else {
             self.proven(now, sent);
@@ -314,10 +314,10 @@ impl Reflector {
         self.drop_comparison(out);
         self.leave_watch(out);
         if let Some((held, proof)) = found.backwards.clone() {
-            self.epoch_proven(now, held, proof, Full::repair(true), out);
+            self.epoch_proven(now, held, proof, ListPlan::repair(true), out);
         } else {
             let why = format!("the server's watch has lost changes of {} objects", found.count);
-            self.relist(now, Full::repair(false), why.into(), out);
+            self.relist(now, ListPlan::repair(false), why.into(), out);
         }
     }
 

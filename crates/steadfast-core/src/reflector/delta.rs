@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-use super::full::Full;
-use super::outlook::Outlook;
+use super::list_plan::ListPlan;
+use super::list_hints::ListHints;
 use super::output::Output;
 use super::request::RequestId;
 use super::settings::ReflectorSettings;
@@ -31,14 +31,14 @@ const MEMORY: Duration = Duration::from_secs(600);
 
 /// Decision whether lists are made by difference, and its inputs.
 #[derive(Debug)]
-pub(super) struct Sparing {
+pub(super) struct DeltaPolicy {
     /// The setting, if it forces or disables relists by difference.
     wanted: Option<bool>,
     /// Minimum number of cached objects.
     least: usize,
     /// Maximum share of objects that may differ, as one in this number.
     one_in: usize,
-    outlook: Outlook,
+    hints: ListHints,
     /// End of the time during which lists are full, because differences were unavailable or too many.
     pub(super) full_until: Option<Instant>,
     /// Number of changes from our watch and our lists, and the start of the count.
@@ -46,13 +46,13 @@ pub(super) struct Sparing {
     since: Instant,
 }
 
-impl Sparing {
+impl DeltaPolicy {
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         Self {
             wanted: settings.delta_relists,
             least: settings.delta_least,
             one_in: settings.delta_one_in.max(1),
-            outlook: Outlook::default(),
+            hints: ListHints::default(),
             full_until: None,
             changes: 0,
             since: Instant::ZERO,
@@ -60,8 +60,8 @@ impl Sparing {
     }
 
     /// Sets the hints for the next list.
-    pub(super) fn expect(&mut self, outlook: Outlook) {
-        self.outlook = outlook;
+    pub(super) fn expect(&mut self, hints: ListHints) {
+        self.hints = hints;
     }
 
     /// Starts the count of changes after the first complete list.
@@ -92,7 +92,7 @@ impl Sparing {
     /// Returns whether a list at `now` should be made by difference. `proven` is the last instant at which the cache
     /// was complete.
     pub(super) fn is_worth_it(&self, now: Instant, proven: Option<Instant>) -> bool {
-        let Outlook { protobuf, doubted, held, metadata_only } = self.outlook;
+        let ListHints { protobuf, doubted, held, metadata_only } = self.hints;
         let wanted = self.wanted.unwrap_or(!protobuf) && !doubted && !metadata_only && held >= self.least;
         let bearable = self.most() as f64 * CHANGES_EACH;
         wanted
@@ -102,12 +102,12 @@ impl Sparing {
 
     /// Returns the maximum number of objects that may differ.
     pub(super) fn most(&self) -> usize {
-        (self.outlook.held / self.one_in).min(MANY)
+        (self.hints.held / self.one_in).min(MANY)
     }
 
     /// Returns the number of cached objects at the start of the list.
     pub(super) fn held(&self) -> usize {
-        self.outlook.held
+        self.hints.held
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Fetch {
 #[derive(Clone, Debug)]
 pub(super) struct Delta {
     /// The full transfer that this list replaces.
-    pub(super) full: Full,
+    pub(super) plan: ListPlan,
     /// Current page of metadata.
     pub(super) page: Option<RequestId>,
     /// Version of all pages, from the first page.
@@ -153,17 +153,17 @@ pub(super) struct Delta {
 }
 
 impl Delta {
-    /// Starts a list at `now` instead of `full`, with a duration of at most `within`.
-    pub(super) fn begun(now: Instant, full: Full, sparing: &Sparing, within: Duration) -> Self {
+    /// Starts a list at `now` instead of `plan`, with a duration of at most `within`.
+    pub(super) fn begun(now: Instant, plan: ListPlan, delta_policy: &DeltaPolicy, within: Duration) -> Self {
         Self {
-            full,
+            plan,
             page: None,
             version: None,
             different: Vec::new(),
             requested: Vec::new(),
             count: 0,
-            most: sparing.most(),
-            held: sparing.held(),
+            most: delta_policy.most(),
+            held: delta_policy.held(),
             listed: 0,
             opened: false,
             progress: now,
@@ -220,69 +220,69 @@ mod tests {
         Instant::from_zero(Duration::from_secs(seconds))
     }
 
-    fn sparing(held: usize, protobuf: bool, wanted: Option<bool>) -> Sparing {
+    fn delta_policy(held: usize, protobuf: bool, wanted: Option<bool>) -> DeltaPolicy {
         let settings = ReflectorSettings { delta_relists: wanted, ..ReflectorSettings::default() };
-        let mut sparing = Sparing::new(&settings);
-        sparing.expect(Outlook { protobuf, held, ..Outlook::default() });
-        sparing.begin(at(0));
-        sparing
+        let mut delta_policy = DeltaPolicy::new(&settings);
+        delta_policy.expect(ListHints { protobuf, held, ..ListHints::default() });
+        delta_policy.begin(at(0));
+        delta_policy
     }
 
     #[test]
     fn delta_relists_need_large_json_caches() {
-        let worth = |held, protobuf, wanted| sparing(held, protobuf, wanted).is_worth_it(at(60), Some(at(50)));
+        let worth = |held, protobuf, wanted| delta_policy(held, protobuf, wanted).is_worth_it(at(60), Some(at(50)));
         assert_eq!((worth(1599, false, None), worth(1600, false, None)), (false, true));
         assert_eq!((worth(1600, true, None), worth(1600, true, Some(true))), (false, true));
         assert_eq!((worth(1600, false, Some(false)), worth(10, false, Some(true))), (false, false));
-        let mut partial = sparing(1600, false, Some(true));
-        partial.expect(Outlook { metadata_only: true, ..partial.outlook });
+        let mut partial = delta_policy(1600, false, Some(true));
+        partial.expect(ListHints { metadata_only: true, ..partial.hints });
         assert!(!partial.is_worth_it(at(60), Some(at(50))), "a list of metadata is what would be listed anyway");
-        partial.expect(Outlook { doubted: true, metadata_only: false, ..partial.outlook });
+        partial.expect(ListHints { doubted: true, metadata_only: false, ..partial.hints });
         assert!(!partial.is_worth_it(at(60), Some(at(50))), "what protobuf has spoilt is to be read anew");
     }
 
     #[test]
     fn many_expected_changes_need_full_list() {
-        let mut sparing = sparing(2000, false, None);
-        sparing.changed(100);
+        let mut delta_policy = delta_policy(2000, false, None);
+        delta_policy.changed(100);
         // One change per second: 10 objects may differ, so 20 changes may be expected.
-        assert!(sparing.is_worth_it(at(120), Some(at(100))));
-        assert!(!sparing.is_worth_it(at(121), Some(at(100))));
-        assert!(!sparing.is_worth_it(at(121), None), "nothing is known of how long it has been");
+        assert!(delta_policy.is_worth_it(at(120), Some(at(100))));
+        assert!(!delta_policy.is_worth_it(at(121), Some(at(100))));
+        assert!(!delta_policy.is_worth_it(at(121), None), "nothing is known of how long it has been");
     }
 
     #[test]
     fn expected_changes_are_bounded_for_large_caches() {
-        let mut sparing = sparing(1_000_000, false, None);
-        sparing.changed(1000);
-        assert!(sparing.is_worth_it(at(140), Some(at(100))));
-        assert!(!sparing.is_worth_it(at(141), Some(at(100))), "200 may differ, and 410 changes are expected");
+        let mut delta_policy = delta_policy(1_000_000, false, None);
+        delta_policy.changed(1000);
+        assert!(delta_policy.is_worth_it(at(140), Some(at(100))));
+        assert!(!delta_policy.is_worth_it(at(141), Some(at(100))), "200 may differ, and 410 changes are expected");
     }
 
     #[test]
     fn list_changes_count_like_watch_changes() {
-        let mut sparing = sparing(2000, false, None);
-        assert!(sparing.is_worth_it(at(160), Some(at(100))));
-        sparing.changed(100);
-        assert!(!sparing.is_worth_it(at(160), Some(at(100))));
+        let mut delta_policy = delta_policy(2000, false, None);
+        assert!(delta_policy.is_worth_it(at(160), Some(at(100))));
+        delta_policy.changed(100);
+        assert!(!delta_policy.is_worth_it(at(160), Some(at(100))));
     }
 
     #[test]
     fn old_changes_are_forgotten() {
-        let mut sparing = sparing(2000, false, None);
-        sparing.changed(600);
-        sparing.age(at(600));
-        assert!(!sparing.is_worth_it(at(660), Some(at(600))));
+        let mut delta_policy = delta_policy(2000, false, None);
+        delta_policy.changed(600);
+        delta_policy.age(at(600));
+        assert!(!delta_policy.is_worth_it(at(660), Some(at(600))));
         for hour in 1..20 {
-            sparing.changed(1);
-            sparing.age(at(hour * 3600));
+            delta_policy.changed(1);
+            delta_policy.age(at(hour * 3600));
         }
-        assert!(sparing.is_worth_it(at(20 * 3600 + 60), Some(at(20 * 3600))), "it has been quiet for hours");
+        assert!(delta_policy.is_worth_it(at(20 * 3600 + 60), Some(at(20 * 3600))), "it has been quiet for hours");
     }
 
     #[test]
     fn difference_limit_grows_with_cache_size() {
-        let most = |held| sparing(held, false, None).most();
+        let most = |held| delta_policy(held, false, None).most();
         assert_eq!([most(10), most(1600), most(10_000), most(1_000_000)], [0, 8, 50, 200]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Begun, Failure, RequestId};
+use super::{ClusterMatch, Failure, RequestId};
 use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -13,7 +13,7 @@ pub enum Input {
     /// The informer starts.
     Start,
     /// The informer starts from a [checkpoint](super::Reflector::restore) of an earlier run.
-    Restart(Begun),
+    Restart(ClusterMatch),
     /// The time of [`Reflector::wake_at`](super::Reflector::wake_at) was reached.
     Tick,
     /// The requested permit for a full transfer is available.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::full::{Form, Full};
+use super::list_plan::{Form, ListPlan};
 use super::{
     Diagnostic, Failure, FailureKind, ListFrom, Next, Output, Phase, Record, Reflector, ReflectorSettings, Request,
     RequestId, Verdict,
@@ -84,60 +84,60 @@ pub(super) fn relist_backoff(settings: &ReflectorSettings) -> BackoffSettings {
 
 impl Reflector {
     /// Waits for a permit for a full transfer; few may run at once.
-    pub(super) fn queue(&mut self, full: Full, out: &mut Vec<Output>) {
-        self.phase = Phase::Queued(full);
+    pub(super) fn queue(&mut self, plan: ListPlan, out: &mut Vec<Output>) {
+        self.phase = Phase::Queued(plan);
         out.push(Output::AwaitTransfer);
     }
 
     /// Lists again after a short random delay, for the reason `why`.
-    pub(super) fn relist(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
+    pub(super) fn relist(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
         out.push(Output::Diagnostic(Diagnostic::Relisting { why: why.clone() }));
         self.drop_comparison(out);
         self.search.broken(now);
         self.set_condition(now, if self.synced { Condition::Resuming } else { Condition::Starting }, why);
-        self.list_later(now, full, None);
+        self.list_later(now, plan, None);
     }
 
-    pub(super) fn list_later(&mut self, now: Instant, full: Full, asked: Option<Duration>) {
+    pub(super) fn list_later(&mut self, now: Instant, plan: ListPlan, asked: Option<Duration>) {
         let patience = self.relist_backoff.fail(&mut self.random);
         let until = now + self.delay(patience, asked);
-        self.phase = Phase::Waiting { until, then: Next::List(full), unreachable: false };
+        self.phase = Phase::Waiting { until, then: Next::List(plan), unreachable: false };
     }
 
     /// Starts the transfer after its permit was granted.
     pub(super) fn begin_list(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Phase::Queued(full) = &self.phase else {
+        let Phase::Queued(plan) = &self.phase else {
             out.push(Output::ReleaseTransfer);
             return;
         };
-        let mut full = full.clone();
+        let mut plan = plan.clone();
         if self.settings.rules.breaches.commit(Breach::OlderList) && self.synced {
-            full.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
+            plan.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
         }
-        if self.spares(now, &full) {
+        if self.spares(now, &plan) {
             self.paging = Paging::begun(now);
-            return self.begin_delta(now, full, out);
+            return self.begin_delta(now, plan, out);
         }
         // A list that is full now does not become a list by difference after a failure.
-        full.by_difference = None;
+        plan.by_difference = None;
         let id = self.next_id();
-        let streamed = matches!(full.form, Form::AsItWorks) && self.streaming.begin(now);
+        let streamed = matches!(plan.form, Form::AsItWorks) && self.streaming.begin(now);
         let request = if streamed {
-            Request::StreamedList { from: full.from.clone(), timeout_seconds: self.watch_seconds() }
+            Request::StreamedList { from: plan.from.clone(), timeout_seconds: self.watch_seconds() }
         } else {
-            let limit = self.settings.page_size.filter(|_| !full.whole);
-            Request::Page { from: full.from.clone(), limit, continue_token: None }
+            let limit = self.settings.page_size.filter(|_| !plan.whole);
+            Request::Page { from: plan.from.clone(), limit, continue_token: None }
         };
         self.unnamed.list_begins();
         self.paging = Paging::begun(now);
-        let anew = full.new_epoch;
-        self.phase = Phase::Listing { id, full, streamed, sent: now, opened: false, progress: now };
+        let anew = plan.new_epoch;
+        self.phase = Phase::Listing { id, plan, streamed, sent: now, opened: false, progress: now };
         out.extend([Output::BeginStaging { anew }, Output::Send(id, request)]);
     }
 
     /// Processes a record of a streamed list.
     pub(super) fn listed(&mut self, now: Instant, record: Record<'_>) -> Verdict {
-        let Phase::Listing { id, progress, full, .. } = &mut self.phase else { return Verdict::Skip };
+        let Phase::Listing { id, progress, plan, .. } = &mut self.phase else { return Verdict::Skip };
         match record {
             Record::Object(kind, identity) => {
                 // Initial events are all `ADDED`. Other events are later changes, which never end on a server that does
@@ -148,13 +148,13 @@ impl Reflector {
                 Verdict::Stage
             }
             Record::Bookmark(bookmark) if bookmark.initial_events_end => {
-                let (id, full) = (*id, full.clone());
+                let (id, plan) = (*id, plan.clone());
                 let mut out = Vec::new();
-                if self.commit(now, &full, Some(bookmark.version.clone()), None, &mut out) {
+                if self.commit(now, &plan, Some(bookmark.version.clone()), None, &mut out) {
                     self.streaming.works();
                     self.listed_by = Some(id);
                     self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
-                    self.rhythm.begin();
+                    self.bookmark_interval.begin();
                     self.set_streaming(now);
                 } else {
                     out.insert(0, Output::Cancel(id));
@@ -173,8 +173,8 @@ impl Reflector {
     /// Handles a complete page.
     pub(super) fn list_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
         match &self.phase {
-            Phase::Listing { id: listing, full, .. } if *listing == id => {
-                let full = full.clone();
+            Phase::Listing { id: listing, plan, .. } if *listing == id => {
+                let plan = plan.clone();
                 if let Some(token) = meta.continue_token {
                     if let Err(why) = self.paging.turn(&token) {
                         self.list_failed(now, &Failure::unreadable(why), out);
@@ -182,23 +182,23 @@ impl Reflector {
                     }
                     let id = self.next_id();
                     let request = Request::Page {
-                        from: full.from.clone(),
+                        from: plan.from.clone(),
                         limit: self.settings.page_size,
                         continue_token: Some(token),
                     };
-                    self.phase = Phase::Listing { id, full, streamed: false, sent: now, opened: false, progress: now };
+                    self.phase = Phase::Listing { id, plan, streamed: false, sent: now, opened: false, progress: now };
                     out.push(Output::Send(id, request));
-                } else if self.commit(now, &full, self.paging.version(meta.version), None, out) {
+                } else if self.commit(now, &plan, self.paging.version(meta.version), None, out) {
                     self.set_streaming(now);
                     self.watch_or_poll(now, out);
                     if let Phase::Watching { id, .. } = self.phase
-                        && full.from == ListFrom::Consistent
+                        && plan.from == ListFrom::Consistent
                     {
                         self.listed_by = Some(id);
                     }
                 }
             }
-            Phase::Sparing(_) if self.is_sparing(id) => self.delta_ended(now, id, meta, out),
+            Phase::DeltaPolicy(_) if self.is_sparing(id) => self.delta_ended(now, id, meta, out),
             _ => self.compared_page(now, id, meta, out),
         }
     }
@@ -213,9 +213,9 @@ impl Reflector {
         out: &mut Vec<Output>,
     ) {
         match &self.phase {
-            Phase::Deciding { id: deciding, full, .. } if *deciding == id => {
-                let full = full.clone();
-                self.decided(now, full, version.filter(|_| self.held_since <= sent), out);
+            Phase::Deciding { id: deciding, plan, .. } if *deciding == id => {
+                let plan = plan.clone();
+                self.decided(now, plan, version.filter(|_| self.held_since <= sent), out);
             }
             _ => self.side_probed(now, id, version, sent, out),
         }
@@ -226,7 +226,7 @@ impl Reflector {
     pub(super) fn commit(
         &mut self,
         now: Instant,
-        full: &Full,
+        plan: &ListPlan,
         version: Option<ResourceVersion>,
         fetched: Option<usize>,
         out: &mut Vec<Output>,
@@ -235,10 +235,10 @@ impl Reflector {
             (Some(new), Some(held)) => new.is_older_than(held),
             _ => false,
         };
-        let older_is_fine = full.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
+        let older_is_fine = plan.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
         if older && !older_is_fine {
             let why = format!("a list came at {}, older than what is held", display(version.as_ref()));
-            if let Phase::Sparing(_) = self.phase {
+            if let Phase::DeltaPolicy(_) = self.phase {
                 self.list_all(now, why.into(), out);
             } else {
                 self.list_failed(now, &Failure::of(FailureKind::TooLarge, why), out);
@@ -246,18 +246,18 @@ impl Reflector {
             return false;
         }
         let initial = !self.synced;
-        out.push(Output::Commit { version: version.clone(), initial, new_epoch: full.new_epoch || older });
+        out.push(Output::Commit { version: version.clone(), initial, new_epoch: plan.new_epoch || older });
         out.push(Output::ReleaseTransfer);
         out.push(Output::Diagnostic(if initial {
             Diagnostic::Synced { version: version.clone() }
         } else {
             Diagnostic::Relisted { held: self.version.clone(), version: version.clone(), fetched }
         }));
-        if let Form::Instead(instead) = &full.form {
+        if let Form::PagesFallback(instead) = &plan.form {
             self.pages_came(now, instead, out);
         }
         if initial {
-            self.sparing.begin(now);
+            self.delta_policy.begin(now);
         }
         self.synced = true;
         self.list_came();
@@ -273,7 +273,7 @@ impl Reflector {
         (self.version, self.held_since) = (version, now);
         // A state that the server read for this request is a proof. A state from its cache is a proof only if it is
         // newer. Either proves the state at the time of the request, however long the pages or initial events took.
-        if newer || full.from == ListFrom::Consistent {
+        if newer || plan.from == ListFrom::Consistent {
             let late = self.settings.rules.breaches.commit(Breach::LateList);
             self.proven(now, if late { now } else { self.paging.asked });
         }
@@ -282,31 +282,31 @@ impl Reflector {
 
     /// Handles a failed full transfer and drops the staged objects.
     pub(super) fn list_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::Listing { full, streamed, opened, .. } = &self.phase else { return };
-        let (mut full, streamed, opened) = (full.clone(), *streamed, *opened);
-        if streamed && self.stream_failed(failure, opened, &mut full) {
-            self.ask_for_pages(now, full, failure.why.clone(), out);
+        let Phase::Listing { plan, streamed, opened, .. } = &self.phase else { return };
+        let (mut plan, streamed, opened) = (plan.clone(), *streamed, *opened);
+        if streamed && self.stream_failed(failure, opened, &mut plan) {
+            self.ask_for_pages(now, plan, failure.why.clone(), out);
             return;
         }
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
         self.set_broken(now, failure);
         match failure.kind {
-            FailureKind::TooLarge => self.lagging(now, full, failure, out),
+            FailureKind::TooLarge => self.lagging(now, plan, failure, out),
             FailureKind::Expired => {
                 if !self.paging.goes_on() {
                     // The version expired, not a continue token. The server's current version cannot have expired.
-                    full.from = ListFrom::Consistent;
+                    plan.from = ListFrom::Consistent;
                 }
-                full.whole = true;
+                plan.whole = true;
                 out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
-                self.list_later(now, full, failure.retry_after);
+                self.list_later(now, plan, failure.retry_after);
             }
             _ => {
                 if !streamed {
-                    self.pages_failed(failure, &mut full);
+                    self.pages_failed(failure, &mut plan);
                 }
-                let in_place = full.in_place && self.poll_failed(now, failure);
-                self.wait(now, failure, if in_place { Next::Watch } else { Next::List(full) }, out);
+                let in_place = plan.in_place && self.poll_failed(now, failure);
+                self.wait(now, failure, if in_place { Next::Watch } else { Next::List(plan) }, out);
             }
         }
     }
@@ -325,9 +325,9 @@ impl Reflector {
 
     /// Handles a list that stalls or exceeds its maximum duration (R3).
     pub(super) fn list_stalled(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        let Phase::Listing { streamed, opened, progress, full, .. } = &self.phase else { return };
+        let Phase::Listing { streamed, opened, progress, plan, .. } = &self.phase else { return };
         out.push(Output::Cancel(id));
-        let (streamed, opened, mut full) = (*streamed, *opened, full.clone());
+        let (streamed, opened, mut plan) = (*streamed, *opened, plan.clone());
         let seconds = self.settings.list_patience.as_secs();
         if streamed && now < *progress + self.settings.list_patience {
             let seconds = self.settings.initial_events_within.as_secs();
@@ -338,16 +338,16 @@ impl Reflector {
             let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
             if streamed {
                 // Silence before the response head is weak evidence against streaming, unless it repeats.
-                self.doubt_streams(failure.why.clone(), &mut full);
-                self.with_full(full);
+                self.doubt_streams(failure.why.clone(), &mut plan);
+                self.with_plan(plan);
             }
             self.list_failed(now, &failure, out);
         }
     }
 
-    fn with_full(&mut self, new: Full) {
-        if let Phase::Listing { full, .. } = &mut self.phase {
-            *full = new;
+    fn with_plan(&mut self, new: ListPlan) {
+        if let Phase::Listing { plan, .. } = &mut self.phase {
+            *plan = new;
         }
     }
 
@@ -356,50 +356,50 @@ impl Reflector {
     /// A retry comes first: another replica may respond. If it fails in the same way, a consistent list is requested,
     /// which is never older. If the response is older even so, a probe distinguishes a lagging replica from another
     /// history.
-    pub(super) fn lagging(&mut self, now: Instant, mut full: Full, failure: &Failure, out: &mut Vec<Output>) {
+    pub(super) fn lagging(&mut self, now: Instant, mut plan: ListPlan, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
-        if full.lagging.is_none() {
+        if plan.lagging.is_none() {
             out.push(Output::Diagnostic(Diagnostic::Lagging { why: failure.why.clone() }));
-            full.lagging = Some(now);
-            self.list_later(now, full, failure.retry_after);
-        } else if full.make_consistent() {
-            self.wait(now, failure, Next::List(full), out);
+            plan.lagging = Some(now);
+            self.list_later(now, plan, failure.retry_after);
+        } else if plan.make_consistent() {
+            self.wait(now, failure, Next::List(plan), out);
         } else {
-            self.decide(now, full, out);
+            self.decide(now, plan, out);
         }
     }
 
     /// Sends the probe that distinguishes a lagging replica from another history.
-    pub(super) fn decide(&mut self, now: Instant, full: Full, out: &mut Vec<Output>) {
+    pub(super) fn decide(&mut self, now: Instant, plan: ListPlan, out: &mut Vec<Output>) {
         let id = self.next_id();
-        self.phase = Phase::Deciding { id, full, deadline: now + self.settings.probe_deadline };
+        self.phase = Phase::Deciding { id, plan, deadline: now + self.settings.probe_deadline };
         out.push(Output::Send(id, Request::Probe { since: now - self.settings.probe_deadline }));
     }
 
-    fn decided(&mut self, now: Instant, full: Full, proof: Option<ResourceVersion>, out: &mut Vec<Output>) {
+    fn decided(&mut self, now: Instant, plan: ListPlan, proof: Option<ResourceVersion>, out: &mut Vec<Output>) {
         match (self.reached(), proof) {
             (Some(held), Some(proof)) if proof.is_older_than(held) => self.begin_epoch(now, proof, out),
             _ => {
                 let patience = self.backoff.fail(&mut self.random);
-                self.phase = Phase::Waiting { until: now + patience, then: Next::List(full), unreachable: false };
+                self.phase = Phase::Waiting { until: now + patience, then: Next::List(plan), unreachable: false };
             }
         }
     }
 
     /// Repeats the probe after it decided nothing (R5).
     pub(super) fn decision_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::Deciding { full, .. } = &self.phase else { return };
-        let mut full = full.clone();
+        let Phase::Deciding { plan, .. } = &self.phase else { return };
+        let mut plan = plan.clone();
         // A list decides as well as a probe. It is requested once a period, and if the server rejects probes.
-        let list = failure.is_refusal() || full.has_lagged_for(self.settings.period, now);
-        let then = if list { Next::List(full) } else { Next::Decide(full) };
+        let list = failure.is_refusal() || plan.has_lagged_for(self.settings.period, now);
+        let then = if list { Next::List(plan) } else { Next::Decide(plan) };
         self.wait(now, failure, then, out);
     }
 
     /// Starts a new epoch: `proof` is lower than the cached version, although the read was consistent.
     pub(super) fn begin_epoch(&mut self, now: Instant, proof: ResourceVersion, out: &mut Vec<Output>) {
         let Some(held) = self.reached().cloned() else { return };
-        self.epoch_proven(now, held, proof, Full::new_epoch(), out);
+        self.epoch_proven(now, held, proof, ListPlan::new_epoch(), out);
     }
 
     /// Lists another history. `proof` proves it, since the cache has the higher version `held`.
@@ -408,7 +408,7 @@ impl Reflector {
         now: Instant,
         held: ResourceVersion,
         proof: ResourceVersion,
-        full: Full,
+        plan: ListPlan,
         out: &mut Vec<Output>,
     ) {
         let note = Diagnostic::NewEpoch { held, proof };
@@ -417,7 +417,7 @@ impl Reflector {
         self.drop_comparison(out);
         self.search.broken(now);
         self.set_condition(now, Condition::Stale, why);
-        self.list_later(now, full, None);
+        self.list_later(now, plan, None);
     }
 }
 

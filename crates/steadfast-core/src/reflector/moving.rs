@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Diagnostic, Failure, FailureKind, Output, Phase, Reflector, ReflectorSettings, Request, RequestId, Side};
+use super::{Diagnostic, Failure, FailureKind, Output, Phase, Reflector, ReflectorSettings, Request, RequestId, ProbeState};
 use crate::backoff::{Backoff, BackoffSettings};
 use crate::breach::Breach;
 use crate::time::Instant;
@@ -115,7 +115,7 @@ impl Reflector {
             }
             Move::Open { id, .. } => self.take_over(now, id, out),
             // Another watch is already being opened and will replace this one.
-            Move::Planned { .. } if matches!(self.side, Side::Replacing { .. }) => self.move_later(now, None),
+            Move::Planned { .. } if matches!(self.side, ProbeState::Replacing { .. }) => self.move_later(now, None),
             Move::Planned { .. } => self.begin_move(now, out),
         }
     }

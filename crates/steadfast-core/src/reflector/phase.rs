@@ -2,7 +2,7 @@
 
 use super::RequestId;
 use super::delta::Delta;
-use super::full::Full;
+use super::list_plan::ListPlan;
 use crate::time::Instant;
 
 /// Phase of a reflector. The table of [`reflector`](super) lists the end of each phase and the next phase.
@@ -10,10 +10,10 @@ use crate::time::Instant;
 pub(super) enum Phase {
     Idle,
     Waiting { until: Instant, then: Next, unreachable: bool },
-    Queued(Full),
-    Listing { id: RequestId, full: Full, streamed: bool, sent: Instant, opened: bool, progress: Instant },
-    Sparing(Delta),
-    Deciding { id: RequestId, full: Full, deadline: Instant },
+    Queued(ListPlan),
+    Listing { id: RequestId, plan: ListPlan, streamed: bool, sent: Instant, opened: bool, progress: Instant },
+    DeltaPolicy(Delta),
+    Deciding { id: RequestId, plan: ListPlan, deadline: Instant },
     Watching { id: RequestId, sent: Instant, opened: Option<Instant>, proven: bool },
     Stopped,
 }
@@ -22,6 +22,6 @@ pub(super) enum Phase {
 #[derive(Clone, Debug)]
 pub(super) enum Next {
     Watch,
-    List(Full),
-    Decide(Full),
+    List(ListPlan),
+    Decide(ListPlan),
 }

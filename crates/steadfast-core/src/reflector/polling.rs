@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::full::Full;
+use super::list_plan::ListPlan;
 use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, Reflector, ReflectorSettings};
 use crate::backoff::Backoff;
 use crate::freshness::Polled;
@@ -99,7 +99,7 @@ impl Polling {
     fn next(&self) -> (Instant, Next) {
         match self.watch_at.filter(|at| *at < self.poll_at) {
             Some(at) => (at, Next::Watch),
-            None => (self.poll_at, Next::List(Full::poll())),
+            None => (self.poll_at, Next::List(ListPlan::poll())),
         }
     }
 }
@@ -148,7 +148,7 @@ impl Reflector {
         self.set_broken(now, failure);
         self.drop_comparison(out);
         out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
-        self.list_later(now, Full::poll(), failure.retry_after);
+        self.list_later(now, ListPlan::poll(), failure.retry_after);
         true
     }
 
@@ -233,7 +233,7 @@ impl Reflector {
             && *until > soonest
             && self.backoff.failures() == 0
         {
-            (*until, *then) = (now.max(soonest), Next::List(Full::poll()));
+            (*until, *then) = (now.max(soonest), Next::List(ListPlan::poll()));
         }
     }
 

@@ -78,7 +78,7 @@ pub enum Request {
         target: ResourceVersion,
         /// Method to determine that version: by [`Request::reach_query`], on the connection that later carries the
         /// watch.
-        reach: Reach,
+        reach: ProbeMethod,
         /// How long the watch lasts.
         seconds: u32,
     },
@@ -86,7 +86,7 @@ pub enum Request {
 
 /// Method to determine whether the responding server has reached a version (R2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum ProbeMethod {
     /// A streamed list that matches nothing. It ends at this version or later; watches start there.
     Streamed,
     /// A list that matches nothing and is not older than the version, for servers without streamed lists.
@@ -191,13 +191,13 @@ impl Request {
         let Self::ShortWatch { target, reach, .. } = self else { return None };
         let least = format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", encoded(target.as_str()));
         match reach {
-            Reach::Streamed => Some(format!(
+            ProbeMethod::Streamed => Some(format!(
                 "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&{least}&timeoutSeconds={SHORT_WATCH_SECONDS}"
             )),
             // No limit is set: older servers read a limited list from etcd, while only the version of their watch cache
             // matters.
-            Reach::Listed => Some(least),
-            Reach::Unknown => None,
+            ProbeMethod::Listed => Some(least),
+            ProbeMethod::Unknown => None,
         }
     }
 }

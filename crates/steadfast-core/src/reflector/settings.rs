@@ -9,7 +9,7 @@ use crate::event::Rules;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorSettings {
     /// Controls whether streamed lists are tried first. `None` selects the cheaper method for the server: streams for
-    /// protobuf ([`Outlook::protobuf`](super::Outlook::protobuf)), pages for JSON. Defaults to `None`.
+    /// protobuf ([`ListHints::protobuf`](super::Outlook::protobuf)), pages for JSON. Defaults to `None`.
     pub streamed_lists: Option<bool>,
     /// Controls relists by difference after `410 Expired`, if few objects can have changed. Such a relist requests the
     /// metadata of all objects, and in full only the objects that differ from the cache. `None` enables it where it

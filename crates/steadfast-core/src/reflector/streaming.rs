@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use super::full::{Form, Full, Instead};
-use super::{Condition, Diagnostic, Failure, FailureKind, Outlook, Output, Phase, Reflector};
+use super::list_plan::{Form, ListPlan, PagesFallback};
+use super::{Condition, Diagnostic, Failure, FailureKind, ListHints, Output, Phase, Reflector};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -38,8 +38,8 @@ impl Streaming {
     }
 
     /// Sets the hints for the next list.
-    pub(super) fn expect(&mut self, outlook: Outlook) {
-        self.cheap = outlook.protobuf;
+    pub(super) fn expect(&mut self, hints: ListHints) {
+        self.cheap = hints.protobuf;
     }
 
     /// Starts a list. Returns whether the list should be streamed.
@@ -98,8 +98,8 @@ impl Reflector {
     }
 
     /// Handles a failed streamed list. Returns whether pages should be requested at once because the stream was
-    /// rejected. `full` receives the form of the next list.
-    pub(super) fn stream_failed(&mut self, failure: &Failure, opened: bool, full: &mut Full) -> bool {
+    /// rejected. `plan` receives the form of the next list.
+    pub(super) fn stream_failed(&mut self, failure: &Failure, opened: bool, plan: &mut ListPlan) -> bool {
         let doubtful = match failure.kind {
             FailureKind::Unreachable => opened,
             FailureKind::Busy => !failure.asks_for_patience(),
@@ -107,30 +107,30 @@ impl Reflector {
             _ => false,
         };
         if failure.is_refusal() {
-            full.form = Form::Instead(Instead { why: failure.why.clone(), general: failure.code != 403 });
+            plan.form = Form::PagesFallback(PagesFallback { why: failure.why.clone(), general: failure.code != 403 });
             if failure.kind == FailureKind::Denied {
                 self.polling.expect_refusal();
             }
             return !self.streaming.refused_both;
         }
         if doubtful {
-            self.doubt_streams(failure.why.clone(), full);
+            self.doubt_streams(failure.why.clone(), plan);
         }
         false
     }
 
     /// Counts a failure that streaming may have caused. After several, pages are tried.
-    pub(super) fn doubt_streams(&mut self, why: Arc<str>, full: &mut Full) {
+    pub(super) fn doubt_streams(&mut self, why: Arc<str>, plan: &mut ListPlan) {
         self.streaming.failures += 1;
         if self.streaming.failures >= FAILURES {
-            full.form = Form::Instead(Instead { why, general: true });
+            plan.form = Form::PagesFallback(PagesFallback { why, general: true });
         }
     }
 
     /// Handles failed pages that replaced a stream. Neither form is known to work, so the next list is a stream.
-    pub(super) fn pages_failed(&mut self, failure: &Failure, full: &mut Full) {
-        if let Form::Instead(_) = full.form {
-            full.form = Form::AsItWorks;
+    pub(super) fn pages_failed(&mut self, failure: &Failure, plan: &mut ListPlan) {
+        if let Form::PagesFallback(_) = plan.form {
+            plan.form = Form::AsItWorks;
         }
         self.streaming.refused_both = failure.is_refusal();
         if failure.is_refusal() {
@@ -140,24 +140,24 @@ impl Reflector {
 
     /// Replaces the running streamed list, which does not work, by pages at once.
     pub(super) fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
-        let Phase::Listing { full, .. } = &self.phase else { return };
-        let mut full = full.clone();
-        full.form = Form::Instead(Instead { why: why.clone(), general: true });
-        self.ask_for_pages(now, full, why, out);
+        let Phase::Listing { plan, .. } = &self.phase else { return };
+        let mut plan = plan.clone();
+        plan.form = Form::PagesFallback(PagesFallback { why: why.clone(), general: true });
+        self.ask_for_pages(now, plan, why, out);
     }
 
     /// Requests pages at once. An earlier failure remains the cause until they arrive.
-    pub(super) fn ask_for_pages(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
+    pub(super) fn ask_for_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
         if self.evidence.condition != Condition::Failed {
             let condition = if self.synced { Condition::Resuming } else { Condition::Starting };
             self.set_condition(now, condition, why);
         }
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
-        self.queue(full, out);
+        self.queue(plan, out);
     }
 
     /// Remembers for a limited time that pages succeeded after a stream had failed.
-    pub(super) fn pages_came(&mut self, now: Instant, instead: &Instead, out: &mut Vec<Output>) {
+    pub(super) fn pages_came(&mut self, now: Instant, instead: &PagesFallback, out: &mut Vec<Output>) {
         let lasting = self.settings.pages_for;
         let until = now + self.random.between(lasting, lasting + lasting / 10);
         self.streaming.pages_until = Some(until);
@@ -184,7 +184,7 @@ mod tests {
         let later = Instant::ZERO + std::time::Duration::from_secs(1);
         let streams = |wanted: Option<bool>, protobuf: bool, until: Option<Instant>| {
             let mut streaming = Streaming { pages_until: until, ..Streaming::new(wanted) };
-            streaming.expect(Outlook { protobuf, ..Outlook::default() });
+            streaming.expect(ListHints { protobuf, ..ListHints::default() });
             (streaming.begin(Instant::ZERO), streaming.is_to_work(Instant::ZERO))
         };
         assert_eq!((streams(None, true, None), streams(None, false, None)), ((true, true), (false, true)));

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::full::Full;
+use super::list_plan::ListPlan;
 use super::{Diagnostic, Failure, Input, Output, Phase, Reflector, RequestId, Verdict};
 use crate::record::Identity;
 use crate::time::Instant;
@@ -126,7 +126,7 @@ impl Reflector {
         let why = self.unnamed.why.clone().unwrap_or_else(|| "a record could not be read".into());
         // Uncertain versions cannot serve as a minimum version, so the list must be consistent.
         let contradicted = std::mem::take(&mut self.unnamed.contradicted);
-        let full = if contradicted { Full::first() } else { Full::again(self.version.as_ref()) };
-        self.relist(now, full, why, out);
+        let plan = if contradicted { ListPlan::first() } else { ListPlan::again(self.version.as_ref()) };
+        self.relist(now, plan, why, out);
     }
 }

@@ -1,7 +1,7 @@
 //! The watch: resumed exactly at its end (R4, R6).
 
-use super::full::Full;
-use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, Record, Reflector, Request, Side, Verdict};
+use super::list_plan::ListPlan;
+use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, Record, Reflector, Request, ProbeState, Verdict};
 use crate::breach::Breach;
 use crate::freshness::Condition;
 use crate::time::Instant;
@@ -11,12 +11,12 @@ impl Reflector {
     /// Watches from the version of the cache; lists if no version exists.
     pub(super) fn watch(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Some(from) = self.version.clone() else {
-            self.queue(Full::first(), out);
+            self.queue(ListPlan::first(), out);
             return;
         };
         let id = self.next_id();
         self.phase = Phase::Watching { id, sent: now, opened: None, proven: false };
-        self.rhythm.begin();
+        self.bookmark_interval.begin();
         self.search.forget_refusals();
         let timeout_seconds = self.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: false }));
@@ -36,7 +36,7 @@ impl Reflector {
         if let Some(version) = self.version.clone() {
             out.push(Output::Diagnostic(Diagnostic::Resumed { version }));
         }
-        if matches!(self.side, Side::Replacing { .. }) {
+        if matches!(self.side, ProbeState::Replacing { .. }) {
             // A second watch was only opened because this one did not respond.
             self.quiet_side(out);
         }
@@ -61,7 +61,7 @@ impl Reflector {
                 }
                 self.reach(now, identity.version.clone());
                 self.brief.reset();
-                self.sparing.changed(1);
+                self.delta_policy.changed(1);
                 self.records += 1;
                 if self.settings.rules.breaches.commit(Breach::DroppedRecords) && self.records.is_multiple_of(5) {
                     return Verdict::Skip;
@@ -69,7 +69,7 @@ impl Reflector {
                 Verdict::Apply
             }
             Record::Bookmark(bookmark) => {
-                self.rhythm.bookmark(now, &bookmark.version);
+                self.bookmark_interval.bookmark(now, &bookmark.version);
                 if !self.is_news(&bookmark.version) {
                     if self.settings.rules.breaches.commit(Breach::EqualBookmarks) {
                         self.proven(now, now);
@@ -129,14 +129,14 @@ impl Reflector {
         self.quiet_side(out);
         let forgotten = self.settings.rules.breaches.commit(Breach::ForgottenPlace);
         match failure.kind {
-            _ if forgotten => self.relist(now, Full::again(self.reached()), failure.why.clone(), out),
+            _ if forgotten => self.relist(now, ListPlan::again(self.reached()), failure.why.clone(), out),
             FailureKind::Expired => {
-                let full = Full::after_expiry(self.reached(), now + self.settings.delta_within);
-                self.relist(now, full, failure.why.clone(), out);
+                let plan = ListPlan::after_expiry(self.reached(), now + self.settings.delta_within);
+                self.relist(now, plan, failure.why.clone(), out);
             }
             FailureKind::TooLarge => {
-                let full = Full::again(self.reached());
-                self.lagging(now, full, failure, out);
+                let plan = ListPlan::again(self.reached());
+                self.lagging(now, plan, failure, out);
             }
             // The server may reject this specific version. A list provides another one.
             FailureKind::Invalid if self.polling.is_on() || self.has_rejected_new_version(now) => {
@@ -144,13 +144,13 @@ impl Reflector {
             }
             FailureKind::Invalid => {
                 self.polling.count_failure(now);
-                self.relist(now, Full::first(), failure.why.clone(), out);
+                self.relist(now, ListPlan::first(), failure.why.clone(), out);
             }
             // The cache contains the records before the failure and none after it. A list shows later whether the
             // collection has become small enough.
             FailureKind::Full => {
                 self.set_broken(now, failure);
-                self.wait(now, failure, Next::List(Full::again(self.reached())), out);
+                self.wait(now, failure, Next::List(ListPlan::again(self.reached())), out);
             }
             FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
                 if !self.list_instead(now, failure, answered, out) {

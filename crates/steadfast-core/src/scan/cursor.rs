@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::block::{BLOCK, Marker, Marks};
-use super::skim::{Fault, Sort, scalar_end};
+use super::value_skipper::{Fault, Sort, scalar_end};
 
 /// Position in a JSON text.
 pub(crate) struct Cursor<'a> {

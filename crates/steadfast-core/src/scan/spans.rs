@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::cursor::{Cursor, Text};
 use super::object::{Metadata, ObjectScan, RecordScan};
-use super::skim::Fault;
+use super::value_skipper::Fault;
 
 /// Range of a string with its quotes; empty if the string is missing or another value.
 type Written = Range<usize>;

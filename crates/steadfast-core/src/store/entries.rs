@@ -1,6 +1,6 @@
 //! Entries of a store, and the rule for their replacement.
 
-use crate::object::{Entry, Object, Weighed};
+use crate::object::{Entry, Object, WithSize};
 use crate::record::Identity;
 use crate::slots::Slot;
 
@@ -23,7 +23,7 @@ impl<K> Replacement<K> {
 }
 
 /// Creates the entry of a received state.
-pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<Weighed<K>>, Tainted>) -> Entry<K> {
+pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<WithSize<K>>, Tainted>) -> Entry<K> {
     match object {
         Ok(object) => Entry::known(Object::weighed(identity, object.into())),
         Err(Tainted) => Entry::tainted(identity, None),

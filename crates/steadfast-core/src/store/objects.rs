@@ -5,13 +5,13 @@ use std::cmp::Ordering;
 use super::entries::Replacement;
 use crate::key::{KeyBytes, ObjectKey};
 use crate::object::Entry;
-use crate::slots::{Hashes, Pages, Sequence, Slot};
+use crate::slots::{Hashes, PagedVec, Sequence, Slot};
 
 /// Entries of a store, cheap to clone.
 ///
 /// An edit that replaces an entry keeps its slot, and therefore modifies only the page of the slot.
 pub(super) struct Objects<K> {
-    pages: Pages<Entry<K>>,
+    pages: PagedVec<Entry<K>>,
     hashes: Hashes,
     order: Sequence,
     /// Memory of the texts of all keys, in bytes.
@@ -25,7 +25,7 @@ pub(super) struct Objects<K> {
 impl<K> Objects<K> {
     /// Creates an empty set of entries that uses the hash bits in `mask`.
     pub(super) fn empty(mask: u32) -> Self {
-        Self { pages: Pages::default(), hashes: Hashes::default(), order: Sequence::default(), keys: 0, bytes: 0, mask }
+        Self { pages: PagedVec::default(), hashes: Hashes::default(), order: Sequence::default(), keys: 0, bytes: 0, mask }
     }
 
     /// Creates an empty set of entries with an equal configuration.

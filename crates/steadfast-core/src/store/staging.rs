@@ -4,7 +4,7 @@ use super::entries::{Replacement, Tainted, entry, successor};
 use super::objects::Objects;
 use super::vacant::Vacant;
 use crate::key::ObjectKey;
-use crate::object::{Entry, Object, Weighed};
+use crate::object::{Entry, Object, WithSize};
 use crate::record::Identity;
 use crate::slots::Slot;
 use crate::version::ResourceVersion;
@@ -86,14 +86,14 @@ impl<K> Staging<K> {
     }
 
     /// Stages a listed object.
-    pub fn put(&mut self, identity: Identity, object: Result<impl Into<Weighed<K>>, Tainted>) {
+    pub fn put(&mut self, identity: Identity, object: Result<impl Into<WithSize<K>>, Tainted>) {
         let entry = entry(identity, object);
         self.listed += entry.footprint();
         self.staged.push(Staged::Listed(entry));
     }
 
     /// Stages an object whose state could not be decoded, with its last decodable state.
-    pub fn put_tainted(&mut self, identity: Identity, last: Option<(Identity, Weighed<K>)>) {
+    pub fn put_tainted(&mut self, identity: Identity, last: Option<(Identity, WithSize<K>)>) {
         let last = last.map(|(identity, object)| Object::weighed(identity, object));
         let entry = Entry::tainted(identity, last);
         self.listed += entry.footprint();
@@ -108,12 +108,12 @@ impl<K> Staging<K> {
     /// Stages a listed object that is still being decoded, and returns its index for [`fill`](Self::fill). Until then
     /// the object counts as undecodable.
     pub fn put_unfilled(&mut self, identity: Identity) -> usize {
-        self.put(identity, Err::<Weighed<K>, _>(Tainted));
+        self.put(identity, Err::<WithSize<K>, _>(Tainted));
         self.staged.len() - 1
     }
 
     /// Sets the decoded object of the index `place`.
-    pub fn fill(&mut self, place: usize, object: Weighed<K>) {
+    pub fn fill(&mut self, place: usize, object: WithSize<K>) {
         if let Some(Staged::Listed(entry)) = self.staged.get_mut(place) {
             self.listed += object.bytes;
             entry.fill(object);

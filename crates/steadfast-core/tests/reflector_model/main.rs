@@ -18,7 +18,7 @@ use server::{Arrival, Kind, Server};
 use steadfast_core::random::Random;
 use steadfast_core::record::{Bookmark, Identity, RecordKind};
 use steadfast_core::reflector::{
-    Diagnostic, Differences, Failure, Input, Outlook, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
+    Diagnostic, Differences, Failure, Input, ListHints, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
     Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
@@ -215,7 +215,7 @@ impl Client {
         if self.grant_at.is_some_and(|at| self.now >= at) {
             self.grant_at = None;
             self.monitor.granted();
-            self.reflector.expect(Outlook { held: self.store.len(), ..Outlook::default() });
+            self.reflector.expect(ListHints { held: self.store.len(), ..ListHints::default() });
             self.step(Input::TransferGranted);
         }
         if self.server.take_recovered() {

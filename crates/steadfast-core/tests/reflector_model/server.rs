@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use steadfast_core::random::Random;
 use steadfast_core::record::{ListMeta, RecordKind, Status};
-use steadfast_core::reflector::{ListFrom, Reach, Request, RequestId};
+use steadfast_core::reflector::{ListFrom, ProbeMethod, Request, RequestId};
 use steadfast_core::{Instant, ResourceVersion};
 
 use trouble::Trouble;
@@ -377,7 +377,7 @@ impl Server {
                 let way = self.random.between(Duration::ZERO, Duration::from_millis(500));
                 self.plan(now + way, Doing::Probed(id, self.version, since));
             }
-            Request::StreamedList { .. } | Request::ShortWatch { reach: Reach::Streamed, .. }
+            Request::StreamedList { .. } | Request::ShortWatch { reach: ProbeMethod::Streamed, .. }
                 if !self.habits.streams_lists =>
             {
                 self.refuse(id, status(422, "Invalid", false), None, out);

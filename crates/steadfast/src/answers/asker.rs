@@ -11,7 +11,7 @@ use steadfast_core::decode::{self, Encoding, Kept, Wanted, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::ListMeta;
-use steadfast_core::reflector::{Failure, FailureKind, Reach, Request};
+use steadfast_core::reflector::{Failure, FailureKind, ProbeMethod, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
 use super::accepted;
@@ -239,12 +239,12 @@ impl Asker {
         &self,
         short: &Request,
         target: &ResourceVersion,
-        reach: Reach,
+        reach: ProbeMethod,
         doubted: bool,
     ) -> BoxFuture<'static, Result<Head, Failure>> {
         let Some(query) = short.reach_query() else { return self.ask(short, doubted) };
         let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
-        let streamed = reach == Reach::Streamed;
+        let streamed = reach == ProbeMethod::Streamed;
         let requests = self.request(short, doubted).and_then(|short| {
             let uri =
                 uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::future::BoxFuture;
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use steadfast_core::checkpoint::{Forms, OwedKey, Saved, SavedDebt, key_of, write_key};
+use steadfast_core::checkpoint::{Forms, DeliveryKey, Saved, SavedDelivery, key_of, write_key};
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Entry, Lazy, ObjectKey, ResourceVersion};
@@ -50,8 +50,8 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> f
         let forms = self.forms;
         let mut owed = Vec::new();
         let head = self.desk.book.read(&self.claim.name, &self.terms, |key, row| {
-            if OwedKey::is_meant(key) {
-                let read = OwedKey::read(key).and_then(|key| Some((debt(forms, &key, row)?, key)));
+            if DeliveryKey::is_meant(key) {
+                let read = DeliveryKey::read(key).and_then(|key| Some((debt(forms, &key, row)?, key)));
                 return read.map(|(debt, key)| owed.push((key, debt))).is_some();
             }
             let saved = key_of(key).and_then(|key| forms.read(key, row));
@@ -248,7 +248,7 @@ impl<T: Send + Sync + 'static> Section<T> {
         let mut row = Vec::new();
         let key_of = |handler: &str, of: Option<&ObjectKey>| {
             let mut key = Vec::new();
-            OwedKey::write(handler, of, &mut key);
+            DeliveryKey::write(handler, of, &mut key);
             key
         };
         for owed in owed {
@@ -299,10 +299,10 @@ impl<T: Send + Sync + 'static> Section<T> {
 }
 
 /// Decodes a row of a pending delivery. A row without an object name records that the handler exists.
-fn debt(forms: Forms, key: &OwedKey, row: &[u8]) -> Option<SavedDebt> {
+fn debt(forms: Forms, key: &DeliveryKey, row: &[u8]) -> Option<SavedDelivery> {
     match &key.key {
         Some(key) => forms.read_debt(key, row),
-        None => row.is_empty().then(SavedDebt::default),
+        None => row.is_empty().then(SavedDelivery::default),
     }
 }
 

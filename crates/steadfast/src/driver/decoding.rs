@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use steadfast_core::Weighed;
+use steadfast_core::WithSize;
 use steadfast_core::decode::{Kept, RawObject};
 use steadfast_core::record::Identity;
 
@@ -27,7 +27,7 @@ const MOST: usize = 1024 * 1024;
 const PIECE: usize = 8 * 1024;
 
 /// Decoded object, or the identity of a failed object and its error.
-pub(super) type Decoded<K> = Result<Weighed<K>, Box<(Identity, String)>>;
+pub(super) type Decoded<K> = Result<WithSize<K>, Box<(Identity, String)>>;
 
 /// Purpose of an object, and the number of diagnostics before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl<K: Kept> Decoding<K> {
     }
 
     /// Decodes an object immediately.
-    pub(super) fn decode(&mut self, object: &RawObject) -> Result<Weighed<K>, String> {
+    pub(super) fn decode(&mut self, object: &RawObject) -> Result<WithSize<K>, String> {
         self.keeper.keep(object)
     }
 

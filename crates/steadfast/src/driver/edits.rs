@@ -4,12 +4,12 @@ use steadfast_core::decode::Kept;
 use steadfast_core::event::{Change, Path};
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::store::{Staging, Store, Tainted};
-use steadfast_core::{ObjectKey, ResourceVersion, Weighed};
+use steadfast_core::{ObjectKey, ResourceVersion, WithSize};
 
 /// Edit of the store.
 pub(super) enum Edit<K> {
     /// Applies a watch event of an object.
-    Apply(RecordKind, Identity, Result<Weighed<K>, Tainted>),
+    Apply(RecordKind, Identity, Result<WithSize<K>, Tainted>),
     /// Marks a cached state as undecodable.
     Taint(ObjectKey, ResourceVersion),
     /// Replaces the contents of the store with a complete list.

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use steadfast_core::Weighed;
+use steadfast_core::WithSize;
 use steadfast_core::decode::{DecodeError, Decoder, Kept, RawObject};
 
 use crate::runner::drop_contained;
@@ -31,7 +31,7 @@ impl<K> Keeper<K> {
 
 impl<K: Kept> Keeper<K> {
     /// Decodes an object into its cached form, or returns the error.
-    pub(super) fn keep(&mut self, object: &RawObject) -> Result<Weighed<K>, String> {
+    pub(super) fn keep(&mut self, object: &RawObject) -> Result<WithSize<K>, String> {
         let Self { decoder, transform } = self;
         // User code: a panic affects only this object.
         let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
@@ -40,7 +40,7 @@ impl<K: Kept> Keeper<K> {
                 Some(transform) => transform(kept),
                 None => kept,
             };
-            Ok(Weighed::new(kept, beyond))
+            Ok(WithSize::new(kept, beyond))
         }));
         match kept {
             Ok(Ok(kept)) => Ok(kept),

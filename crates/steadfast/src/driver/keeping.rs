@@ -7,7 +7,7 @@ use steadfast_core::decode::{DecodeError, Kept, RawObject};
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Input, RequestId};
 use steadfast_core::store::{Offer, Tainted};
-use steadfast_core::{Instant, ResourceVersion, Weighed};
+use steadfast_core::{Instant, ResourceVersion, WithSize};
 
 use super::Driver;
 use super::decoding::Purpose;
@@ -70,7 +70,7 @@ impl<K: Kept> Driver<K> {
             self.complaints.stage(note);
         }
         if let Some(staging) = &mut self.staging {
-            staging.put(identity, Err::<Weighed<K>, _>(Tainted));
+            staging.put(identity, Err::<WithSize<K>, _>(Tainted));
         }
     }
 

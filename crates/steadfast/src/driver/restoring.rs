@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_core::checkpoint::{OwedKey, Saved, SavedDebt, SavedState};
+use steadfast_core::checkpoint::{DeliveryKey, Saved, SavedDelivery, SavedState};
 use steadfast_core::decode::Kept;
 use steadfast_core::event::Path;
-use steadfast_core::reflector::{Begun, Diagnostic, Input};
+use steadfast_core::reflector::{ClusterMatch, Diagnostic, Input};
 use steadfast_core::store::Tainted;
-use steadfast_core::{Entry, Object, Weighed};
+use steadfast_core::{Entry, Object, WithSize};
 
 use super::Driver;
 use crate::keepsake::{Asked, Keepsake, Restored};
@@ -49,7 +49,7 @@ impl<K: Kept> Driver<K> {
             }
         };
         let (begun, cluster) = judged(restored.as_ref(), asked);
-        if matches!(begun, Begun::Other(_)) {
+        if matches!(begun, ClusterMatch::Other(_)) {
             self.shared.durables.forget();
         }
         keepsake.keep(&self.shared, restored.is_some(), cluster);
@@ -57,7 +57,7 @@ impl<K: Kept> Driver<K> {
             self.step(Input::Start);
             return None;
         }
-        if begun == Begun::Same {
+        if begun == ClusterMatch::Same {
             self.shared.release();
         }
         self.step(Input::Restart(begun));
@@ -65,16 +65,16 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Restores the pending deliveries of durable handlers.
-    fn restore_owed(&mut self, owed: Vec<(OwedKey, SavedDebt)>) {
+    fn restore_owed(&mut self, owed: Vec<(DeliveryKey, SavedDelivery)>) {
         let (snapshot, mut handlers) = (self.shared.snapshot(), BTreeMap::<String, Vec<_>>::new());
-        for (OwedKey { handler, key }, debt) in owed {
+        for (DeliveryKey { handler, key }, debt) in owed {
             let debts = handlers.entry(handler).or_default();
             let Some(key) = key else { continue };
             let latest = snapshot.entry(key.namespace(), key.name()).and_then(Entry::last).cloned();
             let debt = debt.map(&mut |state| match state {
                 SavedState::Held => latest.clone(),
                 SavedState::Apart(raw) => {
-                    let Weighed { object, .. } = self.decoding.decode(&raw).ok()?;
+                    let WithSize { object, .. } = self.decoding.decode(&raw).ok()?;
                     Some(Object::new(raw.identity, object))
                 }
             });
@@ -98,7 +98,7 @@ impl<K: Kept> Driver<K> {
             objects += 1;
             match &saved {
                 Saved::Known(raw) => {
-                    let decoded: Result<Weighed<K>, _> = decoding.decode(raw).map_err(|_| Tainted);
+                    let decoded: Result<WithSize<K>, _> = decoding.decode(raw).map_err(|_| Tainted);
                     staging.put(saved.identity().clone(), decoded);
                 }
                 Saved::Unknown(identity, last) => {
@@ -141,18 +141,18 @@ impl<K: Kept> Driver<K> {
 }
 
 /// Decides how to start with the restored state on this server, and returns the server's cluster if known.
-fn judged(restored: Option<&Restored>, asked: Asked) -> (Begun, Option<String>) {
+fn judged(restored: Option<&Restored>, asked: Asked) -> (ClusterMatch, Option<String>) {
     let before = restored.and_then(|restored| restored.cluster.clone());
     match (before, asked) {
-        (_, Asked::Unknown(why)) => (Begun::Unsure(why), None),
-        (Some(before), Asked::Cluster(now)) if before == now => (Begun::Same, Some(now)),
+        (_, Asked::Unknown(why)) => (ClusterMatch::Unsure(why), None),
+        (Some(before), Asked::Cluster(now)) if before == now => (ClusterMatch::Same, Some(now)),
         (Some(_), Asked::Cluster(now)) => {
-            (Begun::Other("the checkpoint is of another cluster than the server is of now".into()), Some(now))
+            (ClusterMatch::Other("the checkpoint is of another cluster than the server is of now".into()), Some(now))
         }
         (None, Asked::Cluster(now)) => {
             let why =
                 "the checkpoint does not say which cluster it is of, since that could not be read when it was written";
-            (Begun::Unsure(why.into()), Some(now))
+            (ClusterMatch::Unsure(why.into()), Some(now))
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use steadfast_core::debts::{Debt, Rows};
+use steadfast_core::outbox::{PendingDelivery, Rows};
 use steadfast_core::event::Change;
 use steadfast_core::{Object, ObjectKey};
 
@@ -99,7 +99,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         &self,
         informer: &str,
         name: &str,
-        debts: Vec<(ObjectKey, Debt<Object<K>>)>,
+        debts: Vec<(ObjectKey, PendingDelivery<Object<K>>)>,
         environment: &SharedEnvironment,
     ) {
         self.member(informer, name, environment).restore(debts);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use steadfast_core::backoff::{Backoff, BackoffSettings};
-use steadfast_core::debts::{Debt, Debts, Due, Rows};
+use steadfast_core::outbox::{PendingDelivery, Outbox, DueEvent, Rows};
 use steadfast_core::event::Change;
 use steadfast_core::random::Random;
 use steadfast_core::{Object, ObjectKey, ResourceVersion};
@@ -51,7 +51,7 @@ pub(crate) struct Durable<K> {
 }
 
 struct State<K> {
-    debts: Debts<K>,
+    debts: Outbox<K>,
     calls: Option<Arc<Calls<K>>>,
     telling: Telling,
     /// True after the initial objects became pending deliveries. Before that nothing is pending.
@@ -91,7 +91,7 @@ enum Known {
 impl<K: Send + Sync + 'static> Durable<K> {
     pub(super) fn new(informer: &str, name: Arc<str>, environment: SharedEnvironment, wake: Wake) -> Arc<Self> {
         let state = State {
-            debts: Debts::default(),
+            debts: Outbox::default(),
             calls: None,
             telling: Telling::Nothing,
             is_viewed: false,
@@ -112,7 +112,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     }
 
     /// Restores the pending deliveries from the file. The handler had its initial view in an earlier run.
-    pub(super) fn restore(&self, debts: Vec<(ObjectKey, Debt<Object<K>>)>) {
+    pub(super) fn restore(&self, debts: Vec<(ObjectKey, PendingDelivery<Object<K>>)>) {
         let mut state = self.lock();
         (state.is_viewed, state.known) = (true, Known::Written);
         for (key, debt) in debts {
@@ -128,7 +128,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         // Takes one lock at a time: no lock order exists between two handlers.
         let (debts, is_viewed) = {
             let other = other.lock();
-            let mut debts = Debts::default();
+            let mut debts = Outbox::default();
             debts.copy_from(&other.debts);
             (debts, other.is_viewed)
         };
@@ -247,7 +247,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     }
 
     /// Processes the end of a call.
-    fn ended(self: &Arc<Self>, key: ObjectKey, due: &Due<Object<K>>, made: Result<(), String>) {
+    fn ended(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, made: Result<(), String>) {
         let why = {
             let mut state = self.lock();
             state.release(&key);
@@ -276,7 +276,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     }
 
     /// Schedules a retry of the event with increasing backoff.
-    fn try_again(self: &Arc<Self>, key: ObjectKey, due: &Due<Object<K>>, why: &str) {
+    fn try_again(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, why: &str) {
         let wait = {
             let mut state = self.lock();
             let Some(calls) = state.calls.clone().filter(|_| !state.is_closed) else { return };
@@ -431,7 +431,7 @@ struct Call<K: Send + Sync + 'static> {
     durable: Arc<Durable<K>>,
     calls: Arc<Calls<K>>,
     /// Object and delivery of the call, until it has ended.
-    of: Option<(ObjectKey, Due<Object<K>>)>,
+    of: Option<(ObjectKey, DueEvent<Object<K>>)>,
 }
 
 impl<K: Send + Sync + 'static> Call<K> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::full::Full;
+use super::list_plan::ListPlan;
 use super::{Diagnostic, Output, Reflector};
 use crate::freshness::Condition;
 use crate::time::Instant;
@@ -11,7 +11,7 @@ use crate::version::ResourceVersion;
 
 /// Relation of the server to the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begun {
+pub enum ClusterMatch {
     /// The server belongs to the cluster of the checkpoint.
     Same,
     /// The cluster cannot be determined. A list is correct in either case and shows the changes.
@@ -34,24 +34,24 @@ impl Reflector {
     }
 
     /// Starts from the checkpoint.
-    pub(super) fn restart(&mut self, now: Instant, begun: Begun, out: &mut Vec<Output>) {
+    pub(super) fn restart(&mut self, now: Instant, begun: ClusterMatch, out: &mut Vec<Output>) {
         if !self.is_idle() {
             return;
         }
-        self.sparing.begin(now);
+        self.delta_policy.begin(now);
         // A list would set the time of the first audit, but a list may never be needed.
         self.audit_later(now, None);
         match begun {
-            Begun::Same => self.watch(now, out),
-            Begun::Unsure(why) => {
+            ClusterMatch::Same => self.watch(now, out),
+            ClusterMatch::Unsure(why) => {
                 out.push(Output::Diagnostic(Diagnostic::NotRestored { why: why.clone() }));
                 self.set_condition(now, Condition::Resuming, why);
-                self.queue(Full::first(), out);
+                self.queue(ListPlan::first(), out);
             }
-            Begun::Other(why) => {
+            ClusterMatch::Other(why) => {
                 out.push(Output::Diagnostic(Diagnostic::NotRestored { why: why.clone() }));
                 self.set_condition(now, Condition::Stale, why);
-                self.queue(Full::new_epoch(), out);
+                self.queue(ListPlan::new_epoch(), out);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 /// Facts at the start of a list ([`Reflector::expect`](super::Reflector::expect)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outlook {
+pub struct ListHints {
     /// Set if responses are requested in protobuf. A streamed list then costs a real server a third of the paged list.
     /// In JSON, a streamed list costs twice as much as a paged one.
     pub protobuf: bool,

@@ -9,7 +9,7 @@ use crate::version::ResourceVersion;
 
 /// Full transfer to be requested.
 #[derive(Clone, Debug)]
-pub(super) struct Full {
+pub(super) struct ListPlan {
     /// Minimum version.
     pub(super) from: ListFrom,
     /// Set to request all objects at once, without continue tokens that could expire (F14).
@@ -26,7 +26,7 @@ pub(super) struct Full {
     pub(super) lagging: Option<Instant>,
 }
 
-impl Full {
+impl ListPlan {
     /// Creates the first list.
     pub(super) fn first() -> Self {
         Self {
@@ -98,12 +98,12 @@ pub(super) enum Form {
     /// Paged, like the list that it repairs.
     Pages,
     /// Paged, after a streamed list failed.
-    Instead(Instead),
+    PagesFallback(PagesFallback),
 }
 
 /// Reason for pages instead of a stream.
 #[derive(Clone, Debug)]
-pub(super) struct Instead {
+pub(super) struct PagesFallback {
     pub(super) why: Arc<str>,
     /// Set if the reason applies to all clients that list this resource. A missing permission does not.
     pub(super) general: bool,

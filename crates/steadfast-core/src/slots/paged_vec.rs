@@ -15,12 +15,12 @@ const LEAF: usize = 8;
 const WIDTH: usize = 16;
 
 /// Values by slot, cheap to clone.
-pub struct Pages<T> {
-    root: Arc<[Option<Arc<Book<T>>>]>,
+pub struct PagedVec<T> {
+    root: Arc<[Option<Arc<Chunk<T>>>]>,
 }
 
 /// Tree of fixed depth: every slot is four steps away.
-type Book<T> = Page<Page<Page<Leaf<T>>>>;
+type Chunk<T> = Page<Page<Page<Leaf<T>>>>;
 
 #[derive(Clone)]
 struct Leaf<T>([Option<T>; LEAF]);
@@ -180,11 +180,11 @@ fn set_part<T, N: Edited<T>>(part: &mut Option<Arc<N>>, at: usize, value: Option
     before
 }
 
-impl<T> Pages<T> {
+impl<T> PagedVec<T> {
     /// Returns the value in `slot`.
     pub fn get(&self, slot: Slot) -> Option<&T> {
         let at = slot as usize;
-        self.root.get(at / Book::<T>::SPAN)?.as_ref()?.get(at % Book::<T>::SPAN)
+        self.root.get(at / Chunk::<T>::SPAN)?.as_ref()?.get(at % Chunk::<T>::SPAN)
     }
 
     /// Returns whether both share their root, so that no value differs. `false` has no meaning.
@@ -195,21 +195,21 @@ impl<T> Pages<T> {
     /// Calls `each` for every slot whose value may differ in `after`, with both values. Shared nodes are skipped.
     pub fn differences<'a>(&'a self, after: &'a Self, mut each: impl FnMut(Slot, Option<&'a T>, Option<&'a T>)) {
         for number in 0..self.root.len().max(after.root.len()) {
-            let book = |pages: &'a Self| pages.root.get(number).and_then(Option::as_ref);
-            part_differences(book(self), book(after), number * Book::<T>::SPAN, &mut each);
+            let chunk = |pages: &'a Self| pages.root.get(number).and_then(Option::as_ref);
+            part_differences(chunk(self), chunk(after), number * Chunk::<T>::SPAN, &mut each);
         }
     }
 
     /// Returns the memory in bytes, without the values.
     pub fn footprint(&self) -> usize {
-        shared(size_of_val(&*self.root)) + self.root.iter().flatten().map(|book| book.footprint()).sum::<usize>()
+        shared(size_of_val(&*self.root)) + self.root.iter().flatten().map(|chunk| chunk.footprint()).sum::<usize>()
     }
 }
 
-impl<T: Clone> Pages<T> {
+impl<T: Clone> PagedVec<T> {
     /// Sets or removes the value in `slot` and hands back the one before.
     pub fn set(&mut self, slot: Slot, value: Option<T>) -> Option<T> {
-        let (number, at) = (slot as usize / Book::<T>::SPAN, slot as usize % Book::<T>::SPAN);
+        let (number, at) = (slot as usize / Chunk::<T>::SPAN, slot as usize % Chunk::<T>::SPAN);
         if number >= self.root.len() {
             let more = number + 1 - self.root.len();
             self.root = self.root.iter().cloned().chain(iter::repeat_n(None, more)).collect();
@@ -219,22 +219,22 @@ impl<T: Clone> Pages<T> {
 }
 
 /// The values, in the slots from 0.
-impl<T> FromIterator<T> for Pages<T> {
+impl<T> FromIterator<T> for PagedVec<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let mut values = values.into_iter().fuse();
-        let books: Vec<_> = iter::from_fn(|| Book::fill(&mut values).map(Some)).collect();
-        Self { root: books.into() }
+        let chunks: Vec<_> = iter::from_fn(|| Chunk::fill(&mut values).map(Some)).collect();
+        Self { root: chunks.into() }
     }
 }
 
-impl<T> Default for Pages<T> {
+impl<T> Default for PagedVec<T> {
     fn default() -> Self {
         Self { root: Arc::new([]) }
     }
 }
 
 // Not derived: a derive would require clonable values.
-impl<T> Clone for Pages<T> {
+impl<T> Clone for PagedVec<T> {
     fn clone(&self) -> Self {
         Self { root: self.root.clone() }
     }

@@ -17,7 +17,7 @@ use crate::key::ObjectKey;
 
 /// Bytes of an object.
 // Two fields represent three cases, so that the type has only their size.
-pub(crate) struct Packed {
+pub(crate) struct DeltaCompressed {
     /// Verbatim bytes, or compressed bytes after their uncompressed length; empty for the base object itself.
     own: Box<[u8]>,
     base: Option<Arc<Base>>,
@@ -26,7 +26,7 @@ pub(crate) struct Packed {
 /// Dictionary of a family. It lives as long as an object that uses it.
 struct Base {
     /// Compressed with the root at most: the base of a base has no base itself.
-    packed: Packed,
+    packed: DeltaCompressed,
     /// Uncompressed length in bytes.
     length: usize,
     held: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ struct Base {
 
 /// Families of one cache.
 #[derive(Default)]
-pub(crate) struct Families {
+pub(crate) struct DictionaryGroups {
     bases: HashMap<u64, Weak<Base>>,
     /// Number of families at which unused ones are removed.
     most: usize,
@@ -59,7 +59,7 @@ const LITTLE: usize = 256;
 const LONGER: usize = 2;
 
 impl Base {
-    fn new(packed: Packed, length: usize, held: &Arc<AtomicUsize>) -> Arc<Self> {
+    fn new(packed: DeltaCompressed, length: usize, held: &Arc<AtomicUsize>) -> Arc<Self> {
         let base = Self { packed, length, held: held.clone() };
         held.fetch_add(base.footprint(), Ordering::Relaxed);
         Arc::new(base)
@@ -77,16 +77,16 @@ impl Drop for Base {
     }
 }
 
-impl Families {
+impl DictionaryGroups {
     /// Returns the counter of the dictionaries' bytes. A dictionary may outlive the object from which it was made.
     pub(crate) fn held(&self) -> &Arc<AtomicUsize> {
         &self.held
     }
 
     /// Packs the bytes of the object at `key`, with a dictionary if that saves a quarter of them.
-    pub(super) fn pack(&mut self, key: &ObjectKey, bytes: &[u8]) -> Packed {
+    pub(super) fn pack(&mut self, key: &ObjectKey, bytes: &[u8]) -> DeltaCompressed {
         if !(LITTLE..WINDOW).contains(&bytes.len()) {
-            return Packed::plain(bytes);
+            return DeltaCompressed::plain(bytes);
         }
         let family = family(key);
         let base = self.bases.get(&family).and_then(Weak::upgrade);
@@ -96,17 +96,17 @@ impl Families {
         self.forget();
         let beside = self.root.upgrade().and_then(|root| self.beside(root, bytes));
         let is_root = beside.is_none();
-        let packed = beside.unwrap_or_else(|| Packed::plain(bytes));
+        let packed = beside.unwrap_or_else(|| DeltaCompressed::plain(bytes));
         let base = Base::new(packed, bytes.len(), &self.held);
         self.bases.insert(family, Arc::downgrade(&base));
         if is_root {
             self.root = Arc::downgrade(&base);
         }
-        Packed { own: Box::default(), base: Some(base) }
+        DeltaCompressed { own: Box::default(), base: Some(base) }
     }
 
     /// Compresses the bytes with `base`, if that saves a quarter of them.
-    fn beside(&mut self, base: Arc<Base>, bytes: &[u8]) -> Option<Packed> {
+    fn beside(&mut self, base: Arc<Base>, bytes: &[u8]) -> Option<DeltaCompressed> {
         if base.length > LONGER * bytes.len() {
             return None;
         }
@@ -118,7 +118,7 @@ impl Families {
         // The compression fails only if the output does not fit.
         let packed = block::compress_into_with_dict(bytes, rest, &base.packed.bytes()).ok()?;
         let own = &self.scratch[..length.len() + packed];
-        (packed <= bytes.len() / 4 * 3).then(|| Packed { own: own.into(), base: Some(base) })
+        (packed <= bytes.len() / 4 * 3).then(|| DeltaCompressed { own: own.into(), base: Some(base) })
     }
 
     /// Removes families without objects, if there are many.
@@ -150,7 +150,7 @@ fn is_generated(part: &str) -> bool {
     part.len() >= 5 && part.bytes().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte))
 }
 
-impl Packed {
+impl DeltaCompressed {
     /// Keeps the bytes verbatim.
     pub(super) fn plain(bytes: &[u8]) -> Self {
         Self { own: bytes.into(), base: None }
@@ -193,8 +193,8 @@ mod tests {
     fn packed_objects_are_small_and_read_unchanged() {
         for seed in 0..20 {
             let mut random = Random::new(seed);
-            let mut families = Families::default();
-            let mut kept: Vec<(Vec<u8>, Packed)> = Vec::new();
+            let mut families = DictionaryGroups::default();
+            let mut kept: Vec<(Vec<u8>, DeltaCompressed)> = Vec::new();
             for _ in 0..2_000 {
                 if kept.len() > 200 || random.draw().is_multiple_of(3) && !kept.is_empty() {
                     kept.swap_remove(random.draw() as usize % kept.len());
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn unused_families_are_removed() {
-        let mut families = Families::default();
+        let mut families = DictionaryGroups::default();
         for owner in 0..10_000 {
             let (key, bytes) = pod(owner, 1, 1);
             drop(families.pack(&key, &bytes));
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn unsuitable_objects_are_kept_verbatim() {
-        let mut families = Families::default();
+        let mut families = DictionaryGroups::default();
         let key = ObjectKey::namespaced("shop", "web-1");
         assert!(families.pack(&key, &[b'x'; LITTLE - 1]).base.is_none());
         assert!(families.pack(&key, &vec![b'x'; WINDOW]).base.is_none());
@@ -253,8 +253,8 @@ mod tests {
 
     #[test]
     fn dictionaries_chain_at_most_twice() {
-        let mut families = Families::default();
-        let kept: Vec<(Vec<u8>, Packed)> = (0..300)
+        let mut families = DictionaryGroups::default();
+        let kept: Vec<(Vec<u8>, DeltaCompressed)> = (0..300)
             .map(|number| {
                 // Words of all objects, of a family, and of each object.
                 let words = |seed: u64, count: usize| {
@@ -266,7 +266,7 @@ mod tests {
                 (bytes.clone(), families.pack(&key, &bytes))
             })
             .collect();
-        let depth = |mut packed: &Packed| {
+        let depth = |mut packed: &DeltaCompressed| {
             let mut depth = 0;
             while let Some(base) = &packed.base {
                 depth += usize::from(!packed.own.is_empty());
@@ -288,8 +288,8 @@ mod tests {
     fn remaining_object_keeps_no_large_dictionary() {
         for seed in 0..5 {
             let mut random = Random::new(seed);
-            let mut families = Families::default();
-            let mut kept: Vec<(Vec<u8>, Packed)> = Vec::new();
+            let mut families = DictionaryGroups::default();
+            let mut kept: Vec<(Vec<u8>, DeltaCompressed)> = Vec::new();
             for number in 0..1_000 {
                 // One family by their names, with all lengths.
                 let length = 1 << (random.draw() % 16);

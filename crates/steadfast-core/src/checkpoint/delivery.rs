@@ -2,7 +2,7 @@
 
 use super::row::{key_of, text, write_key, write_text};
 use super::{Forms, NoSuchForm, Saved};
-use crate::debts::{Debt, Due, End};
+use crate::outbox::{PendingDelivery, DueEvent, End};
 use crate::decode::RawObject;
 use crate::event::{Certainty, DeleteReason};
 use crate::key::ObjectKey;
@@ -11,7 +11,7 @@ use crate::object::{Entry, Object};
 use crate::version::ResourceVersion;
 
 /// Pending delivery from a checkpoint, without its latest state.
-pub type SavedDebt = Debt<SavedState>;
+pub type SavedDelivery = PendingDelivery<SavedState>;
 
 /// State within a pending delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum SavedState {
 
 /// Handler and key of a row. Without a key, the row records that the handler exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwedKey {
+pub struct DeliveryKey {
     /// Name of the handler.
     pub handler: String,
     /// Key of the object.
@@ -34,7 +34,7 @@ pub struct OwedKey {
 /// Byte at the start of such a row key and after the handler's name. It occurs in no object name and in no UTF-8 text.
 const MARK: u8 = 0xff;
 
-impl OwedKey {
+impl DeliveryKey {
     /// Appends the row key to `out`.
     pub fn write(handler: &str, key: Option<&ObjectKey>, out: &mut Vec<u8>) {
         out.push(MARK);
@@ -157,7 +157,7 @@ impl Forms {
     /// Returns an error if the encoding of a state has no name.
     pub fn write_debt<K>(
         &self,
-        debt: &Debt<Object<Lazy<K>>>,
+        debt: &PendingDelivery<Object<Lazy<K>>>,
         held: Option<&Entry<Lazy<K>>>,
         out: &mut Vec<u8>,
     ) -> Result<(), NoSuchForm> {
@@ -171,11 +171,11 @@ impl Forms {
             None => to.out.push(b'-'),
         }
         match &debt.due {
-            Some(Due::State(due)) => {
+            Some(DueEvent::State(due)) => {
                 to.out.push(b's');
                 to.state(due)?;
             }
-            Some(Due::End(end)) => {
+            Some(DueEvent::End(end)) => {
                 to.out.push(b'e');
                 to.end(end)?;
             }
@@ -192,9 +192,9 @@ impl Forms {
     }
 
     /// Reads the pending delivery of `key`; `None` if the bytes are not a valid row.
-    pub fn read_debt(&self, key: &ObjectKey, row: &[u8]) -> Option<SavedDebt> {
+    pub fn read_debt(&self, key: &ObjectKey, row: &[u8]) -> Option<SavedDelivery> {
         let mut from = Reading { forms: self, key, rest: row };
-        let mut debt = SavedDebt::default();
+        let mut debt = SavedDelivery::default();
         debt.initial = match from.letter()? {
             b'i' => true,
             b'-' => false,
@@ -206,8 +206,8 @@ impl Forms {
             _ => return None,
         }
         debt.due = match from.letter()? {
-            b's' => Some(Due::State(from.state()?)),
-            b'e' => Some(Due::End(from.end()?)),
+            b's' => Some(DueEvent::State(from.state()?)),
+            b'e' => Some(DueEvent::End(from.end()?)),
             _ => return None,
         };
         match from.letter()? {

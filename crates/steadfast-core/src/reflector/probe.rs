@@ -7,7 +7,7 @@
 //!
 //! A real server often sends no bookmark in a short watch. It drops a bookmark that is not above the last event before
 //! the start of the watch, even if that event is outside the scope of the watch. The reflector therefore first checks
-//! that the responding server has reached P ([`Reach`]). A short watch that then ends regularly has shown all changes
+//! that the responding server has reached P ([`ProbeMethod`]). A short watch that then ends regularly has shown all changes
 //! up to P. Our own stream has not confirmed P. Its later events are processed even if they are below P, and it resumes
 //! from its own version.
 //!
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::request::{BRIEF_WATCH_SECONDS, SHORT_WATCH_SECONDS};
 use super::{
-    Diagnostic, Failure, FailureKind, LONGEST_RETRY_AFTER, Output, Phase, Reach, Record, Reflector, Request, RequestId,
+    Diagnostic, Failure, FailureKind, LONGEST_RETRY_AFTER, Output, Phase, ProbeMethod, Record, Reflector, Request, RequestId,
     Verdict,
 };
 use crate::backoff::{Backoff, BackoffSettings};
@@ -35,7 +35,7 @@ use crate::version::ResourceVersion;
 
 /// Activity alongside the watch.
 #[derive(Clone, Debug)]
-pub(super) enum Side {
+pub(super) enum ProbeState {
     /// No activity.
     Quiet,
     /// A probe is in flight.
@@ -75,7 +75,7 @@ pub(super) enum Side {
 
 /// Schedule of the requests for proofs.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(super) struct ProbeSchedule {
     /// Time at which the silence exceeds the period.
     pub(super) at: Instant,
     /// Set if a caller needs a proof earlier.
@@ -91,7 +91,7 @@ pub(super) struct Search {
     /// Time at which a stream broke. A proof after it is required before the cache is fresh again (C10).
     broken: Option<Instant>,
     /// Method to determine whether a server has reached a version.
-    reach: Reach,
+    reach: ProbeMethod,
     /// Version of a probe that the responding server has not reached, and the time at which the probe was sent.
     ///
     /// A server that lags is asked about this version again, without another probe (R5).
@@ -125,7 +125,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// informers that became silent at the same time.
 const SHARED_WITHIN: u32 = 12;
 
-impl Search {
+impl ProbeSchedule {
     pub(super) fn new(period: Duration) -> Self {
         let patience = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
         let (at, earliest, begun) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
@@ -137,7 +137,7 @@ impl Search {
             begun,
             overdue: false,
             broken: None,
-            reach: Reach::Streamed,
+            reach: ProbeMethod::Streamed,
             behind: None,
             told: None,
             backoff: Backoff::new(patience),
@@ -163,7 +163,7 @@ impl Search {
     /// Resets the method. Another server may support a form that one server rejected, or the rejection may have been
     /// temporary.
     pub(super) fn forget_refusals(&mut self) {
-        self.reach = Reach::Streamed;
+        self.reach = ProbeMethod::Streamed;
     }
 
     /// Records a broken stream: earlier proofs do not cover the server's current state.
@@ -207,11 +207,11 @@ impl Reflector {
     pub(super) fn proven(&mut self, now: Instant, then: Instant) {
         let then = self.evidence.proven.map_or(then, |before| before.max(then));
         self.evidence.proven = Some(then);
-        self.sparing.age(now);
-        self.evidence.bound = self.rhythm.period() * 2;
+        self.delta_policy.age(now);
+        self.evidence.bound = self.bookmark_interval.period() * 2;
         self.backoff.reset();
         self.evidence.attempts = self.attempts();
-        self.search.proven(then, self.rhythm.period(), &mut self.random);
+        self.search.proven(then, self.bookmark_interval.period(), &mut self.random);
         let streams = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
         match self.evidence.condition {
             Condition::Suspect => self.set_streaming(now),
@@ -236,17 +236,17 @@ impl Reflector {
     /// Returns whether `id` is the watch, its successor, or the short watch alongside it.
     pub(super) fn is_read_from(&self, id: RequestId) -> bool {
         matches!(self.phase, Phase::Watching { id: watching, .. } if watching == id)
-            || matches!(self.side, Side::Reaching { id: reaching, .. } if reaching == id)
+            || matches!(self.side, ProbeState::Reaching { id: reaching, .. } if reaching == id)
             || self.is_successor(id)
     }
 
     pub(super) fn side_wake(&self) -> Option<Instant> {
         match &self.side {
-            Side::Quiet => matches!(self.phase, Phase::Watching { opened: Some(_), .. }).then_some(self.search.due()),
-            Side::Probing { deadline, .. }
-            | Side::Reaching { deadline, .. }
-            | Side::Following { deadline, .. }
-            | Side::Replacing { deadline, .. } => Some(*deadline),
+            ProbeState::Quiet => matches!(self.phase, Phase::Watching { opened: Some(_), .. }).then_some(self.search.due()),
+            ProbeState::Probing { deadline, .. }
+            | ProbeState::Reaching { deadline, .. }
+            | ProbeState::Following { deadline, .. }
+            | ProbeState::Replacing { deadline, .. } => Some(*deadline),
         }
     }
 
@@ -255,23 +255,23 @@ impl Reflector {
             return;
         }
         match self.side {
-            Side::Quiet if self.settings.rules.breaches.commit(Breach::NoSearch) => {
+            ProbeState::Quiet if self.settings.rules.breaches.commit(Breach::NoSearch) => {
                 self.search.begin(now);
-                self.search.at = now + self.rhythm.period();
+                self.search.at = now + self.bookmark_interval.period();
             }
-            Side::Quiet => self.seek_proof(now, out),
-            Side::Probing { id, .. } => {
+            ProbeState::Quiet => self.seek_proof(now, out),
+            ProbeState::Probing { id, .. } => {
                 out.push(Output::Cancel(id));
                 self.unproven(now, "no proof of freshness: a probe was not answered in time", out);
             }
-            Side::Reaching { id, .. } => {
+            ProbeState::Reaching { id, .. } => {
                 out.push(Output::Cancel(id));
                 self.judge_short_watch(now, out);
             }
-            Side::Following { .. } => self.judge_short_watch(now, out),
-            Side::Replacing { id, .. } => {
+            ProbeState::Following { .. } => self.judge_short_watch(now, out),
+            ProbeState::Replacing { id, .. } => {
                 out.push(Output::Cancel(id));
-                self.side = Side::Quiet;
+                self.side = ProbeState::Quiet;
                 self.search.again(now, &mut self.random);
             }
         }
@@ -285,11 +285,11 @@ impl Reflector {
             self.seek_in_list(now, out);
             return;
         };
-        if self.evidence.proven.is_none_or(|proven| now.since(proven) >= self.rhythm.period()) {
+        if self.evidence.proven.is_none_or(|proven| now.since(proven) >= self.bookmark_interval.period()) {
             out.push(Output::Diagnostic(Diagnostic::SeekingProof));
         }
         // A write may be newer than the old probe, and an old probe proves little.
-        let behind = self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.rhythm.period());
+        let behind = self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.bookmark_interval.period());
         if let Some(found) = behind {
             return self.prove(now, found, is_awaited, out);
         }
@@ -299,11 +299,11 @@ impl Reflector {
             // After a broken connection, neither a probe from before the break helps nor one from long before the new
             // connection.
             Some(broken) => broken.max(now - SOON * 2),
-            None => now - self.rhythm.period() / SHARED_WITHIN,
+            None => now - self.bookmark_interval.period() / SHARED_WITHIN,
         };
         let id = self.next_id();
         let deadline = now + self.settings.probe_deadline;
-        self.side = Side::Probing { id, held, since: self.held_since, is_awaited, deadline };
+        self.side = ProbeState::Probing { id, held, since: self.held_since, is_awaited, deadline };
         out.push(Output::Send(id, Request::Probe { since }));
     }
 
@@ -316,13 +316,13 @@ impl Reflector {
         sent: Instant,
         out: &mut Vec<Output>,
     ) {
-        let Side::Probing { id: probing, held, since, is_awaited, .. } = &self.side else { return };
+        let ProbeState::Probing { id: probing, held, since, is_awaited, .. } = &self.side else { return };
         let is_awaited = *is_awaited;
         if *probing != id {
             return;
         }
         let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
-        self.side = Side::Quiet;
+        self.side = ProbeState::Quiet;
         let Some(target) = version.filter(|version| version.is_ordered() && self.version.is_some()) else {
             self.unproven(now, "no proof of freshness: a probe gave no version that can be compared", out);
             return;
@@ -372,8 +372,8 @@ impl Reflector {
         is_awaited: bool,
         out: &mut Vec<Output>,
     ) {
-        if self.search.reach == Reach::Streamed && !self.streaming.is_to_work(now) {
-            self.search.reach = Reach::Listed;
+        if self.search.reach == ProbeMethod::Streamed && !self.streaming.is_to_work(now) {
+            self.search.reach = ProbeMethod::Listed;
         }
         let id = self.next_id();
         let (reach, deadline) = (self.search.reach, now + self.settings.short_watch_deadline);
@@ -381,17 +381,17 @@ impl Reflector {
         let seconds = if brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
         out.push(Output::Send(id, Request::ShortWatch { from, target: target.clone(), reach, seconds }));
         let (ahead, heard, complete, opened) = (None, false, false, None);
-        self.side = Side::Reaching { id, target, sent, ahead, heard, complete, brief, opened, deadline };
+        self.side = ProbeState::Reaching { id, target, sent, ahead, heard, complete, brief, opened, deadline };
     }
 
     /// Whether the end of a short watch in good order is a proof.
     fn trusts_the_end(&self) -> bool {
-        self.search.reach == Reach::Streamed || self.search.reach == Reach::Listed && self.rhythm.has_bookmarks()
+        self.search.reach == ProbeMethod::Streamed || self.search.reach == ProbeMethod::Listed && self.bookmark_interval.has_bookmarks()
     }
 
     /// Processes a record of a stream alongside the watch.
     pub(super) fn side_record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
-        let Side::Reaching { id: reaching, target, ahead, heard, complete, .. } = &mut self.side else {
+        let ProbeState::Reaching { id: reaching, target, ahead, heard, complete, .. } = &mut self.side else {
             return Verdict::Skip;
         };
         if *reaching != id {
@@ -399,7 +399,7 @@ impl Reflector {
         }
         if let Record::Bookmark(_) = record {
             *heard = true;
-            self.rhythm.hear();
+            self.bookmark_interval.hear();
         }
         match record {
             Record::Object(_, identity) => *ahead = Some((identity.version.clone(), now)),
@@ -425,10 +425,10 @@ impl Reflector {
     /// watch has delivered all its changes.
     fn judge_short_watch(&mut self, now: Instant, out: &mut Vec<Output>) {
         let (target, sent, ahead, complete) = match &self.side {
-            Side::Reaching { target, sent, ahead, complete, .. } => {
+            ProbeState::Reaching { target, sent, ahead, complete, .. } => {
                 (target.clone(), *sent, ahead.clone().map(|(ahead, _)| ahead), *complete)
             }
-            Side::Following { target, sent, ahead, complete, .. } => {
+            ProbeState::Following { target, sent, ahead, complete, .. } => {
                 (target.clone(), *sent, Some(ahead.clone()), *complete)
             }
             _ => return,
@@ -452,7 +452,7 @@ impl Reflector {
     /// it showed.
     fn short_watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
         let trusted = self.trusts_the_end();
-        let Side::Reaching { target, sent, ahead, heard, complete, brief, opened, .. } = &mut self.side else { return };
+        let ProbeState::Reaching { target, sent, ahead, heard, complete, brief, opened, .. } = &mut self.side else { return };
         let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= MOMENT);
         // A server that is slow to open a brief watch may end it before it has sent anything.
         let lasted = !*brief || opened.is_some_and(|opened| now.since(opened) >= MOMENT / 2);
@@ -462,25 +462,25 @@ impl Reflector {
         if *brief && !*complete {
             // One second was too short, for example since events came: that decides nothing.
             let found = (target.clone(), *sent);
-            self.side = Side::Quiet;
+            self.side = ProbeState::Quiet;
             return self.prove(now, found, false, out);
         }
         let (complete, heard) = (*complete, *heard);
         let shown = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
         // Old events that are repeated prove nothing.
         if let Some((target, sent, ahead)) = shown.filter(|(.., ahead)| self.is_news(ahead)) {
-            self.side = Side::Following { target, sent, ahead, complete, deadline: now + MOMENT };
+            self.side = ProbeState::Following { target, sent, ahead, complete, deadline: now + MOMENT };
             return;
         }
         if !complete
             && !heard
-            && (!self.rhythm.has_bookmarks() || self.may_compare(now) && self.evidence.condition == Condition::Suspect)
+            && (!self.bookmark_interval.has_bookmarks() || self.may_compare(now) && self.evidence.condition == Condition::Suspect)
         {
             // The short watch received no bookmark. If the server never sent one, it sends none in general. Otherwise
             // the cache is in doubt, and a list may end the doubt if another watch has not.
-            self.side = Side::Quiet;
-            if !self.rhythm.has_bookmarks() {
-                self.rhythm.without_bookmarks();
+            self.side = ProbeState::Quiet;
+            if !self.bookmark_interval.has_bookmarks() {
+                self.bookmark_interval.without_bookmarks();
             }
             return self.seek_in_list(now, out);
         }
@@ -489,57 +489,57 @@ impl Reflector {
 
     pub(super) fn side_opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &mut self.side {
-            Side::Replacing { id: replacing, .. } if *replacing == id => {}
-            Side::Reaching { id: reaching, opened, .. } if *reaching == id => {
+            ProbeState::Replacing { id: replacing, .. } if *replacing == id => {}
+            ProbeState::Reaching { id: reaching, opened, .. } if *reaching == id => {
                 *opened = Some(now);
                 return;
             }
             _ => return,
         }
-        self.side = Side::Quiet;
+        self.side = ProbeState::Quiet;
         self.leave_watch(out);
         // A new stream proves nothing at its start. Its records do, or the request that follows shortly.
         self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
-        self.rhythm.begin();
+        self.bookmark_interval.begin();
         self.watch_replaced(now);
         self.search.again(now, &mut self.random);
     }
 
     pub(super) fn side_failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         match &self.side {
-            Side::Reaching { id: side, target, sent, brief, .. }
-                if *side == id && self.search.reach != Reach::Unknown && is_refusal(failure) =>
+            ProbeState::Reaching { id: side, target, sent, brief, .. }
+                if *side == id && self.search.reach != ProbeMethod::Unknown && is_refusal(failure) =>
             {
                 // The server rejected this form. The working form, if any, is remembered as long as it leads to proofs.
                 let (found, is_awaited) = ((target.clone(), *sent), *brief);
-                if self.search.reach == Reach::Streamed {
+                if self.search.reach == ProbeMethod::Streamed {
                     self.streaming.does_not_work_of_nothing(now + self.settings.pages_for);
                 }
                 self.search.reach = match self.search.reach {
-                    Reach::Streamed => Reach::Listed,
-                    Reach::Listed | Reach::Unknown => Reach::Unknown,
+                    ProbeMethod::Streamed => ProbeMethod::Listed,
+                    ProbeMethod::Listed | ProbeMethod::Unknown => ProbeMethod::Unknown,
                 };
-                self.side = Side::Quiet;
+                self.side = ProbeState::Quiet;
                 if let Some(from) = self.version.clone() {
                     self.watch_shortly(now, from, found, is_awaited, out);
                 }
             }
-            Side::Reaching { id: side, target, sent, .. } if *side == id && self.may_lag(now, failure) => {
+            ProbeState::Reaching { id: side, target, sent, .. } if *side == id && self.may_lag(now, failure) => {
                 self.search.behind = Some((target.clone(), *sent));
-                self.side = Side::Quiet;
+                self.side = ProbeState::Quiet;
                 self.search.again(now, &mut self.random);
             }
-            Side::Probing { id: side, .. } | Side::Reaching { id: side, .. } if *side == id => {
+            ProbeState::Probing { id: side, .. } | ProbeState::Reaching { id: side, .. } if *side == id => {
                 if let (FailureKind::Busy, Some(asked)) = (failure.kind, failure.retry_after) {
                     // A requested delay decides nothing. The bound on the age still applies.
-                    self.side = Side::Quiet;
+                    self.side = ProbeState::Quiet;
                     self.search.not_for(now, asked, &mut self.random);
                 } else {
                     self.unproven(now, &format!("no proof of freshness: {}", failure.why), out);
                 }
             }
-            Side::Replacing { id: side, .. } if *side == id => {
-                self.side = Side::Quiet;
+            ProbeState::Replacing { id: side, .. } if *side == id => {
+                self.side = ProbeState::Quiet;
                 self.search.again(now, &mut self.random);
                 if failure.kind == FailureKind::Expired {
                     self.leave_watch(out);
@@ -552,12 +552,12 @@ impl Reflector {
 
     /// Returns whether the responding server may only lag behind the server of the probe, for up to a further period.
     fn may_lag(&self, now: Instant, failure: &Failure) -> bool {
-        let bound = self.rhythm.period() * 2;
+        let bound = self.bookmark_interval.period() * 2;
         failure.kind == FailureKind::TooLarge && self.evidence.proven.is_some_and(|proven| now.since(proven) < bound)
     }
 
     pub(super) fn side_ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        if matches!(self.side, Side::Reaching { id: side, .. } if side == id) {
+        if matches!(self.side, ProbeState::Reaching { id: side, .. } if side == id) {
             self.short_watch_ended(now, out);
         } else {
             let failure = Failure::unreachable("the server ended the stream");
@@ -567,9 +567,9 @@ impl Reflector {
 
     /// Cancels the activity alongside the watch.
     pub(super) fn quiet_side(&mut self, out: &mut Vec<Output>) {
-        match std::mem::replace(&mut self.side, Side::Quiet) {
-            Side::Quiet | Side::Following { .. } => {}
-            Side::Probing { id, .. } | Side::Reaching { id, .. } | Side::Replacing { id, .. } => {
+        match std::mem::replace(&mut self.side, ProbeState::Quiet) {
+            ProbeState::Quiet | ProbeState::Following { .. } => {}
+            ProbeState::Probing { id, .. } | ProbeState::Reaching { id, .. } | ProbeState::Replacing { id, .. } => {
                 out.push(Output::Cancel(id));
             }
         }
@@ -579,9 +579,9 @@ impl Reflector {
     pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
         let late = self.settings.rules.breaches.commit(Breach::LateProof);
         if self.search.overdue && self.evidence.proven.is_none_or(|proven| proven < self.search.begun) {
-            self.rhythm.was_silent_rightly();
+            self.bookmark_interval.was_silent_rightly();
         }
-        self.side = Side::Quiet;
+        self.side = ProbeState::Quiet;
         self.polling.forget_failures();
         let doubted = self.evidence.condition == Condition::Suspect;
         self.proven(now, if late { now } else { then });
@@ -593,8 +593,8 @@ impl Reflector {
     /// Handles a missing proof. Unless our own watch delivered one concurrently, it becomes suspect, and another watch
     /// is opened on another connection.
     pub(super) fn unproven(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
-        self.side = Side::Quiet;
-        if self.search.reach == Reach::Unknown {
+        self.side = ProbeState::Quiet;
+        if self.search.reach == ProbeMethod::Unknown {
             self.search.forget_refusals();
         }
         if self.evidence.proven.is_some_and(|proven| proven > self.search.begun) {
@@ -627,7 +627,7 @@ impl Reflector {
     /// Handles a server that does not respond on the connection of a watch. `opened` is set if the head of the watch's
     /// response arrived.
     pub(super) fn unanswered(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
-        if matches!(self.side, Side::Replacing { .. }) {
+        if matches!(self.side, ProbeState::Replacing { .. }) {
             return;
         }
         self.quiet_side(out);
@@ -661,7 +661,7 @@ impl Reflector {
         let Some(from) = self.version.clone() else { return };
         let id = self.next_id();
         // The deadline is the next proof. A shorter one would open ever more connections to a silent server.
-        self.side = Side::Replacing { id, deadline: now + self.settings.period / 2 };
+        self.side = ProbeState::Replacing { id, deadline: now + self.settings.period / 2 };
         let timeout_seconds = self.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: true }));
     }

@@ -6,19 +6,19 @@
 use std::borrow::Cow;
 
 use super::object::{Metadata, ObjectScan, RecordScan};
-use super::skim::{Fault, Skim};
+use super::value_skipper::{Fault, ValueSkipper};
 
 /// Maximum length of a kept string, in encoded bytes. A longer one counts as missing. Names and UIDs have a few hundred
 /// bytes.
 const LONGEST_KEPT: usize = 8 * 1024;
 
 /// Scanner of a text that arrives in pieces.
-pub(crate) struct Gist {
+pub(crate) struct IdentityScanner {
     /// Open relevant objects, the outermost first: at most a record, its object and its metadata.
     open: Vec<Level>,
     state: State,
     /// Scanner of the current or last value.
-    skim: Skim,
+    skim: ValueSkipper,
     /// Kept bytes of the current value, if it is a string.
     text: Vec<u8>,
     /// Current member.
@@ -82,7 +82,7 @@ enum Member {
     Other,
 }
 
-impl Gist {
+impl IdentityScanner {
     /// Creates a scanner for a record of a watch.
     pub(crate) fn of_record() -> Self {
         Self::new(Level::Record)
@@ -97,7 +97,7 @@ impl Gist {
         Self {
             open: Vec::with_capacity(3),
             state: State::Begin(level),
-            skim: Skim::Scalar,
+            skim: ValueSkipper::Scalar,
             text: Vec::new(),
             member: Member::Other,
             metadata: Metadata::default(),
@@ -164,7 +164,7 @@ impl Gist {
     }
 
     fn begin(&mut self, first: u8, place: Place) -> Result<State, Fault> {
-        self.skim = Skim::begin(first).ok_or(Fault::Malformed { at: 0 })?;
+        self.skim = ValueSkipper::begin(first).ok_or(Fault::Malformed { at: 0 })?;
         self.text.clear();
         self.text.push(first);
         Ok(State::Inside(place))

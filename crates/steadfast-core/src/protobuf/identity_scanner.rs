@@ -13,7 +13,7 @@ use crate::scan::{Metadata, ObjectScan, RecordScan};
 const LONGEST_KEPT: u64 = 8 * 1024;
 
 /// Scanner for pieces of any size, with bounded memory.
-pub(crate) struct Gist {
+pub(crate) struct IdentityScanner {
     /// Open messages, each with its end.
     open: Vec<(Level, u64)>,
     /// Number of processed bytes.
@@ -65,7 +65,7 @@ enum Member {
     Version,
 }
 
-impl Gist {
+impl IdentityScanner {
     /// Creates a scanner for a watch record of `length` bytes.
     pub(crate) fn of_record(length: u64) -> Self {
         Self::new(Level::Record, length)

@@ -26,15 +26,15 @@ use super::lengths::Lengths;
 use crate::footprint::{sequence, tree};
 
 /// Wrapper of a deserializer, or of one of its helpers, that counts the requests.
-pub(super) struct Measured<'h, T> {
+pub(super) struct SizeCounting<'h, T> {
     inner: T,
-    heap: &'h Heap<'h>,
+    heap: &'h ByteCount<'h>,
     kept: Text,
 }
 
 /// Counter of the memory so far.
 #[derive(Default)]
-pub(super) struct Heap<'t> {
+pub(super) struct ByteCount<'t> {
     /// Number of bytes.
     bytes: Cell<usize>,
     /// Lengths of arrays, for deserializers that do not know them in advance.
@@ -63,7 +63,7 @@ const MOST_TOLD: usize = 4096;
 /// Maximum length of a time or number.
 const LONG: usize = 64;
 
-impl<'t> Heap<'t> {
+impl<'t> ByteCount<'t> {
     /// Creates a counter for values from the JSON `text`.
     pub(super) fn of_json(text: &'t [u8]) -> Self {
         Self { lengths: Some(Lengths::new(text)), ..Self::default() }
@@ -105,15 +105,15 @@ impl<'t> Heap<'t> {
     }
 }
 
-impl<'h, T> Measured<'h, T> {
+impl<'h, T> SizeCounting<'h, T> {
     /// Creates a wrapper that counts into `heap`.
-    pub(super) fn new(inner: T, heap: &'h Heap<'h>) -> Self {
+    pub(super) fn new(inner: T, heap: &'h ByteCount<'h>) -> Self {
         Self { inner, heap, kept: Text::Kept }
     }
 
     #[inline]
-    fn of<U>(&self, inner: U) -> Measured<'h, U> {
-        Measured { inner, heap: self.heap, kept: self.kept }
+    fn of<U>(&self, inner: U) -> SizeCounting<'h, U> {
+        SizeCounting { inner, heap: self.heap, kept: self.kept }
     }
 
     #[inline]
@@ -130,12 +130,12 @@ macro_rules! deserialize {
     ($($method:ident: $kept:ident,)*) => {$(
         #[inline]
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-            self.inner.$method(Measured { inner: visitor, heap: self.heap, kept: Text::$kept })
+            self.inner.$method(SizeCounting { inner: visitor, heap: self.heap, kept: Text::$kept })
         }
     )*};
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
     type Error = D::Error;
 
     deserialize! {
@@ -168,12 +168,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
     #[inline]
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         self.heap.pass();
-        self.inner.deserialize_ignored_any(Measured { inner: visitor, heap: self.heap, kept: Text::Name })
+        self.inner.deserialize_ignored_any(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Name })
     }
 
     #[inline]
     fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_unit_struct(name, Measured { inner: visitor, heap: self.heap, kept: Text::Read })
+        self.inner.deserialize_unit_struct(name, SizeCounting { inner: visitor, heap: self.heap, kept: Text::Read })
     }
 
     #[inline]
@@ -181,12 +181,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
         if name == RAW {
             self.heap.pass();
         }
-        self.inner.deserialize_newtype_struct(name, Measured { inner: visitor, heap: self.heap, kept: Text::Kept })
+        self.inner.deserialize_newtype_struct(name, SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept })
     }
 
     #[inline]
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_tuple(len, Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept }))
+        self.inner.deserialize_tuple(len, Inline(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept }))
     }
 
     #[inline]
@@ -196,7 +196,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept });
         self.inner.deserialize_tuple_struct(name, len, visitor)
     }
 
@@ -207,7 +207,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept });
         self.inner.deserialize_struct(name, fields, visitor)
     }
 
@@ -218,7 +218,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept });
         self.inner.deserialize_enum(name, variants, visitor)
     }
 
@@ -236,7 +236,7 @@ macro_rules! visit {
     )*};
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -349,7 +349,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
 /// Wrapper for values whose parts are inline, such as the fields of a struct.
 struct Inline<T>(T);
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'_, V>> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<SizeCounting<'_, V>> {
     type Value = V::Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -400,7 +400,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'_, V>> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Measured<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for SizeCounting<'_, S> {
     type Value = S::Value;
 
     #[inline]
@@ -410,7 +410,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Measured<'_, S> {
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Measured<'_, A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for SizeCounting<'_, A> {
     type Error = A::Error;
 
     #[inline]
@@ -425,7 +425,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Measured<'_, A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Measured<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for SizeCounting<'_, A> {
     type Error = A::Error;
 
     #[inline]
@@ -457,7 +457,7 @@ struct Counted {
 
 /// Counting access to the elements of a sequence.
 struct Elements<'h, 'c, A> {
-    inner: Measured<'h, A>,
+    inner: SizeCounting<'h, A>,
     /// Number of the sequence in the text.
     array: Option<usize>,
     /// Set for elements that serde buffers until their type is known. The final collection is built from the buffer and
@@ -513,7 +513,7 @@ impl Map {
 
 /// Counting access to the entries of a map.
 struct Entries<'h, 'm, A> {
-    inner: Measured<'h, A>,
+    inner: SizeCounting<'h, A>,
     map: &'m mut Map,
 }
 
@@ -542,20 +542,20 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, '_, A> {
     }
 }
 
-impl<'de, 'h, A: EnumAccess<'de>> EnumAccess<'de> for Measured<'h, A> {
+impl<'de, 'h, A: EnumAccess<'de>> EnumAccess<'de> for SizeCounting<'h, A> {
     type Error = A::Error;
-    type Variant = Measured<'h, A::Variant>;
+    type Variant = SizeCounting<'h, A::Variant>;
 
     #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let heap = self.heap;
-        let seed = Measured { inner: seed, heap, kept: Text::Name };
+        let seed = SizeCounting { inner: seed, heap, kept: Text::Name };
         let (value, variant) = self.inner.variant_seed(seed)?;
-        Ok((value, Measured::new(variant, heap)))
+        Ok((value, SizeCounting::new(variant, heap)))
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Measured<'_, A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for SizeCounting<'_, A> {
     type Error = A::Error;
 
     #[inline]

@@ -53,7 +53,7 @@ impl Sort {
 }
 
 /// Value whose start has been read.
-pub(crate) enum Skim {
+pub(crate) enum ValueSkipper {
     /// Number, `true`, `false` or `null`.
     Scalar,
     /// String.
@@ -65,7 +65,7 @@ pub(crate) enum Skim {
     Nested(Nested),
 }
 
-impl Skim {
+impl ValueSkipper {
     /// Creates the state for a value that starts with `first`; `None` if no value can.
     pub(crate) fn begin(first: u8) -> Option<Self> {
         Some(match Sort::of(first)? {

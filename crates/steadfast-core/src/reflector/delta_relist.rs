@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::delta::{Delta, Fetch};
 use super::failure::LONGEST_RETRY_AFTER;
-use super::full::Full;
+use super::list_plan::ListPlan;
 use super::{Diagnostic, Failure, FailureKind, ListFrom, Next, Output, Phase, Reflector, Request, RequestId, Verdict};
 use crate::freshness::Condition;
 use crate::record::{Identity, ListMeta};
@@ -29,49 +29,49 @@ const AT_ONCE: usize = 4;
 const NOT_OF_ONE_VERSION: &str = "a list of metadata is not of one version that can be compared";
 
 impl Reflector {
-    /// Returns whether the list `full` should be made by difference.
-    pub(super) fn spares(&self, now: Instant, full: &Full) -> bool {
-        full.by_difference.is_some_and(|until| now < until)
+    /// Returns whether the list `plan` should be made by difference.
+    pub(super) fn spares(&self, now: Instant, plan: &ListPlan) -> bool {
+        plan.by_difference.is_some_and(|until| now < until)
             && self.synced
             && self.unnamed.is_at_rest()
-            && matches!(&full.from, ListFrom::NotOlderThan(version) if version.is_ordered())
-            && self.sparing.is_worth_it(now, self.evidence.proven)
+            && matches!(&plan.from, ListFrom::NotOlderThan(version) if version.is_ordered())
+            && self.delta_policy.is_worth_it(now, self.evidence.proven)
     }
 
     /// Disables lists by difference until `until`, after another informer of the resource detected that metadata are
     /// not available.
     pub fn list_in_full_until(&mut self, until: Instant) {
-        self.sparing.full_until = Some(until);
+        self.delta_policy.full_until = Some(until);
     }
 
     /// Requests metadata instead of a full list.
-    pub(super) fn begin_delta(&mut self, now: Instant, full: Full, out: &mut Vec<Output>) {
+    pub(super) fn begin_delta(&mut self, now: Instant, plan: ListPlan, out: &mut Vec<Output>) {
         out.push(Output::BeginStaging { anew: false });
-        self.phase = Phase::Sparing(Delta::begun(now, full, &self.sparing, self.settings.delta_within));
+        self.phase = Phase::DeltaPolicy(Delta::begun(now, plan, &self.delta_policy, self.settings.delta_within));
         self.send_metadata(None, out);
     }
 
     fn send_metadata(&mut self, continue_token: Option<String>, out: &mut Vec<Output>) {
         let (id, limit) = (self.next_id(), self.settings.page_size);
-        let Phase::Sparing(delta) = &mut self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
         (delta.page, delta.opened) = (Some(id), false);
-        out.push(Output::Send(id, Request::Metadata { from: delta.full.from.clone(), limit, continue_token }));
+        out.push(Output::Send(id, Request::Metadata { from: delta.plan.from.clone(), limit, continue_token }));
     }
 
     /// Returns whether `id` is a request of a list by difference.
     pub(super) fn is_sparing(&self, id: RequestId) -> bool {
-        matches!(&self.phase, Phase::Sparing(delta) if delta.has(id))
+        matches!(&self.phase, Phase::DeltaPolicy(delta) if delta.has(id))
     }
 
     pub(super) fn delta_opened(&mut self, now: Instant) {
-        let Phase::Sparing(delta) = &mut self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
         delta.opened = true;
         delta.comes(now);
     }
 
     /// Processes an entry of a page of metadata, or an object that was requested by name.
     pub(super) fn delta_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
-        let Phase::Sparing(delta) = &mut self.phase else { return Verdict::Skip };
+        let Phase::DeltaPolicy(delta) = &mut self.phase else { return Verdict::Skip };
         delta.comes(now);
         if delta.page == Some(id) {
             delta.listed += 1;
@@ -98,7 +98,7 @@ impl Reflector {
 
     /// Processes [`super::Input::Differs`]: the listed object differs from the cached one.
     pub(super) fn differs(&mut self, now: Instant, id: RequestId, identity: Identity, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &mut self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
         if delta.page != Some(id) {
             return;
         }
@@ -115,7 +115,7 @@ impl Reflector {
 
     /// Handles a complete page of metadata, or a complete response for an object.
     pub(super) fn delta_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &mut self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
         delta.comes(now);
         if delta.page == Some(id) {
             delta.page = None;
@@ -131,7 +131,7 @@ impl Reflector {
     }
 
     fn metadata_came(&mut self, now: Instant, meta: ListMeta, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &self.phase else { return };
         let first = delta.version.clone();
         let version = meta.version.filter(ResourceVersion::is_ordered);
         let same = first.is_none() || first == version;
@@ -139,7 +139,7 @@ impl Reflector {
         let Some(version) = version.filter(|version| same && !older(version)) else {
             return self.list_all(now, NOT_OF_ONE_VERSION.into(), out);
         };
-        if let Phase::Sparing(delta) = &mut self.phase {
+        if let Phase::DeltaPolicy(delta) = &mut self.phase {
             delta.version = Some(version);
         }
         let Some(token) = meta.continue_token else { return self.metadata_complete(now, out) };
@@ -152,7 +152,7 @@ impl Reflector {
     /// Handles complete metadata. If many cached objects are missing, a full list must confirm it. A server that
     /// returns only a version instead of metadata would otherwise end all cached objects.
     fn metadata_complete(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &self.phase else { return };
         if delta.lacks_too_many() {
             let most = delta.most;
             self.list_all(
@@ -167,7 +167,7 @@ impl Reflector {
 
     /// Requests the differing objects, a few at once, unless the server requested a delay. Commits after the last one.
     fn request_different(&mut self, now: Instant, out: &mut Vec<Output>) {
-        while let Phase::Sparing(delta) = &mut self.phase
+        while let Phase::DeltaPolicy(delta) = &mut self.phase
             && delta.page.is_none()
             && delta.not_before.is_none()
             && delta.requested.len() < AT_ONCE
@@ -175,17 +175,17 @@ impl Reflector {
         {
             let id = self.next_id();
             out.push(Output::Send(id, Request::State { key: wanted.key.clone(), version }));
-            if let Phase::Sparing(delta) = &mut self.phase {
+            if let Phase::DeltaPolicy(delta) = &mut self.phase {
                 delta.requested.push(Fetch { id, wanted, came: false });
                 delta.opened = false;
             }
         }
-        let Phase::Sparing(delta) = &self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &self.phase else { return };
         if !delta.different.is_empty() || delta.requests().next().is_some() {
             return;
         }
-        let (full, version, count) = (delta.full.clone(), delta.version.clone(), delta.count);
-        if self.commit(now, &full, version, Some(count), out) {
+        let (plan, version, count) = (delta.plan.clone(), delta.version.clone(), delta.count);
+        if self.commit(now, &plan, version, Some(count), out) {
             self.set_streaming(now);
             self.watch_or_poll(now, out);
         }
@@ -193,16 +193,16 @@ impl Reflector {
 
     /// Abandons the differences and requests a full list: at once, unless the server has requested a delay.
     pub(super) fn list_all(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &self.phase else { return };
         delta.abandon(out);
         out.push(Output::Diagnostic(Diagnostic::ListingAll { why }));
-        let (full, not_before) = (Full { by_difference: None, ..delta.full.clone() }, delta.not_before);
-        self.sparing.full_until = Some(self.for_a_while(now));
+        let (plan, not_before) = (ListPlan { by_difference: None, ..delta.plan.clone() }, delta.not_before);
+        self.delta_policy.full_until = Some(self.for_a_while(now));
         if let Some(until) = not_before.filter(|until| now < *until) {
             out.push(Output::ReleaseTransfer);
-            self.phase = Phase::Waiting { until, then: Next::List(full), unreachable: false };
+            self.phase = Phase::Waiting { until, then: Next::List(plan), unreachable: false };
         } else {
-            self.phase = Phase::Queued(full);
+            self.phase = Phase::Queued(plan);
             self.begin_list(now, out);
         }
     }
@@ -215,7 +215,7 @@ impl Reflector {
 
     /// Handles a failed request. A rejection leads to a full list at once; a requested delay is respected.
     pub(super) fn delta_failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &mut self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
         let place = delta.requested.iter().position(|fetch| fetch.id == id);
         let fetch = place.map(|place| delta.requested.swap_remove(place));
         if fetch.is_none() {
@@ -237,8 +237,8 @@ impl Reflector {
             }
             (_, Some(fetch)) if put_off => self.put_off(now, fetch, failure, out),
             (FailureKind::TooLarge, None) => {
-                let full = self.drop_delta(out);
-                self.lagging(now, full, failure, out);
+                let plan = self.drop_delta(out);
+                self.lagging(now, plan, failure, out);
             }
             _ => self.leave_delta(now, failure, out),
         }
@@ -247,7 +247,7 @@ impl Reflector {
     /// Repeats the request of an object later, because the server requested a delay or has not reached the version of
     /// the metadata.
     fn put_off(&mut self, now: Instant, fetch: Fetch, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &mut self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
         delta.different.push(fetch.wanted);
         if now.since(*delta.put_off_since.get_or_insert(now)) >= self.settings.list_patience {
             return self.leave_delta(now, failure, out);
@@ -264,14 +264,14 @@ impl Reflector {
         let retry_in = self.delay(patience, failure.retry_after);
         let (why, attempts) = (failure.why.clone(), self.attempts());
         out.push(Output::Diagnostic(Diagnostic::Failed { why, attempts, retry_in }));
-        if let Phase::Sparing(delta) = &mut self.phase {
+        if let Phase::DeltaPolicy(delta) = &mut self.phase {
             delta.not_before = Some(now + retry_in);
         }
     }
 
     /// Handles the timer: sends delayed requests again, or cancels a stalled list.
     pub(super) fn delta_due(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &mut self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
         let again = delta.not_before.take_if(|until| now >= *until).is_some();
         if now >= delta.deadline {
             let seconds = self.settings.delta_within.as_secs();
@@ -291,25 +291,25 @@ impl Reflector {
     /// Abandons the differences as a failed list. The next list is full, unless the failure is independent of the
     /// differences.
     fn leave_delta(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::Sparing(delta) = &self.phase else { return };
+        let Phase::DeltaPolicy(delta) = &self.phase else { return };
         let unheard = failure.kind == FailureKind::Unreachable && !delta.opened;
         let again = (failure.asks_for_patience() || unheard) && delta.put_off_since.is_none();
         let patience = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER) + self.settings.list_patience;
-        let until = delta.full.by_difference.filter(|_| again).map(|until| until.min(now + patience));
+        let until = delta.plan.by_difference.filter(|_| again).map(|until| until.min(now + patience));
         // A delay that the server requested for one object applies to all.
         let asked = delta.not_before.map(|until| until.since(now));
         let failure = Failure { retry_after: failure.retry_after.max(asked), ..failure.clone() };
-        let full = Full { by_difference: until, ..self.drop_delta(out) };
+        let plan = ListPlan { by_difference: until, ..self.drop_delta(out) };
         self.set_broken(now, &failure);
-        self.wait(now, &failure, Next::List(full), out);
+        self.wait(now, &failure, Next::List(plan), out);
     }
 
     /// Cancels the requests in flight, and returns the full transfer that this list replaced.
-    fn drop_delta(&mut self, out: &mut Vec<Output>) -> Full {
-        let Phase::Sparing(delta) = &self.phase else { return Full::again(self.reached()) };
+    fn drop_delta(&mut self, out: &mut Vec<Output>) -> ListPlan {
+        let Phase::DeltaPolicy(delta) = &self.phase else { return ListPlan::again(self.reached()) };
         delta.abandon(out);
         out.push(Output::ReleaseTransfer);
-        delta.full.clone()
+        delta.plan.clone()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pending deliveries of a handler with acknowledgements. Each object has at most one due event. The event is recorded
 //! before its delivery and repeated until its acknowledgement. This module contains the rules, without I/O.
 //!
-//! An object without unacknowledged changes has no entry. Every other object has one [`Debt`], independent of the
+//! An object without unacknowledged changes has no entry. Every other object has one [`PendingDelivery`], independent of the
 //! number of its changes: the last acknowledged state, the due event, the end of its stay, and its current state.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use crate::object::Object;
 use crate::version::ResourceVersion;
 
 /// Pending deliveries of one handler.
-pub struct Debts<K> {
-    of: BTreeMap<ObjectKey, Debt<Object<K>>>,
+pub struct Outbox<K> {
+    of: BTreeMap<ObjectKey, PendingDelivery<Object<K>>>,
     /// Keys whose current entries are not recorded.
     unwritten: BTreeSet<ObjectKey>,
     /// Keys that are being recorded.
@@ -24,11 +24,11 @@ pub struct Debts<K> {
 
 /// Pending delivery of one key, in states of its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Debt<S> {
+pub struct PendingDelivery<S> {
     /// Last acknowledged state; `None` after an acknowledged end, or without any earlier event.
     pub base: Option<S>,
     /// Event to deliver until its acknowledgement.
-    pub due: Option<Due<S>>,
+    pub due: Option<DueEvent<S>>,
     /// End of the stay that the handler knows, or will know after the acknowledgement of the due event.
     pub ended: Option<End<S>>,
     /// Current state.
@@ -41,7 +41,7 @@ pub struct Debt<S> {
 
 /// Event to deliver, relative to the acknowledged state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Due<S> {
+pub enum DueEvent<S> {
     /// Next state of an object, or its first state for this handler.
     State(S),
     /// End of the stay that the handler knows.
@@ -62,7 +62,7 @@ pub struct End<S> {
 }
 
 /// Pending deliveries to record: the entry of each key, or `None` to remove it.
-pub type Rows<K> = Vec<(ObjectKey, Option<Debt<Object<K>>>)>;
+pub type Rows<K> = Vec<(ObjectKey, Option<PendingDelivery<Object<K>>>)>;
 
 impl<S> End<S> {
     /// Converts the states; `None` if `state` returns `None` for one of them.
@@ -72,7 +72,7 @@ impl<S> End<S> {
     }
 }
 
-impl<K> Due<Object<K>> {
+impl<K> DueEvent<Object<K>> {
     /// Returns an identifier of the event that is stable across runs and unique among the handler's events.
     pub fn id(&self) -> String {
         let (object, suffix) = match self {
@@ -91,23 +91,23 @@ impl<K> Due<Object<K>> {
     }
 }
 
-impl<S> Debt<S> {
+impl<S> PendingDelivery<S> {
     /// Converts the states; `None` if `state` returns `None` for one of them.
-    pub fn map<T>(self, state: &mut impl FnMut(S) -> Option<T>) -> Option<Debt<T>> {
+    pub fn map<T>(self, state: &mut impl FnMut(S) -> Option<T>) -> Option<PendingDelivery<T>> {
         let Self { base, due, ended, latest, initial, is_written } = self;
         let base = base.map_or(Some(None), |base| state(base).map(Some))?;
         let due = match due {
-            Some(Due::State(due)) => Some(Due::State(state(due)?)),
-            Some(Due::End(end)) => Some(Due::End(end.map(state)?)),
+            Some(DueEvent::State(due)) => Some(DueEvent::State(state(due)?)),
+            Some(DueEvent::End(end)) => Some(DueEvent::End(end.map(state)?)),
             None => None,
         };
         let ended = ended.map_or(Some(None), |ended| ended.map(state).map(Some))?;
         let latest = latest.map_or(Some(None), |latest| state(latest).map(Some))?;
-        Some(Debt { base, due, ended, latest, initial, is_written })
+        Some(PendingDelivery { base, due, ended, latest, initial, is_written })
     }
 }
 
-impl<K> Debt<Object<K>> {
+impl<K> PendingDelivery<Object<K>> {
     fn since(base: Option<&Object<K>>) -> Self {
         let base = base.cloned();
         Self { latest: base.clone(), base, ..Self::default() }
@@ -117,15 +117,15 @@ impl<K> Debt<Object<K>> {
     /// not know its end.
     fn is_in_stay(&self) -> bool {
         let begun = match &self.due {
-            Some(Due::State(_)) => true,
-            Some(Due::End(_)) => false,
+            Some(DueEvent::State(_)) => true,
+            Some(DueEvent::End(_)) => false,
             None => self.base.is_some(),
         };
         begun && self.ended.is_none()
     }
 
     fn is_end_due(&self) -> bool {
-        matches!(self.due, Some(Due::End(_)))
+        matches!(self.due, Some(DueEvent::End(_)))
     }
 
     /// Selects the next due event, unless an event is already due. Returns whether an event is due afterwards.
@@ -135,9 +135,9 @@ impl<K> Debt<Object<K>> {
         }
         self.is_written = false;
         self.due = match (self.ended.take(), &self.latest) {
-            (Some(ended), _) => Some(Due::End(ended)),
+            (Some(ended), _) => Some(DueEvent::End(ended)),
             (None, Some(latest)) if !self.base.as_ref().is_some_and(|base| base.is(latest)) => {
-                Some(Due::State(latest.clone()))
+                Some(DueEvent::State(latest.clone()))
             }
             _ => None,
         };
@@ -147,8 +147,8 @@ impl<K> Debt<Object<K>> {
     /// Returns the version of the first change that is not acknowledged, or a lower one.
     fn first_pending(&self) -> Option<&ResourceVersion> {
         match (&self.due, &self.ended, &self.latest) {
-            (Some(Due::State(state)), ..) => Some(state.version()),
-            (Some(Due::End(end)), ..) | (None, Some(end), _) => end.version.as_ref().or(Some(end.last.version())),
+            (Some(DueEvent::State(state)), ..) => Some(state.version()),
+            (Some(DueEvent::End(end)), ..) | (None, Some(end), _) => end.version.as_ref().or(Some(end.last.version())),
             (None, None, Some(latest)) if !self.base.as_ref().is_some_and(|base| base.is(latest)) => {
                 Some(latest.version())
             }
@@ -159,10 +159,10 @@ impl<K> Debt<Object<K>> {
     /// Returns the due event in the form of the handler.
     pub fn event(&self) -> Option<Event<K>> {
         Some(match self.due.as_ref()? {
-            Due::End(End { last, version, certainty, reason }) => {
+            DueEvent::End(End { last, version, certainty, reason }) => {
                 Event::Deleted { last: last.clone(), version: version.clone(), certainty: *certainty, reason: *reason }
             }
-            Due::State(new) => match &self.base {
+            DueEvent::State(new) => match &self.base {
                 Some(old) => Event::Updated { old: old.clone(), new: new.clone() },
                 None => Event::Added { object: new.clone(), initial: self.initial },
             },
@@ -170,7 +170,7 @@ impl<K> Debt<Object<K>> {
     }
 }
 
-impl<K> Debts<K> {
+impl<K> Outbox<K> {
     /// Sets whether the handler receives ends of stays whose start it did not see, because both followed in quick
     /// succession.
     pub fn owe_unseen_ends(&mut self, owes: bool) {
@@ -193,19 +193,19 @@ impl<K> Debts<K> {
     }
 
     /// Returns the pending delivery of a key.
-    pub fn get(&self, key: &ObjectKey) -> Option<&Debt<Object<K>>> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&PendingDelivery<Object<K>>> {
         self.of.get(key)
     }
 
     /// Returns the pending delivery of a key if it can be delivered now: due and recorded.
-    pub fn told(&self, key: &ObjectKey) -> Option<&Debt<Object<K>>> {
+    pub fn told(&self, key: &ObjectKey) -> Option<&PendingDelivery<Object<K>>> {
         self.of.get(key).filter(|debt| debt.due.is_some() && debt.is_written)
     }
 
     /// Returns the lowest version of a change that is not acknowledged. A deletion whose own version is unknown counts as the
     /// last version of its object, which is lower. Versions that are in no order come first.
     pub fn first_pending(&self) -> Option<&ResourceVersion> {
-        let pending = self.of.values().filter_map(Debt::first_pending);
+        let pending = self.of.values().filter_map(PendingDelivery::first_pending);
         pending.min_by(|one, other| one.order(other).unwrap_or(std::cmp::Ordering::Less))
     }
 
@@ -215,18 +215,18 @@ impl<K> Debts<K> {
     }
 
     /// Adds a pending delivery that an earlier run has recorded.
-    pub fn restore(&mut self, key: ObjectKey, debt: Debt<Object<K>>) {
+    pub fn restore(&mut self, key: ObjectKey, debt: PendingDelivery<Object<K>>) {
         let is_written = debt.due.is_some();
         if !is_written {
             self.unwritten.insert(key.clone());
         }
-        self.of.insert(key, Debt { is_written, ..debt });
+        self.of.insert(key, PendingDelivery { is_written, ..debt });
     }
 
     /// Copies all pending deliveries of another handler, to be written before they are delivered.
     pub fn copy_from(&mut self, other: &Self) {
         for (key, debt) in &other.of {
-            self.of.insert(key.clone(), Debt { is_written: false, ..debt.clone() });
+            self.of.insert(key.clone(), PendingDelivery { is_written: false, ..debt.clone() });
             self.unwritten.insert(key.clone());
         }
     }
@@ -239,7 +239,7 @@ impl<K> Debts<K> {
             Event::Updated { old: base, .. } | Event::Deleted { last: base, .. } => Some(base),
             Event::Resynced { .. } => return,
         };
-        let debt = self.of.entry(key.clone()).or_insert_with(|| Debt::since(base));
+        let debt = self.of.entry(key.clone()).or_insert_with(|| PendingDelivery::since(base));
         match &change.event {
             Event::Added { object, initial } => {
                 debt.latest = Some(object.clone());
@@ -314,14 +314,14 @@ impl<K> Debts<K> {
     }
 
     /// Acknowledges the event `done`. Returns whether it is the event that is currently due.
-    pub fn acknowledge(&mut self, key: &ObjectKey, done: &Due<Object<K>>) -> bool {
+    pub fn acknowledge(&mut self, key: &ObjectKey, done: &DueEvent<Object<K>>) -> bool {
         let Some(debt) = self.of.get_mut(key) else { return false };
         let Some(due) = debt.due.take_if(|due| due.is(done)) else { return false };
         debt.initial = false;
         debt.is_written = false;
         debt.base = match due {
-            Due::State(object) => Some(object),
-            Due::End(_) => None,
+            DueEvent::State(object) => Some(object),
+            DueEvent::End(_) => None,
         };
         let is_known = match (&debt.base, &debt.latest) {
             (Some(base), Some(latest)) => base.is(latest),
@@ -348,14 +348,14 @@ impl<K> Debts<K> {
 }
 
 // Not derived: a derive would require objects with a default.
-impl<K> Default for Debts<K> {
+impl<K> Default for Outbox<K> {
     fn default() -> Self {
         Self { of: BTreeMap::new(), unwritten: BTreeSet::new(), going: BTreeSet::new(), owes_unseen_ends: false }
     }
 }
 
 // Not derived: a derive would require states with a default.
-impl<S> Default for Debt<S> {
+impl<S> Default for PendingDelivery<S> {
     fn default() -> Self {
         Self { base: None, due: None, ended: None, latest: None, initial: false, is_written: false }
     }
@@ -372,8 +372,8 @@ mod tests {
         Object::new(Identity { key, uid: "u".into(), version: version.into() }, Arc::new(()))
     }
 
-    fn created_and_deleted(owes_unseen_ends: bool) -> Debts<()> {
-        let mut debts = Debts::default();
+    fn created_and_deleted(owes_unseen_ends: bool) -> Outbox<()> {
+        let mut debts = Outbox::default();
         debts.owe_unseen_ends(owes_unseen_ends);
         let added = Event::Added { object: object("5"), initial: false };
         let (last, version) = (object("5"), Some(ResourceVersion::new("6")));

@@ -18,7 +18,7 @@ pub(super) const PERIODS_BETWEEN_LISTS: u32 = 5;
 
 /// Interval at which the current stream shows that it is alive.
 #[derive(Debug)]
-pub(super) struct Rhythm {
+pub(super) struct BookmarkInterval {
     /// Period before enough intervals are known.
     assumed: Duration,
     shortest: Duration,
@@ -35,7 +35,7 @@ pub(super) struct Rhythm {
     without: u8,
 }
 
-impl Rhythm {
+impl BookmarkInterval {
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         let assumed = settings.period;
         Self {
@@ -124,79 +124,79 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn rhythm(settings: &ReflectorSettings, seconds: &[u64]) -> u64 {
-        let mut rhythm = Rhythm::new(settings);
+    fn bookmark_interval(settings: &ReflectorSettings, seconds: &[u64]) -> u64 {
+        let mut bookmark_interval = BookmarkInterval::new(settings);
         let mut now = Instant::ZERO;
         for (index, pause) in [0].iter().chain(seconds).enumerate() {
             now = now + SECOND * u32::try_from(*pause).unwrap();
-            rhythm.bookmark(now, &ResourceVersion::from(format!("{}", index + 1).as_str()));
+            bookmark_interval.bookmark(now, &ResourceVersion::from(format!("{}", index + 1).as_str()));
         }
-        rhythm.period().as_secs()
+        bookmark_interval.period().as_secs()
     }
 
     #[test]
     fn longest_of_three_intervals_is_the_period() {
         let settings = ReflectorSettings::default();
-        assert_eq!(rhythm(&settings, &[]), 60);
-        assert_eq!(rhythm(&settings, &[20, 20]), 60, "two are not enough");
-        assert_eq!(rhythm(&settings, &[20, 21, 20]), 21);
-        assert_eq!(rhythm(&settings, &[20, 20, 20, 1, 1]), 20, "a burst shortens nothing");
-        assert_eq!(rhythm(&settings, &[20, 20, 20, 50]), 50);
-        assert_eq!(rhythm(&settings, &[20, 20, 20, 50, 20, 20, 20]), 20, "nor does a hole last");
+        assert_eq!(bookmark_interval(&settings, &[]), 60);
+        assert_eq!(bookmark_interval(&settings, &[20, 20]), 60, "two are not enough");
+        assert_eq!(bookmark_interval(&settings, &[20, 21, 20]), 21);
+        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 1, 1]), 20, "a burst shortens nothing");
+        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 50]), 50);
+        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 50, 20, 20, 20]), 20, "nor does a hole last");
     }
 
     #[test]
     fn period_stays_within_its_bounds() {
         let settings = ReflectorSettings::default();
-        assert_eq!(rhythm(&settings, &[1, 1, 1, 1]), 10);
-        assert_eq!(rhythm(&settings, &[120, 120, 120]), 60, "what the user did not allow");
+        assert_eq!(bookmark_interval(&settings, &[1, 1, 1, 1]), 10);
+        assert_eq!(bookmark_interval(&settings, &[120, 120, 120]), 60, "what the user did not allow");
         let allowed = ReflectorSettings { longest_period: Some(SECOND * 150), ..settings };
-        assert_eq!(rhythm(&allowed, &[120, 120, 120]), 120);
+        assert_eq!(bookmark_interval(&allowed, &[120, 120, 120]), 120);
         let short = ReflectorSettings { period: SECOND * 4, ..ReflectorSettings::default() };
-        assert_eq!(rhythm(&short, &[1, 1, 1]), 4, "the assumed period is never below the shortest");
+        assert_eq!(bookmark_interval(&short, &[1, 1, 1]), 4, "the assumed period is never below the shortest");
     }
 
     #[test]
     fn equal_bookmarks_do_not_count() {
         let settings = ReflectorSettings { longest_period: Some(SECOND * 600), ..ReflectorSettings::default() };
-        let mut rhythm = Rhythm::new(&settings);
+        let mut bookmark_interval = BookmarkInterval::new(&settings);
         for beat in 0..20_u64 {
             let version = ResourceVersion::from((1 + beat / 4).to_string().as_str());
-            rhythm.bookmark(Instant::ZERO + SECOND * 10 * u32::try_from(beat).unwrap(), &version);
+            bookmark_interval.bookmark(Instant::ZERO + SECOND * 10 * u32::try_from(beat).unwrap(), &version);
         }
-        assert_eq!(rhythm.period(), SECOND * 40);
+        assert_eq!(bookmark_interval.period(), SECOND * 40);
     }
 
     #[test]
     fn correct_silence_lengthens_period_until_next_stream() {
-        let mut rhythm = Rhythm::new(&ReflectorSettings::default());
+        let mut bookmark_interval = BookmarkInterval::new(&ReflectorSettings::default());
         for beat in 1..5_u32 {
-            rhythm.bookmark(Instant::ZERO + SECOND * 10 * beat, &ResourceVersion::from(beat.to_string().as_str()));
+            bookmark_interval.bookmark(Instant::ZERO + SECOND * 10 * beat, &ResourceVersion::from(beat.to_string().as_str()));
         }
-        let mut periods = vec![rhythm.period().as_secs()];
+        let mut periods = vec![bookmark_interval.period().as_secs()];
         for _ in 0..3 {
-            rhythm.was_silent_rightly();
-            periods.push(rhythm.period().as_secs());
+            bookmark_interval.was_silent_rightly();
+            periods.push(bookmark_interval.period().as_secs());
         }
         assert_eq!(periods, [10, 20, 40, 60]);
-        assert!(rhythm.has_bookmarks());
-        rhythm.begin();
-        assert_eq!(rhythm.period(), SECOND * 60);
+        assert!(bookmark_interval.has_bookmarks());
+        bookmark_interval.begin();
+        assert_eq!(bookmark_interval.period(), SECOND * 60);
     }
 
     #[test]
     fn period_without_bookmarks_follows_lists() {
         let settings = ReflectorSettings::default();
-        let mut rhythm = Rhythm::new(&settings);
-        rhythm.without_bookmarks();
-        assert_eq!(rhythm.period(), SECOND * 60, "the bound stays what it is");
-        let mut rhythm = Rhythm::new(&ReflectorSettings { longest_period: Some(SECOND * 500), ..settings });
-        rhythm.without_bookmarks();
-        assert_eq!(rhythm.period(), SECOND * 300);
-        rhythm.begin();
-        assert_eq!(rhythm.period(), SECOND * 300, "a resumed watch is no reason to think otherwise");
-        rhythm.bookmark(Instant::ZERO, &ResourceVersion::from("1"));
-        assert_eq!(rhythm.period(), SECOND * 60, "but a bookmark is");
-        assert!(!rhythm.is_without_bookmarks());
+        let mut bookmark_interval = BookmarkInterval::new(&settings);
+        bookmark_interval.without_bookmarks();
+        assert_eq!(bookmark_interval.period(), SECOND * 60, "the bound stays what it is");
+        let mut bookmark_interval = BookmarkInterval::new(&ReflectorSettings { longest_period: Some(SECOND * 500), ..settings });
+        bookmark_interval.without_bookmarks();
+        assert_eq!(bookmark_interval.period(), SECOND * 300);
+        bookmark_interval.begin();
+        assert_eq!(bookmark_interval.period(), SECOND * 300, "a resumed watch is no reason to think otherwise");
+        bookmark_interval.bookmark(Instant::ZERO, &ResourceVersion::from("1"));
+        assert_eq!(bookmark_interval.period(), SECOND * 60, "but a bookmark is");
+        assert!(!bookmark_interval.is_without_bookmarks());
     }
 }
