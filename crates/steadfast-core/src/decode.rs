@@ -4,6 +4,7 @@
 //! type determines its kept form. An object that cannot be decoded does not affect other objects. Its error contains
 //! the identity and never the content.
 
+mod delta_compressed;
 mod encoding;
 mod envelope;
 mod error;
@@ -11,14 +12,14 @@ mod identity;
 mod kept;
 mod lengths;
 mod limits;
-mod size_counting;
 mod options;
-mod delta_compressed;
 mod problem;
 mod raw;
 mod record;
+mod size_counting;
 mod wanted;
 
+pub(crate) use delta_compressed::DeltaCompressed;
 pub use encoding::{Encoding, UnsupportedContentType};
 pub use envelope::{continue_token, status};
 pub(crate) use envelope::{list_meta, list_meta_of_message, status_of, status_of_message};
@@ -28,7 +29,6 @@ pub use identity::PartialIdentity;
 pub(crate) use kept::json;
 pub use kept::{Decoder, Kept, Unread};
 pub use options::DecodeOptions;
-pub(crate) use delta_compressed::DeltaCompressed;
 pub use problem::{RecordError, RecordProblem};
 pub use raw::RawObject;
 pub use record::{WatchRecord, list_item, overlong, overlong_record, watch_record};

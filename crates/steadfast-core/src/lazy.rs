@@ -16,7 +16,7 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::decode::{
-    DecodeError, Decoder, Encoding, Kept, DeltaCompressed, PartialIdentity, RawObject, Unread, json, list_item, place,
+    DecodeError, Decoder, DeltaCompressed, Encoding, Kept, PartialIdentity, RawObject, Unread, json, list_item, place,
 };
 use crate::event::Event;
 use crate::frame::Item;

@@ -10,7 +10,6 @@
 pub mod backoff;
 pub mod breach;
 pub mod checkpoint;
-pub mod outbox;
 pub mod decode;
 pub mod event;
 pub mod filter;
@@ -22,6 +21,7 @@ pub mod keyset;
 pub mod lazy;
 pub mod object;
 pub mod ordmap;
+pub mod outbox;
 pub mod path;
 pub mod protobuf;
 pub mod queue;

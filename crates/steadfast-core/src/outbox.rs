@@ -199,7 +199,7 @@ impl<K> Outbox<K> {
 
     /// Returns the pending delivery of a key if it can be delivered now: due and recorded.
     pub fn told(&self, key: &ObjectKey) -> Option<&PendingDelivery<Object<K>>> {
-        self.of.get(key).filter(|debt| debt.due.is_some() && debt.is_written)
+        self.of.get(key).filter(|pending| pending.due.is_some() && pending.is_written)
     }
 
     /// Returns the lowest version of a change that is not acknowledged. A deletion whose own version is unknown counts as the
@@ -211,22 +211,22 @@ impl<K> Outbox<K> {
 
     /// Returns the keys whose events can be delivered now.
     pub fn to_tell(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.of.iter().filter(|(_, debt)| debt.due.is_some() && debt.is_written).map(|(key, _)| key)
+        self.of.iter().filter(|(_, pending)| pending.due.is_some() && pending.is_written).map(|(key, _)| key)
     }
 
     /// Adds a pending delivery that an earlier run has recorded.
-    pub fn restore(&mut self, key: ObjectKey, debt: PendingDelivery<Object<K>>) {
-        let is_written = debt.due.is_some();
+    pub fn restore(&mut self, key: ObjectKey, pending: PendingDelivery<Object<K>>) {
+        let is_written = pending.due.is_some();
         if !is_written {
             self.unwritten.insert(key.clone());
         }
-        self.of.insert(key, PendingDelivery { is_written, ..debt });
+        self.of.insert(key, PendingDelivery { is_written, ..pending });
     }
 
     /// Copies all pending deliveries of another handler, to be written before they are delivered.
     pub fn copy_from(&mut self, other: &Self) {
-        for (key, debt) in &other.of {
-            self.of.insert(key.clone(), PendingDelivery { is_written: false, ..debt.clone() });
+        for (key, pending) in &other.of {
+            self.of.insert(key.clone(), PendingDelivery { is_written: false, ..pending.clone() });
             self.unwritten.insert(key.clone());
         }
     }
@@ -239,24 +239,24 @@ impl<K> Outbox<K> {
             Event::Updated { old: base, .. } | Event::Deleted { last: base, .. } => Some(base),
             Event::Resynced { .. } => return,
         };
-        let debt = self.of.entry(key.clone()).or_insert_with(|| PendingDelivery::since(base));
+        let pending = self.of.entry(key.clone()).or_insert_with(|| PendingDelivery::since(base));
         match &change.event {
             Event::Added { object, initial } => {
-                debt.latest = Some(object.clone());
-                if debt.base.is_none() && debt.due.is_none() {
-                    debt.initial = *initial;
+                pending.latest = Some(object.clone());
+                if pending.base.is_none() && pending.due.is_none() {
+                    pending.initial = *initial;
                 }
             }
-            Event::Updated { new, .. } => debt.latest = Some(new.clone()),
+            Event::Updated { new, .. } => pending.latest = Some(new.clone()),
             Event::Deleted { last, version, certainty, reason } => {
-                debt.latest = None;
+                pending.latest = None;
                 // The stay ended before its start was delivered. Another replica may have delivered the start, so its
                 // end is delivered as well.
-                let is_unseen = self.owes_unseen_ends && debt.ended.is_none() && !debt.is_end_due();
-                if debt.is_in_stay() || is_unseen {
+                let is_unseen = self.owes_unseen_ends && pending.ended.is_none() && !pending.is_end_due();
+                if pending.is_in_stay() || is_unseen {
                     let end =
                         End { last: last.clone(), version: version.clone(), certainty: *certainty, reason: *reason };
-                    debt.ended = Some(end);
+                    pending.ended = Some(end);
                 }
             }
             Event::Resynced { .. } => {}
@@ -272,7 +272,7 @@ impl<K> Outbox<K> {
             self.going.extend(self.of.keys().cloned());
         }
         for key in &self.going {
-            if self.of.get_mut(key).is_some_and(|debt| !debt.fall_due()) {
+            if self.of.get_mut(key).is_some_and(|pending| !pending.fall_due()) {
                 self.of.remove(key);
             }
         }
@@ -289,9 +289,9 @@ impl<K> Outbox<K> {
         }
         let mut told = Vec::new();
         for key in going {
-            if let Some(debt) = self.of.get_mut(&key)
-                && debt.due.is_some()
-                && !std::mem::replace(&mut debt.is_written, true)
+            if let Some(pending) = self.of.get_mut(&key)
+                && pending.due.is_some()
+                && !std::mem::replace(&mut pending.is_written, true)
             {
                 told.push(key);
             }
@@ -303,10 +303,10 @@ impl<K> Outbox<K> {
     pub fn waive(&mut self) -> Vec<ObjectKey> {
         let mut told = Vec::new();
         for key in &self.unwritten {
-            let Some(debt) = self.of.get_mut(key) else { continue };
-            if !debt.fall_due() {
+            let Some(pending) = self.of.get_mut(key) else { continue };
+            if !pending.fall_due() {
                 self.of.remove(key);
-            } else if !std::mem::replace(&mut debt.is_written, true) {
+            } else if !std::mem::replace(&mut pending.is_written, true) {
                 told.push(key.clone());
             }
         }
@@ -315,20 +315,20 @@ impl<K> Outbox<K> {
 
     /// Acknowledges the event `done`. Returns whether it is the event that is currently due.
     pub fn acknowledge(&mut self, key: &ObjectKey, done: &DueEvent<Object<K>>) -> bool {
-        let Some(debt) = self.of.get_mut(key) else { return false };
-        let Some(due) = debt.due.take_if(|due| due.is(done)) else { return false };
-        debt.initial = false;
-        debt.is_written = false;
-        debt.base = match due {
+        let Some(pending) = self.of.get_mut(key) else { return false };
+        let Some(due) = pending.due.take_if(|due| due.is(done)) else { return false };
+        pending.initial = false;
+        pending.is_written = false;
+        pending.base = match due {
             DueEvent::State(object) => Some(object),
             DueEvent::End(_) => None,
         };
-        let is_known = match (&debt.base, &debt.latest) {
+        let is_known = match (&pending.base, &pending.latest) {
             (Some(base), Some(latest)) => base.is(latest),
             (None, None) => true,
             _ => false,
         };
-        if is_known && debt.ended.is_none() {
+        if is_known && pending.ended.is_none() {
             self.of.remove(key);
         }
         self.unwritten.insert(key.clone());
@@ -373,29 +373,30 @@ mod tests {
     }
 
     fn created_and_deleted(owes_unseen_ends: bool) -> Outbox<()> {
-        let mut debts = Outbox::default();
-        debts.owe_unseen_ends(owes_unseen_ends);
+        let mut outbox = Outbox::default();
+        outbox.owe_unseen_ends(owes_unseen_ends);
         let added = Event::Added { object: object("5"), initial: false };
         let (last, version) = (object("5"), Some(ResourceVersion::new("6")));
         let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
         for event in [added, Event::Deleted { last, version, certainty, reason }] {
-            debts.record(&Change::of_list(event));
+            outbox.record(&Change::of_list(event));
         }
-        debts
+        outbox
     }
 
     #[test]
     fn unseen_stay_end_is_delivered_to_replicas_only() {
-        let mut debts = created_and_deleted(true);
-        assert_eq!(debts.first_pending(), Some(&ResourceVersion::new("6")));
-        debts.cut(false);
-        debts.settle(true);
-        let due = debts.get(&ObjectKey::namespaced("default", "a")).and_then(|debt| debt.due.clone()).expect("an end");
+        let mut outbox = created_and_deleted(true);
+        assert_eq!(outbox.first_pending(), Some(&ResourceVersion::new("6")));
+        outbox.cut(false);
+        outbox.settle(true);
+        let due =
+            outbox.get(&ObjectKey::namespaced("default", "a")).and_then(|pending| pending.due.clone()).expect("an end");
         assert_eq!(due.id(), "u@5-gone");
-        assert!(debts.acknowledge(&ObjectKey::namespaced("default", "a"), &due));
-        assert_eq!(debts.first_pending(), None);
-        let mut debts = created_and_deleted(false);
-        debts.cut(false);
-        assert_eq!((debts.len(), debts.first_pending()), (0, None));
+        assert!(outbox.acknowledge(&ObjectKey::namespaced("default", "a"), &due));
+        assert_eq!(outbox.first_pending(), None);
+        let mut outbox = created_and_deleted(false);
+        outbox.cut(false);
+        assert_eq!((outbox.len(), outbox.first_pending()), (0, None));
     }
 }

@@ -5,10 +5,10 @@
 //!
 //! | phase | waits for | ends with, and next phase |
 //! |---|---|---|
-//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint (`restored`) | `Queued` for the first list; `Watching` from the version of the checkpoint |
-//! | `Queued` | a permit for a full transfer; few run at once | `Listing`; `DeltaPolicy` after a `410` if few objects can have changed |
+//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint (`restart`) | `Queued` for the first list; `Watching` from the version of the checkpoint |
+//! | `Queued` | a permit for a full transfer; few run at once | `Listing`; `DeltaListing` after a `410` if few objects can have changed |
 //! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `Deciding`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
-//! | `DeltaPolicy` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
+//! | `DeltaListing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
 //! | `Watching` | records, until the stream ends | regular end: `Watching` again at once, or `Waiting` if the watch lasted less than a second. Break, rejection, very short watch: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |
 //! | `Waiting` | a delay | `Watching`, `Queued` or `Deciding` |
 //! | `Deciding` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again |
@@ -18,31 +18,31 @@
 //! server streams lists or only serves pages (`streaming`). Lists replace watches that are rejected or always fail
 //! (`polling`).
 //!
-//! Two activities run alongside a watch and never disturb it. The reflector may seek a proof of freshness (`proof`), at
+//! Two activities run alongside a watch and never disturb it. The reflector may seek a proof of freshness (`probe`), at
 //! the interval that the stream has shown (`bookmark_interval`). It may compare the cache with a list (`comparing`). A watch moves
 //! to another connection before its own connection ends (`moving`).
 //!
 //! Two backoffs grow in `Waiting`. The first counts failures; any proof resets it. The second counts lists that a
 //! failed watch required; only a watch that stays open resets it.
 
+mod bookmark_interval;
 mod comparing;
 mod delta;
+mod delta_relist;
 mod diagnostic;
 mod failure;
-mod list_plan;
 mod input;
+mod list_hints;
+mod list_plan;
 mod listing;
 mod moving;
-mod list_hints;
 mod output;
 mod phase;
 mod polling;
 mod probe;
 mod request;
 mod restart;
-mod bookmark_interval;
 mod settings;
-mod delta_relist;
 mod streaming;
 mod unnamed;
 mod verdict;
@@ -60,22 +60,22 @@ use crate::record::Identity;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
+use bookmark_interval::BookmarkInterval;
 use comparing::{Comparing, WITHOUT_BOOKMARKS};
 use delta::DeltaPolicy;
 pub use diagnostic::{Diagnostic, Severity};
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
-use list_plan::ListPlan;
 pub use input::{Differences, Input};
+pub use list_hints::ListHints;
+use list_plan::ListPlan;
 use listing::Paging;
 use moving::Moving;
-pub use list_hints::ListHints;
 pub use output::Output;
 use phase::{Next, Phase};
 use polling::Polling;
 use probe::{ProbeSchedule, ProbeState};
 pub use request::{ListFrom, OF_NOTHING, ProbeMethod, Request, RequestId, encoded};
 pub use restart::ClusterMatch;
-use bookmark_interval::BookmarkInterval;
 pub use settings::ReflectorSettings;
 use streaming::Streaming;
 use unnamed::Unnamed;
@@ -201,7 +201,7 @@ impl Reflector {
             Phase::Idle | Phase::Queued(_) | Phase::Stopped => None,
             Phase::Waiting { until, .. } => Some(*until),
             Phase::Listing { progress, streamed, sent, .. } => Some(self.list_patience(*progress, *streamed, *sent)),
-            Phase::DeltaPolicy(delta) => Some(delta.due(self.settings.list_patience)),
+            Phase::DeltaListing(delta) => Some(delta.due(self.settings.list_patience)),
             Phase::Deciding { deadline, .. } => Some(*deadline),
             Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
         };
@@ -212,7 +212,7 @@ impl Reflector {
     pub fn list_progress(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Listing { progress, .. } => Some(*progress),
-            Phase::DeltaPolicy(delta) => Some(delta.progress),
+            Phase::DeltaListing(delta) => Some(delta.progress),
             _ => None,
         }
     }
@@ -316,7 +316,7 @@ impl Reflector {
             {
                 self.list_stalled(now, *id, out);
             }
-            Phase::DeltaPolicy(delta) if now >= delta.due(self.settings.list_patience) => self.delta_due(now, out),
+            Phase::DeltaListing(delta) if now >= delta.due(self.settings.list_patience) => self.delta_due(now, out),
             Phase::Deciding { id, deadline, .. } if now >= *deadline => {
                 let id = *id;
                 out.push(Output::Cancel(id));
@@ -334,7 +334,7 @@ impl Reflector {
     fn failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_failed(now, failure, out),
-            Phase::DeltaPolicy(_) if self.is_sparing(id) => self.delta_failed(now, id, failure, out),
+            Phase::DeltaListing(_) if self.is_sparing(id) => self.delta_failed(now, id, failure, out),
             Phase::Deciding { id: deciding, .. } if *deciding == id => self.decision_failed(now, failure, out),
             Phase::Watching { id: watching, .. } if *watching == id => {
                 if !self.succeed(now, Some(failure), out) {
@@ -351,7 +351,7 @@ impl Reflector {
     fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_cut(now, out),
-            Phase::DeltaPolicy(_) if self.is_sparing(id) => {
+            Phase::DeltaListing(_) if self.is_sparing(id) => {
                 self.delta_failed(now, id, &Failure::unreadable("a list of metadata came as a stream"), out);
             }
             Phase::Watching { id: watching, .. } if *watching == id => {
@@ -397,7 +397,7 @@ impl Reflector {
             Phase::Listing { id, .. } => {
                 out.extend([Output::Cancel(*id), Output::DropStaging, Output::ReleaseTransfer]);
             }
-            Phase::DeltaPolicy(delta) => {
+            Phase::DeltaListing(delta) => {
                 delta.abandon(out);
                 out.push(Output::ReleaseTransfer);
             }
@@ -418,7 +418,7 @@ impl Reflector {
         let answered = match &self.phase {
             Phase::Watching { opened, .. } => opened.is_some(),
             Phase::Listing { opened, .. } => *opened,
-            Phase::DeltaPolicy(delta) => delta.opened,
+            Phase::DeltaListing(delta) => delta.opened,
             _ => false,
         };
         let unreachable = failure.kind == FailureKind::Unreachable && !answered;

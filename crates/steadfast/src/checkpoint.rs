@@ -5,23 +5,23 @@
 //! | `lock` | lock of the file, with the identity of its holder |
 //! | `disk` | storage of the bytes: a file, or a failing disk in tests |
 //! | `head` | header of an informer's partition: server, cluster, format and row count |
-//! | `book` | the file as partitions with checksummed rows, written in one transaction at a time |
-//! | `lineage` | stored state of a partition, also after a transaction with an uncertain result |
+//! | `database` | the file as partitions with checksummed rows, written in one transaction at a time |
+//! | `generations` | stored state of a partition, also after a transaction with an uncertain result |
 //! | `counts` | statistics of writes |
-//! | `desk` | queue of the writers of one file |
+//! | `write_queue` | queue of the writers of one file |
 //! | `cluster` | identity of a server's cluster |
-//! | `section` | partition of one informer: difference between the stored and the cached state |
+//! | `partition` | partition of one informer: difference between the stored and the cached state |
 //! | `writer` | background task that writes pending changes in batches |
 
-mod book;
 mod cluster;
 mod counts;
-mod desk;
+mod database;
 mod disk;
+mod generations;
 mod head;
-mod lineage;
 mod lock;
-mod section;
+mod partition;
+mod write_queue;
 debug_as_message!(CheckpointError);
 
 #[cfg(test)]
@@ -38,17 +38,17 @@ use serde::de::DeserializeOwned;
 use steadfast_core::Lazy;
 use steadfast_core::checkpoint::Forms;
 
+use crate::cache_storage::CacheStorage;
 use crate::connection::Connection;
 use crate::error::CheckpointUnsupported;
-use crate::keepsake::Keepsake;
 use crate::resource::Collection;
 use crate::scope::Scope;
-use book::Book;
-use desk::Desk;
+use database::CheckpointDatabase;
 use disk::{Disk, Failing, File};
 use head::Terms;
 use lock::Lock;
-use section::Kept;
+use partition::PartitionStorage;
+use write_queue::WriteQueue;
 
 pub use counts::CheckpointStats;
 
@@ -67,7 +67,7 @@ pub use counts::CheckpointStats;
 /// Cheap to clone. The file stays open while a handle exists or an informer writes to it.
 #[derive(Clone)]
 pub struct Checkpoint {
-    desk: Arc<Desk>,
+    queue: Arc<WriteQueue>,
 }
 
 impl Checkpoint {
@@ -97,18 +97,18 @@ impl Checkpoint {
             Ok(lock) => lock,
             Err(holder) => return Err(CheckpointError::Held { path: path.to_owned(), holder }),
         };
-        let book = Book::open(disk(File::at(path, lock))).map_err(failed)?;
-        Ok(Self { desk: Desk::new(path.display().to_string(), book) })
+        let database = CheckpointDatabase::open(disk(File::at(path, lock))).map_err(failed)?;
+        Ok(Self { queue: WriteQueue::new(path.display().to_string(), database) })
     }
 
     /// Returns the statistics of writes to the file.
     pub fn counts(&self) -> CheckpointStats {
-        self.desk.counts()
+        self.queue.counts()
     }
 
     /// Returns the path of the file, for display.
     pub(crate) fn place(&self) -> &str {
-        self.desk.place()
+        self.queue.place()
     }
 
     /// Claims the partition of an informer of these objects.
@@ -122,12 +122,12 @@ impl Checkpoint {
         collection: &Collection,
         scope: &Scope,
         managed_fields: bool,
-    ) -> Result<Box<dyn Keepsake<Lazy<T>>>, CheckpointUnsupported>
+    ) -> Result<Box<dyn CacheStorage<Lazy<T>>>, CheckpointUnsupported>
     where
         T: Resource + DeserializeOwned + Send + Sync + 'static,
     {
         let name = format!("{}?{}", collection.path(), scope.query());
-        let claim = self.desk.claim(&name).ok_or(CheckpointUnsupported::InUse)?;
+        let claim = self.queue.claim(&name).ok_or(CheckpointUnsupported::InUse)?;
         let metadata = T::metadata_api();
         let terms = Terms {
             server: connection.server().to_owned(),
@@ -135,13 +135,13 @@ impl Checkpoint {
         };
         let wanted = collection.wanted(metadata);
         let forms = Forms::of(&wanted.api_version, &wanted.kind);
-        Ok(Box::new(Kept::new(self.desk.clone(), claim, terms, forms, connection.clone())))
+        Ok(Box::new(PartitionStorage::new(self.queue.clone(), claim, terms, forms, connection.clone())))
     }
 }
 
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Checkpoint({})", self.desk.place())
+        write!(f, "Checkpoint({})", self.queue.place())
     }
 }
 

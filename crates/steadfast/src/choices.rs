@@ -33,9 +33,9 @@ pub(crate) struct Choices {
 /// Permission to store Secrets on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SecretsOnDisk {
-    Refused,
+    Denied,
     #[cfg(feature = "checkpoint")]
-    Asked,
+    Allowed,
 }
 
 /// Identity of a transform.

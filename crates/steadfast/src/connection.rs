@@ -5,25 +5,25 @@ mod attempts;
 mod auth;
 mod builder;
 mod client;
+mod client_defaults;
+mod config_reloader;
 mod discreet;
 mod error;
 mod header;
-mod heading;
 mod identity;
-mod inquiry;
-mod keeper;
 mod kubeconfig;
-mod manners;
+mod liveness_probes;
 mod normal;
 #[cfg(feature = "metrics")]
 mod observing;
 mod patience;
-mod places;
 mod plugin;
 mod proxies;
 mod reach;
 mod remembered;
+mod request_decorator;
 mod tls;
+mod transfer_limiter;
 mod warnings;
 
 use std::fmt;
@@ -40,17 +40,17 @@ use crate::probes::Board;
 use crate::transport::{self, ClosedConnection, ConnectionReport, Fence, Pool, ResponseBody, TransportError};
 use crate::writes::recording::Recordings;
 pub use builder::ConnectionBuilder;
+use client_defaults::ClientDefaults;
+use config_reloader::ConfigReloader;
 pub use discreet::WithheldAnswer;
 pub use error::{ConnectError, SendError};
-use heading::Heading;
-use keeper::Keeper;
 pub use kubeconfig::{KubeconfigFiles, MergedKubeconfig};
-use manners::Manners;
 #[cfg(feature = "metrics")]
 pub(crate) use observing::WeakConnection;
-pub(crate) use places::Place;
-use places::Places;
 use remembered::Remembered;
+use request_decorator::RequestDecorator;
+pub(crate) use transfer_limiter::Place;
+use transfer_limiter::TransferLimiter;
 pub use warnings::ServerWarning;
 use warnings::Warnings;
 
@@ -65,14 +65,14 @@ pub struct Connection {
 
 struct Inner {
     pool: Pool,
-    heading: Arc<Heading>,
-    keeper: Arc<Keeper>,
+    decorator: Arc<RequestDecorator>,
+    reloader: Arc<ConfigReloader>,
     server: String,
     default_namespace: String,
     takes_gzip: bool,
-    places: Places,
+    transfers: TransferLimiter,
     warnings: Arc<Warnings>,
-    manners: Manners,
+    manners: ClientDefaults,
     probes: Board,
     /// What the server does not stream as lists.
     paged: Remembered,
@@ -114,17 +114,18 @@ impl Connection {
     /// It has sockets of its own, which are aborted with what is under way on them when the fence closes; see [`Fence`].
     #[must_use]
     pub fn behind(&self, fence: Fence) -> Self {
-        let Inner { heading, keeper, server, default_namespace, takes_gzip, manners, environment, .. } = &*self.inner;
+        let Inner { decorator, reloader, server, default_namespace, takes_gzip, manners, environment, .. } =
+            &*self.inner;
         let pool = self.inner.pool.behind(fence);
-        inquiry::begin(&pool, heading, environment);
+        liveness_probes::begin(&pool, decorator, environment);
         let inner = Inner {
             pool,
-            heading: heading.clone(),
-            keeper: keeper.clone(),
+            decorator: decorator.clone(),
+            reloader: reloader.clone(),
             server: server.clone(),
             default_namespace: default_namespace.clone(),
             takes_gzip: *takes_gzip,
-            places: self.inner.places.clone(),
+            transfers: self.inner.transfers.clone(),
             warnings: self.inner.warnings.clone(),
             manners: *manners,
             probes: Board::default(),
@@ -169,12 +170,12 @@ impl Connection {
 
     /// A place among the full transfers that are requested of the server at once, for the collection of this path.
     pub(crate) fn transfer(&self, path: &str) -> BoxFuture<'static, Place> {
-        self.inner.places.wait(path)
+        self.inner.transfers.wait(path)
     }
 
     /// A place among the full transfers if one is free now and nobody waits for it.
     pub(crate) fn spare_transfer(&self, path: &str) -> Option<Place> {
-        self.inner.places.spare(path)
+        self.inner.transfers.spare(path)
     }
 
     /// The probes that informers on this connection share.
@@ -234,8 +235,8 @@ impl Connection {
     /// No credentials could be had, or what the transport met.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         let inner = &*self.inner;
-        let authorizer = &inner.heading.authorizer;
-        let known = inner.keeper.generation();
+        let authorizer = &inner.decorator.authorizer;
+        let known = inner.reloader.generation();
         // The caller's own credentials cannot be renewed here.
         let fixed = is_passed_on(request.uri().path()) || auth::is_authorized(request.headers());
         let spare = transport::copy(&request);
@@ -244,7 +245,7 @@ impl Connection {
             Err(error @ TransportError::Tls { .. }) => {
                 // No request has left yet, so that one may be sent by what the configuration says now.
                 let Some(spare) = spare else { return Err(error.into()) };
-                if !inner.keeper.refused(known).await {
+                if !inner.reloader.refused(known).await {
                     return Err(error.into());
                 }
                 return Ok(self.send_once(spare).await?.0?);
@@ -256,7 +257,7 @@ impl Connection {
         };
         let renewed = authorizer.renew(generation).await;
         let other = matches!(renewed, Ok(true)) && !authorizer.has_none();
-        if !other && !inner.keeper.refused(known).await {
+        if !other && !inner.reloader.refused(known).await {
             renewed?;
             authorizer.complain();
             return Ok(answer);
@@ -275,8 +276,8 @@ impl Connection {
         request: Request<Body>,
     ) -> Result<(Result<Response<ResponseBody>, TransportError>, u64), SendError> {
         let inner = &*self.inner;
-        let mut request = inner.heading.address(request);
-        let generation = inner.heading.authorize(request.headers_mut()).await?;
+        let mut request = inner.decorator.address(request);
+        let generation = inner.decorator.authorize(request.headers_mut()).await?;
         let response = inner.pool.send(request).await;
         if let Ok(response) = &response {
             inner.warnings.report(response.headers(), self.environment());

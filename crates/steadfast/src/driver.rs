@@ -1,13 +1,13 @@
 //! Driver of one informer: passes arrivals to the reflector and executes its actions.
 
-mod alarm;
 mod comparison;
-mod complaints;
+mod deadline_timer;
 mod decoding;
-mod disorder;
 mod edits;
-mod keeper;
 mod keeping;
+mod log_throttle;
+mod object_decoder;
+mod ordering_detector;
 mod records;
 mod requests;
 #[cfg(feature = "checkpoint")]
@@ -34,21 +34,21 @@ use steadfast_core::store::{Staging, Store};
 use steadfast_core::{Instant, ResourceVersion};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::answers::{Answers, Arrival, Asker};
-use crate::connection::Place;
 #[cfg(feature = "checkpoint")]
-use crate::keepsake::Keepsake;
-use crate::metrics::ledger::Ledger;
+use crate::cache_storage::CacheStorage;
+use crate::connection::Place;
+use crate::metrics::request_metrics::RequestMetrics;
 use crate::probes::Probed;
+use crate::responses::{Arrival, InflightResponses, RequestBuilder};
 use crate::shared::Shared;
-use crate::transport::Notice;
-use alarm::{Alarm, LATENESS};
+use crate::transport::ConnectionEvent;
 use comparison::Comparison;
-use complaints::Complaints;
+use deadline_timer::{DeadlineTimer, LATENESS};
 use decoding::Decoding;
-use disorder::Disorder;
 use edits::Edit;
-pub(crate) use keeper::{Keeper, Transform};
+use log_throttle::LogThrottle;
+pub(crate) use object_decoder::{ObjectDecoder, Transform};
+use ordering_detector::OrderingDetector;
 use requests::{Parser, Requests};
 use resyncs::Resyncs;
 
@@ -89,12 +89,12 @@ pub(crate) struct Limits {
 pub(crate) struct Driver<K: Send + Sync + 'static> {
     shared: Arc<Shared<K>>,
     reflector: Reflector,
-    asker: Asker,
+    request_builder: RequestBuilder,
     limits: Limits,
     decoding: Decoding<K>,
     /// Length of the current body chunk, until an object in it is submitted for decoding.
     piece: usize,
-    answers: Answers,
+    answers: InflightResponses,
     requests: Requests,
     staging: Option<Staging<K>>,
     transfer: Transfer,
@@ -103,24 +103,24 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     skimmed: Option<RequestId>,
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
-    alarm: Alarm,
+    timer: DeadlineTimer,
     resyncs: Resyncs<K>,
     /// Diagnostics to deliver at the next flush, in this order.
-    notes: Vec<Diagnostic>,
+    diagnostics: Vec<Diagnostic>,
     /// Number of diagnostics that arrived later than their subject.
-    late_notes: usize,
+    late_diagnostics: usize,
     edits: Vec<Edit<K>>,
-    complaints: Complaints,
-    disorder: Disorder,
+    log_throttle: LogThrottle,
+    ordering: OrderingDetector,
     /// True after objects without a UID were reported.
     meets_by_name: bool,
-    ledger: Ledger,
+    request_metrics: RequestMetrics,
     /// Time of the oldest unpublished change.
     unpublished: Option<Instant>,
     /// Decode errors of objects that are not in the cache yet, because a transform may read its input.
     early: Vec<DecodeError>,
     #[cfg(feature = "checkpoint")]
-    keepsake: Option<Box<dyn Keepsake<K>>>,
+    keepsake: Option<Box<dyn CacheStorage<K>>>,
     _ending: Ending<K>,
 }
 
@@ -154,26 +154,26 @@ impl<K: Kept> Driver<K> {
     pub(crate) fn new(
         shared: Arc<Shared<K>>,
         reflector: Reflector,
-        asker: Asker,
-        keeper: Keeper<K>,
+        request_builder: RequestBuilder,
+        object_decoder: ObjectDecoder<K>,
         limits: Limits,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
-        let reachable = asker.connection.reachability();
-        let ledger = Ledger::new(shared.counted.clone());
+        let reachable = request_builder.connection.reachability();
+        let request_metrics = RequestMetrics::new(shared.counted.clone());
         Self {
-            alarm: Alarm::new(shared.environment.clone()),
+            timer: DeadlineTimer::new(shared.environment.clone()),
             early: Vec::new(),
             #[cfg(feature = "checkpoint")]
             keepsake: None,
             _ending: Ending(shared.clone()),
-            decoding: Decoding::new(keeper, shared.environment.clone()),
+            decoding: Decoding::new(object_decoder, shared.environment.clone()),
             shared,
             reflector,
-            asker,
+            request_builder,
             limits,
             piece: 0,
-            answers: Answers::default(),
+            answers: InflightResponses::default(),
             requests: Requests::default(),
             staging: None,
             transfer: Transfer::None,
@@ -182,13 +182,13 @@ impl<K: Kept> Driver<K> {
             commands,
             reachable,
             resyncs: Resyncs::default(),
-            notes: Vec::new(),
-            late_notes: 0,
+            diagnostics: Vec::new(),
+            late_diagnostics: 0,
             edits: Vec::new(),
-            complaints: Complaints::default(),
-            disorder: Disorder::default(),
+            log_throttle: LogThrottle::default(),
+            ordering: OrderingDetector::default(),
             meets_by_name: false,
-            ledger,
+            request_metrics,
             unpublished: None,
         }
     }
@@ -207,7 +207,7 @@ impl<K: Kept> Driver<K> {
         if handlers {
             self.shared.close_handlers();
         }
-        self.shared.end_notes();
+        self.shared.drop_diagnostic_callbacks();
     }
 
     /// Starts with the first list.
@@ -279,7 +279,7 @@ impl<K: Kept> Driver<K> {
 
     /// Requests the server's current version. The sender is dropped if no response is available.
     fn find_newest(&self, since: Instant, asks: oneshot::Sender<Option<ResourceVersion>>) {
-        let newest = self.asker.newest(since);
+        let newest = self.request_builder.newest(since);
         self.shared.environment.spawn(Box::pin(async move {
             if let Ok(version) = newest.await {
                 drop(asks.send(version));
@@ -289,7 +289,7 @@ impl<K: Kept> Driver<K> {
 
     /// Processes a timer event.
     fn timer_fired(&mut self) {
-        if self.alarm.is_due() {
+        if self.timer.is_due() {
             self.step(Input::Tick);
             self.resync();
         }
@@ -307,8 +307,8 @@ impl<K: Kept> Driver<K> {
 
     async fn next(&mut self) -> Wake {
         // The next deadline.
-        self.alarm.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
-        let Self { commands, answers, transfer, reachable, alarm, unpublished, .. } = self;
+        self.timer.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
+        let Self { commands, answers, transfer, reachable, timer, unpublished, .. } = self;
         let granted = async {
             match transfer {
                 Transfer::Awaited(place) => place.await,
@@ -320,7 +320,7 @@ impl<K: Kept> Driver<K> {
             command = commands.recv() => Wake::Command(command),
             place = granted => Wake::Granted(place),
             Ok(()) = reachable.changed() => Wake::Reachable,
-            () = alarm.fired() => Wake::Timer,
+            () = timer.fired() => Wake::Timer,
             (id, arrival) = poll_fn(|context| answers.poll_next(context)) => Wake::Arrival(id, arrival),
             () = std::future::ready(()), if unpublished.is_some() => Wake::Quiet,
         }
@@ -329,10 +329,10 @@ impl<K: Kept> Driver<K> {
     /// Returns the hints for the choice of the next list.
     fn outlook(&self) -> ListHints {
         ListHints {
-            protobuf: self.asker.asks_for_protobuf(),
-            doubted: !self.asker.protobuf_works(),
+            protobuf: self.request_builder.asks_for_protobuf(),
+            doubted: !self.request_builder.protobuf_works(),
             held: self.shared.snapshot().len(),
-            metadata_only: self.asker.metadata_only,
+            metadata_only: self.request_builder.metadata_only,
         }
     }
 
@@ -347,7 +347,7 @@ impl<K: Kept> Driver<K> {
         match arrival {
             Arrival::Opened(encoding) => {
                 self.requests.opened(id, encoding, self.limits.object);
-                self.ledger.opened(id);
+                self.request_metrics.opened(id);
                 self.step(Input::Opened(id));
             }
             Arrival::Chunk(chunk) => {
@@ -355,16 +355,16 @@ impl<K: Kept> Driver<K> {
                     self.chunk(id, chunk, parser);
                 }
             }
-            Arrival::Noticed(Notice::Leave(true)) => self.step(Input::Unsettled(id)),
-            Arrival::Noticed(Notice::Leave(false)) => self.step(Input::Settled(id)),
-            Arrival::Noticed(Notice::Answering(answering)) => self.step(Input::Answering(id, answering)),
+            Arrival::Noticed(ConnectionEvent::Leave(true)) => self.step(Input::Unsettled(id)),
+            Arrival::Noticed(ConnectionEvent::Leave(false)) => self.step(Input::Settled(id)),
+            Arrival::Noticed(ConnectionEvent::Answering(answering)) => self.step(Input::Answering(id, answering)),
             Arrival::Probed(Probed { version, sent }) => {
                 self.requests.over(id);
-                self.ledger.ended(id);
+                self.request_metrics.ended(id);
                 self.step(Input::Probed(id, version, sent));
             }
             Arrival::Ended => {
-                self.ledger.ended(id);
+                self.request_metrics.ended(id);
                 match self.requests.over(id) {
                     Some(Parser::Stream(framer)) => {
                         let encoding = framer.encoding();
@@ -377,7 +377,7 @@ impl<K: Kept> Driver<K> {
                         let encoding = framer.encoding();
                         match (framer.finish(), meta) {
                             (Ok(()), Some(mut meta)) => {
-                                meta.version.iter_mut().for_each(|version| self.disorder.count(version));
+                                meta.version.iter_mut().for_each(|version| self.ordering.count(version));
                                 if let Some(comparison) = self.comparison.as_mut().filter(|of| of.id == Some(id)) {
                                     comparison.version.clone_from(&meta.version);
                                 }
@@ -402,7 +402,7 @@ impl<K: Kept> Driver<K> {
                 if matches!(failure.code, 406 | 415) && self.skimmed != Some(id) {
                     self.doubt_protobuf(&failure);
                 }
-                self.ledger.failed(id, failure.kind);
+                self.request_metrics.failed(id, failure.kind);
                 self.step(Input::Failed(id, failure));
             }
         }
@@ -435,7 +435,7 @@ impl<K: Kept> Driver<K> {
         match read {
             Ok(()) => self.requests.give_back(id, parser),
             Err(failure) => {
-                self.ledger.failed(id, failure.kind);
+                self.request_metrics.failed(id, failure.kind);
                 let unreadable = failure.kind == FailureKind::Unreadable && self.skimmed != Some(id);
                 if unreadable && parser.encoding() == Encoding::Protobuf {
                     self.doubt_protobuf(&failure);
@@ -475,11 +475,11 @@ impl<K: Kept> Driver<K> {
 
     /// Requests JSON for a while after protobuf failed to decode: a proxy may corrupt protobuf.
     fn doubt_protobuf(&mut self, failure: &Failure) {
-        if self.asker.asks_for_protobuf() {
+        if self.request_builder.asks_for_protobuf() {
             let until = self.shared.environment.now() + JSON_FOR;
-            self.asker.json_until = Some(until);
-            self.asker.connection.remember_json(&self.asker.everywhere, until);
-            self.notes.push(Diagnostic::FellBackToJson { why: failure.why.clone() });
+            self.request_builder.json_until = Some(until);
+            self.request_builder.connection.remember_json(&self.request_builder.everywhere, until);
+            self.diagnostics.push(Diagnostic::FellBackToJson { why: failure.why.clone() });
         }
     }
 
@@ -489,7 +489,8 @@ impl<K: Kept> Driver<K> {
                 Output::Send(id, request) => self.send(id, &request),
                 Output::Cancel(id) => self.drop_request(id),
                 Output::AwaitTransfer => {
-                    self.transfer = Transfer::Awaited(self.asker.connection.transfer(&self.asker.path));
+                    self.transfer =
+                        Transfer::Awaited(self.request_builder.connection.transfer(&self.request_builder.path));
                 }
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
                 Output::BeginStaging { anew } => {
@@ -500,12 +501,12 @@ impl<K: Kept> Driver<K> {
                 Output::DropStaging => {
                     self.decoding.forget_listed();
                     self.staging = None;
-                    self.complaints.listed();
+                    self.log_throttle.listed();
                 }
                 Output::Commit { version, initial, new_epoch } => {
                     self.finish_decoding();
                     let Some(staging) = self.staging.take() else { continue };
-                    self.notes.extend(self.complaints.listed());
+                    self.diagnostics.extend(self.log_throttle.listed());
                     self.edits.push(Edit::Commit { staging, version, initial, new_epoch });
                 }
                 Output::Advance(version) => self.edits.push(Edit::Advance(version)),
@@ -514,16 +515,16 @@ impl<K: Kept> Driver<K> {
                     self.comparison.iter_mut().for_each(|comparison| comparison.is_due = true);
                 }
                 Output::NameLost => {
-                    self.notes.extend(self.comparison.iter_mut().flat_map(Comparison::take_lost));
+                    self.diagnostics.extend(self.comparison.iter_mut().flat_map(Comparison::take_lost));
                 }
                 Output::EndComparison => self.comparison = None,
                 Output::RememberPages { until } => {
-                    self.asker.connection.remember_pages(&self.asker.everywhere, until);
+                    self.request_builder.connection.remember_pages(&self.request_builder.everywhere, until);
                 }
                 Output::RememberFull { until } => {
-                    self.asker.connection.remember_full(&self.asker.everywhere, until);
+                    self.request_builder.connection.remember_full(&self.request_builder.everywhere, until);
                 }
-                Output::Diagnostic(note) => self.notes.push(note),
+                Output::Diagnostic(diagnostic) => self.diagnostics.push(diagnostic),
             }
         }
     }
@@ -538,7 +539,7 @@ impl<K: Kept> Driver<K> {
         {
             comparison.id = Some(id);
             if continue_token.is_none() {
-                comparison.place = self.asker.connection.spare_transfer(&self.asker.path);
+                comparison.place = self.request_builder.connection.spare_transfer(&self.request_builder.path);
             }
             if comparison.place.is_none() {
                 let why = "lists that are needed more have taken the places of a list of versions".into();
@@ -547,14 +548,14 @@ impl<K: Kept> Driver<K> {
                 return;
             }
         }
-        self.ledger.sent(id, request);
+        self.request_metrics.sent(id, request);
         let doubted = self.reflector.evidence().condition == Condition::Suspect;
-        self.answers.send(id, request, doubted, &self.asker);
+        self.answers.send(id, request, doubted, &self.request_builder);
     }
 
     fn drop_request(&mut self, id: RequestId) {
         self.answers.cancel(id);
-        self.ledger.cancelled(id);
+        self.request_metrics.cancelled(id);
         self.requests.over(id);
     }
 
@@ -576,14 +577,14 @@ impl<K: Kept> Driver<K> {
             self.finish_decoding();
         }
         self.keep_place();
-        self.late_notes = 0;
+        self.late_diagnostics = 0;
         // Callbacks run before the lock is taken, because they may call this informer.
-        for note in std::mem::take(&mut self.notes) {
-            self.tell(&note);
+        for diagnostic in std::mem::take(&mut self.diagnostics) {
+            self.report(&diagnostic);
         }
-        if let Some(more) = self.complaints.sum(self.shared.environment.now()) {
+        if let Some(more) = self.log_throttle.sum(self.shared.environment.now()) {
             let informer = &self.shared.name;
-            tracing::warn!(%informer, "{more} more objects that cannot be decoded; each is named at debug, and by notes");
+            tracing::warn!(%informer, "{more} more objects that cannot be decoded; each is named at debug, and by diagnostics");
         }
         let edited = !self.edits.is_empty();
         let disordered = edited && self.edit();
@@ -594,7 +595,7 @@ impl<K: Kept> Driver<K> {
             self.shared.tell_moved();
         }
         if disordered {
-            self.disorder.is_known = true;
+            self.ordering.is_known = true;
             self.step(Input::Disordered);
         }
         if let Some(comparison) = &mut self.comparison
@@ -606,16 +607,16 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    fn tell(&mut self, note: &Diagnostic) {
-        self.ledger.note(note);
+    fn report(&mut self, diagnostic: &Diagnostic) {
+        self.request_metrics.diagnostic(diagnostic);
         let informer = &self.shared.name;
-        let spared =
-            matches!(note, Diagnostic::Undecodable { .. }) && !self.complaints.names(self.shared.environment.now());
-        match note.severity() {
-            Severity::Fault if !spared => tracing::warn!(%informer, "{note}"),
-            Severity::Fault | Severity::Routine => tracing::debug!(%informer, "{note}"),
+        let spared = matches!(diagnostic, Diagnostic::Undecodable { .. })
+            && !self.log_throttle.names(self.shared.environment.now());
+        match diagnostic.severity() {
+            Severity::Fault if !spared => tracing::warn!(%informer, "{diagnostic}"),
+            Severity::Fault | Severity::Routine => tracing::debug!(%informer, "{diagnostic}"),
         }
-        self.shared.tell(note);
+        self.shared.report(diagnostic);
     }
 
     /// Applies all edits under one lock, with one publication. Returns true if a list has proven that versions are
@@ -644,12 +645,12 @@ impl<K: Kept> Driver<K> {
                     self.reflector.found(changes.len() - before);
                 }
                 shared.counted.changes(&changes[before..], committed.is_some());
-                let proven = committed.map(|new_epoch| self.disorder.is_proven(store.working(), new_epoch));
+                let proven = committed.map(|new_epoch| self.ordering.is_proven(store.working(), new_epoch));
                 disordered |= proven.unwrap_or_default();
             }
             for change in &changes {
                 if let Event::Deleted { .. } = change.event {
-                    self.disorder.ended(change.uid());
+                    self.ordering.ended(change.uid());
                 }
             }
             self.reflector.set_tainted(store.working().tainted().clone());

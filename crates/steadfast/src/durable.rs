@@ -7,14 +7,14 @@
 //! | `all` | all handlers of one informer, including handlers of earlier runs |
 //! | `registration` | registration and removal |
 //!
-//! `steadfast_core::debts` determines the pending deliveries after each change; `checkpoint::section` stores them.
+//! `steadfast_core::outbox` determines the pending deliveries after each change; `checkpoint::partition` stores them.
 
 mod all;
 mod calls;
 mod event;
 mod registration;
 
-pub(crate) use all::{Durables, Owed, Refused};
+pub(crate) use all::{Durables, OutboxRows, Rejected};
 pub(crate) use calls::{Calls, Durable};
 pub use event::{DurableEvent, DurablePosition, DurableStats};
 pub use registration::{DurableBuilder, DurableRegistration};

@@ -13,15 +13,15 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-mod blocking;
+mod blocking_pool;
 mod helpers;
+mod io_executor;
 pub mod local;
 mod random;
-mod relay;
 mod tcp;
 pub mod threads;
 
-pub use blocking::BlockingThreads;
+pub use blocking_pool::BlockingThreads;
 pub use helpers::{Help, Helpers};
 pub use steadfast_core::Instant;
 

@@ -23,21 +23,21 @@ use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
 use tokio::sync::{mpsc, watch};
 
-use crate::answers::Asker;
-use crate::answers::OBJECT_LIMIT;
+#[cfg(feature = "checkpoint")]
+use crate::cache_storage::CacheStorage;
 use crate::catching_up::told_by;
 #[cfg(feature = "checkpoint")]
 use crate::checkpoint::Checkpoint;
 use crate::choices::{Choices, SecretsOnDisk, TransformId};
 use crate::connection::Connection;
-use crate::driver::{Command, Driver, Keeper, Limits, Transform};
+use crate::driver::{Command, Driver, Limits, ObjectDecoder, Transform};
 use crate::error::{CheckpointUnsupported, InformerError, NotSynced, SyncTimeout, WaitError};
 use crate::informer::{CacheId, Informer};
-#[cfg(feature = "checkpoint")]
-use crate::keepsake::Keepsake;
 use crate::owner::{Held, Origin, Owner, Release, Share};
 use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType};
+use crate::responses::OBJECT_LIMIT;
+use crate::responses::RequestBuilder;
 use crate::runner::drop_contained;
 use crate::scope::Scope;
 use crate::shared::{DiagnosticCallback, Shared, Undelivered};
@@ -238,12 +238,12 @@ impl InformerFactory {
                 protobuf: has_protobuf::<K>(),
                 packed: false,
                 checkpoint: None,
-                secrets_on_disk: SecretsOnDisk::Refused,
+                secrets_on_disk: SecretsOnDisk::Denied,
                 memory_limit: None,
                 breaches: Breaches::NONE,
             },
             transform: None,
-            notes: Vec::new(),
+            diagnostic_callbacks: Vec::new(),
             #[cfg(feature = "checkpoint")]
             keeping: Keeping::Nothing,
         }
@@ -479,7 +479,7 @@ pub struct InformerBuilder<'a, K> {
     scope: Scope,
     choices: Choices,
     transform: Option<Transform<K>>,
-    notes: Vec<DiagnosticCallback>,
+    diagnostic_callbacks: Vec<DiagnosticCallback>,
     #[cfg(feature = "checkpoint")]
     keeping: Keeping<K>,
 }
@@ -490,13 +490,14 @@ enum Keeping<K> {
     Nothing,
     /// Requested; the partition of the file is claimed at the start of the informer.
     Wanted(Claim<K>),
-    Claimed(Box<dyn Keepsake<K>>),
+    Claimed(Box<dyn CacheStorage<K>>),
 }
 
 /// Claims an informer's partition of the checkpoint file.
 #[cfg(feature = "checkpoint")]
 type Claim<K> = Box<
-    dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn Keepsake<K>>, CheckpointUnsupported> + Send,
+    dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn CacheStorage<K>>, CheckpointUnsupported>
+        + Send,
 >;
 
 #[cfg(feature = "checkpoint")]
@@ -526,7 +527,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
 
     /// Allows Secrets in the checkpoint. They are stored unencrypted: every reader of the file can read them.
     pub fn including_secrets(mut self) -> Self {
-        self.choices.secrets_on_disk = SecretsOnDisk::Asked;
+        self.choices.secrets_on_disk = SecretsOnDisk::Allowed;
         self
     }
 }
@@ -536,7 +537,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
     ///
     /// A callback that is added after the start would miss the diagnostic about the checkpoint's restoration.
     pub fn on_diagnostic(mut self, callback: impl Fn(&Diagnostic) + Send + Sync + 'static) -> Self {
-        self.notes.push(Arc::new(callback));
+        self.diagnostic_callbacks.push(Arc::new(callback));
         self
     }
 
@@ -698,7 +699,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>()
                 && let Some(share) = running.share.upgrade().or_else(|| informer.owner().new_share())
             {
-                self.notes.into_iter().for_each(|callback| informer.shared().on_diagnostic(callback));
+                self.diagnostic_callbacks.into_iter().for_each(|callback| informer.shared().on_diagnostic(callback));
                 running.share = Arc::downgrade(&share);
                 return Ok(informer.with_share(share));
             }
@@ -743,7 +744,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let is_secret = self.collection.group().is_empty() && self.collection.plural() == "secrets";
         let why = match transform {
             Some(_) => CheckpointUnsupported::Transformed,
-            None if is_secret && *secrets_on_disk == SecretsOnDisk::Refused => CheckpointUnsupported::Secrets,
+            None if is_secret && *secrets_on_disk == SecretsOnDisk::Denied => CheckpointUnsupported::Secrets,
             None => return Ok(()),
         };
         Err(InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })
@@ -784,7 +785,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             Store::new(rules),
             reflector.evidence().clone(),
         ));
-        self.notes.into_iter().for_each(|callback| shared.on_diagnostic(callback));
+        self.diagnostic_callbacks.into_iter().for_each(|callback| shared.on_diagnostic(callback));
         let origin = Origin {
             server: connection.recordings().server().clone(),
             group: self.collection.group().to_owned(),
@@ -792,10 +793,11 @@ impl<K: Kept> InformerBuilder<'_, K> {
             selector: self.scope.label_selector().and_then(|text| parse_selector(text).ok()),
             scope: self.scope.clone(),
         };
-        let asker = Asker { protobuf, ..Asker::new::<K>(connection, &self.collection, &self.scope) };
+        let request_builder =
+            RequestBuilder { protobuf, ..RequestBuilder::new::<K>(connection, &self.collection, &self.scope) };
         #[cfg(feature = "metrics")]
         {
-            let observed = asker.connection.observed();
+            let observed = request_builder.connection.observed();
             shared.observe(observed.add(self.collection.labels(&self.scope), Arc::downgrade(&shared) as _));
         }
         let (commands, received) = mpsc::unbounded_channel();
@@ -813,8 +815,14 @@ impl<K: Kept> InformerBuilder<'_, K> {
             drop(shared.beside.set(beside));
         }
         let limits = Limits { object: object_limit, memory: memory_limit };
-        let driver =
-            Driver::new(shared.clone(), reflector, asker, Keeper::new(decoder, self.transform), limits, received);
+        let driver = Driver::new(
+            shared.clone(),
+            reflector,
+            request_builder,
+            ObjectDecoder::new(decoder, self.transform),
+            limits,
+            received,
+        );
         #[cfg(feature = "checkpoint")]
         let driver = driver.with_keepsake(match self.keeping {
             Keeping::Claimed(keepsake) => Some(keepsake),

@@ -37,8 +37,8 @@
 //! | `informer`, `until`, `lister`, `stream`, `readiness` | handles of an informer: reads, waits, event streams |
 //! | `writes`, `catching_up` | record of a client's writes, and waits for caches; `milestones` wakes the waits |
 //! | `uncached` | lists and watches without a cache, for callers that store the objects themselves |
-//! | `driver`, `answers` | I/O of one informer: responses, the reflector of `steadfast-core`, the store |
-//! | `checkpoint`, `keepsake` | caches in a file, for the next run of the process (feature `checkpoint`) |
+//! | `driver`, `responses` | I/O of one informer: responses, the reflector of `steadfast-core`, the store |
+//! | `checkpoint`, `cache_storage` | caches in a file, for the next run of the process (feature `checkpoint`) |
 //! | `durable` | handlers that acknowledge events, with redelivery until then (feature `checkpoint`) |
 //! | [`metrics`] | Prometheus metrics of all modules (feature `metrics`) |
 //! | `shared`, `runner`, `handler` | the store, the handlers that receive its changes, and one queue for each handler |
@@ -54,7 +54,8 @@ macro_rules! debug_as_message {
     )+};
 }
 
-mod answers;
+#[cfg(feature = "checkpoint")]
+mod cache_storage;
 mod catching_up;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
@@ -67,24 +68,24 @@ pub mod environment;
 mod error;
 mod factory;
 mod handler;
+mod handler_filter;
+mod handler_options;
+mod handler_registry;
 mod handler_stats;
+mod id_pool;
 mod informer;
-#[cfg(feature = "checkpoint")]
-mod keepsake;
 mod lister;
 mod memory;
 pub mod metrics;
 mod milestones;
-mod ordinals;
 mod owner;
 mod probes;
 mod readiness;
 mod registration;
 mod resource;
-mod roster;
+mod responses;
 mod runner;
 mod scope;
-mod screen;
 mod shared;
 mod stream;
 pub mod transport;
@@ -92,7 +93,6 @@ mod uncached;
 #[doc(hidden)]
 pub mod unstable;
 mod until;
-mod wishes;
 mod writes;
 
 /// The Kubernetes types of the informers. The program must enable a version feature of this crate, such as `latest`.

@@ -22,14 +22,14 @@
 //! | module | content |
 //! |---|---|
 //! | `counted` | counters of one informer |
-//! | `ledger` | results of an informer's requests, reported to its counters |
+//! | `request_metrics` | results of an informer's requests, reported to its counters |
 //! | `traffic` | counters of one connection pool |
 //! | `register` | items by label, with ordinals for equal labels |
 //! | `observed` | weak references to the running informers, and their current states |
 //! | `collector`, `families`, `samples` | encoding as Prometheus metric families |
 
 pub(crate) mod counted;
-pub(crate) mod ledger;
+pub(crate) mod request_metrics;
 pub(crate) mod traffic;
 
 #[cfg(feature = "metrics")]

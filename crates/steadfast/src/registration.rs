@@ -11,11 +11,11 @@ use tokio::runtime::Handle;
 use crate::driver::Command;
 use crate::error::HandlerError;
 use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Handler};
+use crate::handler_filter::Accepts;
+use crate::handler_options::{HandlerOptions, Mode};
 use crate::handler_stats::HandlerStats;
 use crate::owner::{Held, Release};
 use crate::runner::Runner;
-use crate::screen::Accepts;
-use crate::wishes::{Mode, Wishes};
 
 /// Builder of a handler and its options.
 #[must_use = "a handler is there once it is added"]
@@ -113,7 +113,7 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
     fn register(self, mode: Mode<K>, concurrency: usize) -> Result<Registration<K>, HandlerError> {
         let Self { owner, filter, resync, each } = self;
         let shared = &owner.shared;
-        let wishes = Wishes { concurrency, filter, resync, each };
+        let wishes = HandlerOptions { concurrency, filter, resync, each };
         let runner = Runner::new(&shared.name, mode, wishes, shared.environment.clone(), shared.breaches);
         match shared.add_handler(&runner) {
             Ok(true) => drop(owner.commands.send(Command::Handlers)),

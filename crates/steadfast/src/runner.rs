@@ -1,6 +1,6 @@
 //! Runner of one handler: its queue, calls and panics, independent of other handlers (C7, C8).
 
-mod inside;
+mod call_context;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -17,12 +17,12 @@ use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
 use crate::handler::{BoxedAsyncHandler, Call, Handler};
+use crate::handler_filter::HandlerFilter;
+use crate::handler_options::{HandlerOptions, Mode};
+use crate::handler_registry::Slot;
 #[cfg(feature = "metrics")]
 use crate::handler_stats::HandlerReading;
 use crate::handler_stats::HandlerStats;
-use crate::roster::Seat;
-use crate::screen::Screen;
-use crate::wishes::{Mode, Wishes};
 
 /// Number of retries of a call that panicked, before its event is counted and skipped (C3).
 const RETRIES: u32 = 3;
@@ -32,14 +32,14 @@ pub(crate) struct Runner<K> {
     /// Name of the informer, for display.
     informer: String,
     concurrency: usize,
-    pub(crate) screen: Option<Screen<K>>,
+    pub(crate) filter: Option<HandlerFilter<K>>,
     pub(crate) resync: Option<Duration>,
     environment: SharedEnvironment,
     breaches: Breaches,
     state: Mutex<State<K>>,
     /// Wakes the reader of a stream.
     pulled: Notify,
-    view: watch::Sender<View>,
+    initial_objects: watch::Sender<InitialObjects>,
     /// Written under the lock of `state`, so that no call starts afterwards.
     closed: AtomicBool,
     returned: AtomicU64,
@@ -49,7 +49,7 @@ pub(crate) struct Runner<K> {
     /// Wakes the tasks that wait for the end of all calls.
     quiet: Notify,
     /// Place among the handlers of the informer, released at the close.
-    seat: OnceLock<Seat>,
+    slot: OnceLock<Slot>,
 }
 
 struct State<K> {
@@ -73,12 +73,12 @@ struct State<K> {
     /// Undelivered events at the close.
     untold: usize,
     /// Time since which each worker's event was queued. A finished worker leaves an empty slot.
-    telling: Vec<Option<Instant>>,
+    queued_since: Vec<Option<Instant>>,
 }
 
 /// Progress of a handler with its initial objects (C9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum View {
+enum InitialObjects {
     Incomplete,
     /// All were processed.
     Complete,
@@ -90,11 +90,11 @@ impl<K: Send + Sync + 'static> Runner<K> {
     pub(crate) fn new(
         informer: &str,
         mode: Mode<K>,
-        wishes: Wishes<K>,
+        options: HandlerOptions<K>,
         environment: SharedEnvironment,
         breaches: Breaches,
     ) -> Arc<Self> {
-        let Wishes { concurrency, filter, resync, each } = wishes;
+        let HandlerOptions { concurrency, filter, resync, each } = options;
         let concurrency = if breaches.commit(Breach::OverlappingCalls) { 8 } else { concurrency.max(1) };
         let queue = match each {
             Some(bound) => DeliveryQueue::each(bound, breaches),
@@ -111,33 +111,33 @@ impl<K: Send + Sync + 'static> Runner<K> {
             is_behind: false,
             falls_behind: false,
             untold: 0,
-            telling: Vec::new(),
+            queued_since: Vec::new(),
         };
         Arc::new(Self {
             informer: informer.to_owned(),
             concurrency,
-            screen: filter.map(Screen::new),
+            filter: filter.map(HandlerFilter::new),
             resync,
             environment,
             breaches,
             state: Mutex::new(state),
             pulled: Notify::new(),
-            view: watch::Sender::new(View::Incomplete),
+            initial_objects: watch::Sender::new(InitialObjects::Incomplete),
             closed: AtomicBool::new(false),
             returned: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             quiet: Notify::new(),
-            seat: OnceLock::new(),
+            slot: OnceLock::new(),
         })
     }
 
     /// Sets the handler's place among the handlers of its informer.
-    pub(crate) fn sit_down(&self, seat: Seat) {
-        let seat = self.seat.get_or_init(|| seat);
+    pub(crate) fn set_slot(&self, slot: Slot) {
+        let slot = self.slot.get_or_init(|| slot);
         if self.is_closed() {
-            seat.give_up();
+            slot.release();
         }
     }
 
@@ -161,7 +161,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             state.falls_behind |= !std::mem::replace(&mut state.is_behind, true);
         }
         state.viewed |= viewed;
-        self.tell_view(&state);
+        self.report_initial_objects(&state);
     }
 
     /// Starts workers for queued events, up to the handler's concurrency.
@@ -195,7 +195,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 let place = state.tell(delivery.since);
                 (mode, delivery, place)
             };
-            let worker = Worker { runner: self.clone(), stage: Stage::Waiting, place };
+            let worker = Worker { runner: self.clone(), phase: WorkerPhase::Waiting, place };
             match mode {
                 Mode::Sync(handler) => {
                     self.environment.run_blocking(Box::new(move || worker.run(&*handler, delivery)));
@@ -216,7 +216,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             return if self.is_closed() { Pull::End } else { Pull::Nothing };
         };
         state.queue.done(&delivery.key);
-        self.tell_view(&state);
+        self.report_initial_objects(&state);
         Pull::Event(delivery.event)
     }
 
@@ -229,7 +229,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
     ///
     /// Queued events are dropped, except for a stream, whose reader can still take them.
     pub(crate) fn close(&self) {
-        let given_up;
+        let is_released;
         {
             let mut state = self.lock();
             if self.is_closed() {
@@ -244,20 +244,20 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 state.untold += state.queue.undelivered();
                 Some(std::mem::replace(&mut state.queue, DeliveryQueue::new(self.breaches)))
             };
-            let filter = self.screen.as_ref().and_then(Screen::end);
-            given_up = (mode, queue, filter);
-            self.view.send_if_modified(|view| {
-                let waited = *view == View::Incomplete;
+            let filter = self.filter.as_ref().and_then(HandlerFilter::end);
+            is_released = (mode, queue, filter);
+            self.initial_objects.send_if_modified(|initial_objects| {
+                let waited = *initial_objects == InitialObjects::Incomplete;
                 if waited {
-                    *view = View::GivenUp;
+                    *initial_objects = InitialObjects::GivenUp;
                 }
                 waited
             });
         }
-        if let Some(seat) = self.seat.get() {
-            seat.give_up();
+        if let Some(slot) = self.slot.get() {
+            slot.release();
         }
-        drop_contained(given_up);
+        drop_contained(is_released);
         self.pulled.notify_one();
     }
 
@@ -277,7 +277,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
     /// wait here themselves.
     pub(crate) async fn remove_and_wait(&self) -> usize {
         let untold = self.remove();
-        let leaving = inside::is_in_call_of(self.number()).then(|| Leaving::new(self));
+        let leaving = call_context::is_in_call_of(self.number()).then(|| Leaving::new(self));
         loop {
             let mut quiet = pin!(self.quiet.notified());
             quiet.as_mut().enable();
@@ -315,14 +315,19 @@ impl<K: Send + Sync + 'static> Runner<K> {
 
     /// Returns true if the handler has processed all its initial objects (C9).
     pub(crate) fn is_synced(&self) -> bool {
-        *self.view.borrow() == View::Complete
+        *self.initial_objects.borrow() == InitialObjects::Complete
     }
 
     /// Waits until the handler is synced and returns true, or returns false if it is closed first.
     pub(crate) async fn until_synced(&self) -> bool {
         // The sender lives as long as `self`.
-        let view = self.view.subscribe().wait_for(|view| *view != View::Incomplete).await.map(|view| *view);
-        view.is_ok_and(|view| view == View::Complete)
+        let initial_objects = self
+            .initial_objects
+            .subscribe()
+            .wait_for(|initial_objects| *initial_objects != InitialObjects::Incomplete)
+            .await
+            .map(|initial_objects| *initial_objects);
+        initial_objects.is_ok_and(|initial_objects| initial_objects == InitialObjects::Complete)
     }
 
     pub(crate) fn counts(&self) -> HandlerStats {
@@ -345,7 +350,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
     /// Returns the handler's number within its informer, reused after the close.
     #[cfg(feature = "metrics")]
     fn place(&self) -> usize {
-        self.seat.get().map_or(0, Seat::place)
+        self.slot.get().map_or(0, Slot::place)
     }
 
     /// Returns the handler's current state.
@@ -355,7 +360,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         let oldest = {
             let state = self.lock();
             let waiting = state.queue.waiting_since();
-            state.telling.iter().copied().flatten().chain(waiting).min()
+            state.queued_since.iter().copied().flatten().chain(waiting).min()
         };
         HandlerReading {
             ordinal: self.place(),
@@ -365,9 +370,11 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
     }
 
-    fn tell_view(&self, state: &State<K>) {
+    fn report_initial_objects(&self, state: &State<K>) {
         if state.viewed && state.queue.initial_left() == 0 && !self.is_closed() {
-            self.view.send_if_modified(|view| std::mem::replace(view, View::Complete) == View::Incomplete);
+            self.initial_objects.send_if_modified(|initial_objects| {
+                std::mem::replace(initial_objects, InitialObjects::Complete) == InitialObjects::Incomplete
+            });
         }
     }
 
@@ -395,14 +402,14 @@ impl<K: Send + Sync + 'static> Runner<K> {
 }
 
 impl<K> State<K> {
-    /// Returns a slot in `telling` for a worker. There are at most as many slots as concurrent workers.
+    /// Returns a slot in `queued_since` for a worker. There are at most as many slots as concurrent workers.
     fn tell(&mut self, since: Instant) -> usize {
-        let free = self.telling.iter().position(Option::is_none);
+        let free = self.queued_since.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
-            self.telling.push(None);
-            self.telling.len() - 1
+            self.queued_since.push(None);
+            self.queued_since.len() - 1
         });
-        self.telling[place] = Some(since);
+        self.queued_since[place] = Some(since);
         place
     }
 }
@@ -444,13 +451,13 @@ impl<K: Send + Sync + 'static> Drop for Leaving<'_, K> {
 /// Permission to make calls, one at a time.
 struct Worker<K: Send + Sync + 'static> {
     runner: Arc<Runner<K>>,
-    stage: Stage,
-    /// Slot in `telling`.
+    phase: WorkerPhase,
+    /// Slot in `queued_since`.
     place: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum WorkerPhase {
     Waiting,
     Running,
     Over,
@@ -462,7 +469,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
         while let Some(Delivery { key, event, changes, missed, .. }) = next {
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry, changes, missed });
-                let inside = inside::enter(self.runner.number());
+                let inside = call_context::enter(self.runner.number());
                 let made = std::panic::catch_unwind(AssertUnwindSafe(|| handler.handle(event, call)));
                 drop(inside);
                 if self.runner.is_over(&made, &key, retry) {
@@ -479,7 +486,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
         while let Some(Delivery { key, event, changes, missed, .. }) = next {
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry, changes, missed });
-                let made = inside::run(self.runner.number(), async { handler.handle(event, call).await });
+                let made = call_context::run(self.runner.number(), async { handler.handle(event, call).await });
                 let made = AssertUnwindSafe(made).catch_unwind().await;
                 if self.runner.is_over(&made, &key, retry) {
                     break;
@@ -495,12 +502,12 @@ impl<K: Send + Sync + 'static> Worker<K> {
         let mut state = self.runner.lock();
         state.waiting -= 1;
         if self.runner.is_closed() {
-            state.telling[self.place] = None;
-            self.stage = Stage::Over;
+            state.queued_since[self.place] = None;
+            self.phase = WorkerPhase::Over;
             return None;
         }
         state.running += 1;
-        self.stage = Stage::Running;
+        self.phase = WorkerPhase::Running;
         Some(first)
     }
 
@@ -508,15 +515,15 @@ impl<K: Send + Sync + 'static> Worker<K> {
     fn next(&mut self, key: &ObjectKey) -> Option<Delivery<K>> {
         let mut state = self.runner.lock();
         state.queue.done(key);
-        self.runner.tell_view(&state);
+        self.runner.report_initial_objects(&state);
         let next = if self.runner.is_closed() { None } else { state.queue.pop() };
-        state.telling[self.place] = next.as_ref().map(|delivery| delivery.since);
+        state.queued_since[self.place] = next.as_ref().map(|delivery| delivery.since);
         if next.is_none() {
             // Under the same lock as the queue check, so that a later push finds this worker finished and starts
             // another.
             state.running -= 1;
             state.is_behind = false;
-            self.stage = Stage::Over;
+            self.phase = WorkerPhase::Over;
             self.runner.quiet.notify_waiters();
         }
         next
@@ -527,16 +534,16 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
     fn drop(&mut self) {
         {
             let mut state = self.runner.lock();
-            match self.stage {
-                Stage::Over => return,
-                Stage::Waiting => state.waiting -= 1,
-                Stage::Running => {
+            match self.phase {
+                WorkerPhase::Over => return,
+                WorkerPhase::Waiting => state.waiting -= 1,
+                WorkerPhase::Running => {
                     state.running -= 1;
                     self.runner.quiet.notify_waiters();
                 }
             }
-            state.telling[self.place] = None;
-            if self.stage == Stage::Waiting && self.runner.is_closed() {
+            state.queued_since[self.place] = None;
+            if self.phase == WorkerPhase::Waiting && self.runner.is_closed() {
                 return;
             }
         }

@@ -1,9 +1,9 @@
 //! State shared by an informer's driver, handles and readers.
 
 #[cfg(feature = "checkpoint")]
-mod owing;
+mod delayed_delivery;
 #[cfg(feature = "checkpoint")]
-mod withheld;
+mod pending_deliveries;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,16 +21,16 @@ use tokio::sync::watch;
 #[cfg(feature = "checkpoint")]
 use crate::durable::Durables;
 use crate::environment::SharedEnvironment;
+use crate::handler_filter::HandlerFilter;
+use crate::handler_registry::HandlerRegistry;
 use crate::handler_stats::HandlerStats;
 use crate::memory::Memory;
 use crate::metrics::counted::Counted;
 #[cfg(feature = "metrics")]
 use crate::metrics::observed::{Observation, Observe, Reading};
 use crate::milestones::{Milestone, Milestones};
-use crate::roster::Roster;
 use crate::runner::{Runner, drop_contained};
 use crate::scope::Scope;
-use crate::screen::Screen;
 
 /// State of an informer.
 pub(crate) struct Shared<K> {
@@ -48,7 +48,7 @@ pub(crate) struct Shared<K> {
     joining: Mutex<Vec<Joining<K>>>,
     /// Held during a publication with its delivery, and while a handler is added, so that no change falls between the
     /// two. User code never runs under this lock.
-    handlers: Mutex<Roster<Arc<Runner<K>>>>,
+    handlers: Mutex<HandlerRegistry<Arc<Runner<K>>>>,
     /// True if the driver ended without being stopped.
     pub(crate) broken: AtomicBool,
     /// Added handlers with options that the driver has not processed yet.
@@ -73,7 +73,7 @@ pub(crate) struct Shared<K> {
     /// Durable handlers.
     #[cfg(feature = "checkpoint")]
     pub(crate) durables: Durables<K>,
-    notes: Mutex<Vec<DiagnosticCallback>>,
+    diagnostic_callbacks: Mutex<Vec<DiagnosticCallback>>,
     pub(crate) counted: Arc<Counted>,
 }
 
@@ -121,7 +121,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             withheld: AtomicBool::new(false),
             #[cfg(feature = "checkpoint")]
             durables: Durables::default(),
-            notes: Mutex::default(),
+            diagnostic_callbacks: Mutex::default(),
             counted: Arc::default(),
         }
     }
@@ -264,10 +264,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         // Only the driver adds handlers to the delivery, and this is the driver. Most informers have no filters, so
         // nothing is allocated for them.
-        let has_joined = |handler: &&Arc<Runner<K>>| handler.screen.as_ref().is_some_and(Screen::has_joined);
+        let has_joined = |handler: &&Arc<Runner<K>>| handler.filter.as_ref().is_some_and(HandlerFilter::has_joined);
         let joined: Vec<_> = lock(&self.handlers).members().filter(has_joined).cloned().collect();
         let passing = |handler: Arc<Runner<K>>| {
-            let passing = handler.screen.as_ref()?.pass(changes);
+            let passing = handler.filter.as_ref()?.pass(changes);
             (viewed || !passing.is_empty()).then_some((handler, passing))
         };
         joined.into_iter().filter_map(passing).collect()
@@ -281,7 +281,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Sends a handler with a filter its initial objects, and adds it to the delivery. Only the driver may call this,
     /// because no publication may happen concurrently.
     pub(crate) fn join(&self, handler: &Arc<Runner<K>>) {
-        let Some(screen) = &handler.screen else { return };
+        let Some(screen) = &handler.filter else { return };
         if self.is_shown() {
             handler.push(screen.pass(first_view(&self.snapshot())), true);
         }
@@ -296,7 +296,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             return;
         }
         let again = |object: &Object<K>| {
-            let passes = handler.screen.as_ref().is_none_or(|screen| screen.has(object.key()));
+            let passes = handler.filter.as_ref().is_none_or(|screen| screen.has(object.key()));
             passes.then(|| Change::of_list(Event::Resynced { object: object.clone() }))
         };
         let snapshot = self.snapshot();
@@ -336,15 +336,15 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn on_diagnostic(&self, callback: DiagnosticCallback) {
-        lock(&self.notes).push(callback);
+        lock(&self.diagnostic_callbacks).push(callback);
     }
 
     /// Calls the diagnostic callbacks and catches their panics.
-    pub(crate) fn tell(&self, note: &Diagnostic) {
-        let callbacks = lock(&self.notes).clone();
+    pub(crate) fn report(&self, diagnostic: &Diagnostic) {
+        let callbacks = lock(&self.diagnostic_callbacks).clone();
         for callback in callbacks {
-            if std::panic::catch_unwind(AssertUnwindSafe(|| callback(note))).is_err() {
-                tracing::error!(informer = %self.name, "a note callback panicked");
+            if std::panic::catch_unwind(AssertUnwindSafe(|| callback(diagnostic))).is_err() {
+                tracing::error!(informer = %self.name, "a diagnostic callback panicked");
             }
         }
     }
@@ -355,7 +355,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     ///
     /// Returns an error after the driver has ended, because nothing would be delivered.
     pub(crate) fn add_handler(&self, runner: &Arc<Runner<K>>) -> Result<bool, Ended> {
-        let wants_driver = runner.screen.is_some() || runner.resync.is_some();
+        let wants_driver = runner.filter.is_some() || runner.resync.is_some();
         {
             let mut handlers = lock(&self.handlers);
             // Checked under the lock of `close_handlers`, so that no handler is missed between the two.
@@ -364,13 +364,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 runner.close();
                 return Err(Ended);
             }
-            if self.is_shown() && runner.screen.is_none() {
+            if self.is_shown() && runner.filter.is_none() {
                 // Under this lock nothing is published, so the snapshot equals the state delivered to the other
                 // handlers.
                 runner.push(first_view(&self.snapshot()), true);
             }
             handlers.add(|seat| {
-                runner.sit_down(seat);
+                runner.set_slot(seat);
                 runner.clone()
             });
             if wants_driver {
@@ -416,10 +416,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Drops the diagnostic callbacks and new handlers, because they may hold this value.
-    pub(crate) fn end_notes(&self) {
+    pub(crate) fn drop_diagnostic_callbacks(&self) {
         drop(self.take_newcomers());
-        let notes = std::mem::take(&mut *lock(&self.notes));
-        drop_contained(notes);
+        let diagnostic_callbacks = std::mem::take(&mut *lock(&self.diagnostic_callbacks));
+        drop_contained(diagnostic_callbacks);
     }
 
     /// Closes all handlers and returns their undelivered events.
@@ -531,7 +531,7 @@ pub struct Undelivered {
 
 /// Appends changes to the handlers' queues, and returns the handlers to start.
 fn deliver<K: Send + Sync + 'static>(
-    handlers: &mut Roster<Arc<Runner<K>>>,
+    handlers: &mut HandlerRegistry<Arc<Runner<K>>>,
     changes: &[Change<K>],
     screened: Vec<Screened<K>>,
     viewed: bool,
@@ -539,7 +539,7 @@ fn deliver<K: Send + Sync + 'static>(
     if changes.is_empty() && !viewed {
         return Vec::new();
     }
-    let mut told: Vec<_> = handlers.members().filter(|handler| handler.screen.is_none()).cloned().collect();
+    let mut told: Vec<_> = handlers.members().filter(|handler| handler.filter.is_none()).cloned().collect();
     for handler in &told {
         handler.push(changes.iter().cloned(), viewed);
     }

@@ -9,9 +9,9 @@ use steadfast_core::Freshness;
 use steadfast_core::decode::Kept;
 use steadfast_core::event::Event;
 
+use crate::handler_options::{HandlerOptions, Mode};
 use crate::informer::Informer;
 use crate::runner::{Pull, Runner};
-use crate::wishes::{Mode, Wishes};
 
 /// Stream of an informer's events.
 ///
@@ -28,7 +28,7 @@ pub struct Watch<K: Kept> {
 impl<K: Kept> Watch<K> {
     pub(crate) fn new(informer: Informer<K>) -> Self {
         let shared = informer.shared();
-        let wishes = Wishes { concurrency: 1, filter: None, resync: None, each: None };
+        let wishes = HandlerOptions { concurrency: 1, filter: None, resync: None, each: None };
         let runner = Runner::new(&shared.name, Mode::Pulled, wishes, shared.environment.clone(), shared.breaches);
         // If the informer has ended, the handler is rejected and the stream ends too.
         let _ = shared.add_handler(&runner);

@@ -10,14 +10,14 @@
 //! | `connector` | socket to an address of the server, proxy, TLS and protocol negotiation |
 //! | `http2`, `http1` | protocol driver of a connection, and one request on it |
 //! | `heartbeat` | pings that detect a dead peer without a request |
-//! | `inquiry` | requests that detect an unresponsive server behind a proxy that responds to pings |
+//! | `liveness_probes` | requests that detect an unresponsive server behind a proxy that responds to pings |
 //! | `upgrade` | dedicated connection of an upgraded request: `exec`, `attach`, `port-forward` |
 //! | `dispatch` | one request from deadlines to response, with a safe retry on another connection |
 //! | `body` | response body: a clean end, or an error with the cause of the interruption |
-//! | `notice` | events of the connection of a pending or arriving response |
-//! | `turn`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
+//! | `connection_event` | events of the connection of a pending or arriving response |
+//! | `http1_slot`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
 //! | `fence` | time limit for sending, checked at each write to a socket |
-//! | `purpose`, `want`, `end`, `failure` | purpose of a connection, requirements of a request, ends and failures |
+//! | `purpose`, `placement_request`, `end`, `failure` | purpose of a connection, requirements of a request, ends and failures |
 //! | `settings`, `report`, `error`, `cause`, `socket` | limits, reports, errors and their texts, byte counts |
 //!
 //! Time, tasks and sockets come only from the [`Environment`](crate::environment::Environment).
@@ -25,7 +25,9 @@
 mod body;
 mod cause;
 mod connection;
+mod connection_event;
 mod connector;
+mod dead_peer_probe;
 mod dispatch;
 mod end;
 mod error;
@@ -33,31 +35,29 @@ mod failure;
 mod fence;
 mod heartbeat;
 mod http1;
+mod http1_slot;
 mod http2;
-mod inquiry;
 mod lease;
 mod life;
+mod liveness_probes;
 mod nanos;
-mod notice;
+mod placement_request;
 mod pool;
 mod purpose;
 mod report;
 mod settings;
 mod socket;
 mod state;
-mod turn;
 mod upgrade;
 mod upload;
-mod vanished;
-mod want;
 mod windows;
 
 pub use body::ResponseBody;
+pub(crate) use connection_event::{Awaited, ConnectionEvent};
 pub(crate) use connector::{Connector, Login, Proxy, Route, Target};
 pub(crate) use dispatch::{copy, is_long};
 pub use error::TransportError;
 pub use fence::Fence;
-pub(crate) use notice::{Awaited, Notice};
 pub(crate) use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub(crate) use settings::{Carrier, Reader};

@@ -2,12 +2,12 @@
 
 use super::row::{key_of, text, write_key, write_text};
 use super::{Forms, NoSuchForm, Saved};
-use crate::outbox::{PendingDelivery, DueEvent, End};
 use crate::decode::RawObject;
 use crate::event::{Certainty, DeleteReason};
 use crate::key::ObjectKey;
 use crate::lazy::Lazy;
 use crate::object::{Entry, Object};
+use crate::outbox::{DueEvent, End, PendingDelivery};
 use crate::version::ResourceVersion;
 
 /// Pending delivery from a checkpoint, without its latest state.
@@ -157,20 +157,20 @@ impl Forms {
     /// Returns an error if the encoding of a state has no name.
     pub fn write_debt<K>(
         &self,
-        debt: &PendingDelivery<Object<Lazy<K>>>,
+        pending: &PendingDelivery<Object<Lazy<K>>>,
         held: Option<&Entry<Lazy<K>>>,
         out: &mut Vec<u8>,
     ) -> Result<(), NoSuchForm> {
         let mut to = Writing { forms: self, held: held.and_then(Entry::last), out };
-        to.out.push(if debt.initial { b'i' } else { b'-' });
-        match &debt.base {
+        to.out.push(if pending.initial { b'i' } else { b'-' });
+        match &pending.base {
             Some(base) => {
                 to.out.push(b'b');
                 to.state(base)?;
             }
             None => to.out.push(b'-'),
         }
-        match &debt.due {
+        match &pending.due {
             Some(DueEvent::State(due)) => {
                 to.out.push(b's');
                 to.state(due)?;
@@ -181,7 +181,7 @@ impl Forms {
             }
             None => to.out.push(b'-'),
         }
-        match &debt.ended {
+        match &pending.ended {
             Some(end) => {
                 to.out.push(b'e');
                 to.end(end)?;
@@ -194,27 +194,27 @@ impl Forms {
     /// Reads the pending delivery of `key`; `None` if the bytes are not a valid row.
     pub fn read_debt(&self, key: &ObjectKey, row: &[u8]) -> Option<SavedDelivery> {
         let mut from = Reading { forms: self, key, rest: row };
-        let mut debt = SavedDelivery::default();
-        debt.initial = match from.letter()? {
+        let mut pending = SavedDelivery::default();
+        pending.initial = match from.letter()? {
             b'i' => true,
             b'-' => false,
             _ => return None,
         };
         match from.letter()? {
-            b'b' => debt.base = Some(from.state()?),
+            b'b' => pending.base = Some(from.state()?),
             b'-' => {}
             _ => return None,
         }
-        debt.due = match from.letter()? {
+        pending.due = match from.letter()? {
             b's' => Some(DueEvent::State(from.state()?)),
             b'e' => Some(DueEvent::End(from.end()?)),
             _ => return None,
         };
         match from.letter()? {
-            b'e' => debt.ended = Some(from.end()?),
+            b'e' => pending.ended = Some(from.end()?),
             b'-' => {}
             _ => return None,
         }
-        from.rest.is_empty().then_some(debt)
+        from.rest.is_empty().then_some(pending)
     }
 }

@@ -11,9 +11,9 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_json::Value;
 
+use super::delta_compressed::{DeltaCompressed, DictionaryGroups};
 use super::error::place;
 use super::size_counting::{ByteCount, SizeCounting};
-use super::delta_compressed::{DictionaryGroups, DeltaCompressed};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 use crate::protobuf;
 

@@ -7,7 +7,7 @@ use super::item::Item;
 use super::list::ListPart;
 use super::overlong::Passing;
 use crate::decode::{Encoding, list_meta_of_message, status_of_message};
-use crate::protobuf::{IdentityScanner, Head, Heads, MARK, MessageId, Wire, types as read_types};
+use crate::protobuf::{Head, Heads, IdentityScanner, MARK, MessageId, Wire, types as read_types};
 
 /// Splits a list into its items.
 ///

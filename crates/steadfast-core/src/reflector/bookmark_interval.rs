@@ -171,7 +171,8 @@ mod tests {
     fn correct_silence_lengthens_period_until_next_stream() {
         let mut bookmark_interval = BookmarkInterval::new(&ReflectorSettings::default());
         for beat in 1..5_u32 {
-            bookmark_interval.bookmark(Instant::ZERO + SECOND * 10 * beat, &ResourceVersion::from(beat.to_string().as_str()));
+            bookmark_interval
+                .bookmark(Instant::ZERO + SECOND * 10 * beat, &ResourceVersion::from(beat.to_string().as_str()));
         }
         let mut periods = vec![bookmark_interval.period().as_secs()];
         for _ in 0..3 {
@@ -190,7 +191,8 @@ mod tests {
         let mut bookmark_interval = BookmarkInterval::new(&settings);
         bookmark_interval.without_bookmarks();
         assert_eq!(bookmark_interval.period(), SECOND * 60, "the bound stays what it is");
-        let mut bookmark_interval = BookmarkInterval::new(&ReflectorSettings { longest_period: Some(SECOND * 500), ..settings });
+        let mut bookmark_interval =
+            BookmarkInterval::new(&ReflectorSettings { longest_period: Some(SECOND * 500), ..settings });
         bookmark_interval.without_bookmarks();
         assert_eq!(bookmark_interval.period(), SECOND * 300);
         bookmark_interval.begin();

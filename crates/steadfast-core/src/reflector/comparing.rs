@@ -10,9 +10,9 @@
 
 use std::time::Duration;
 
-use super::list_plan::ListPlan;
 use super::bookmark_interval::PERIODS_BETWEEN_LISTS;
-use super::{Diagnostic, Differences, Failure, FailureKind, Output, Phase, Reflector, Request, RequestId, ProbeState};
+use super::list_plan::ListPlan;
+use super::{Diagnostic, Differences, Failure, FailureKind, Output, Phase, ProbeState, Reflector, Request, RequestId};
 use crate::breach::Breach;
 use crate::freshness::Condition;
 use crate::record::ListMeta;

@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-use super::list_plan::ListPlan;
 use super::list_hints::ListHints;
+use super::list_plan::ListPlan;
 use super::output::Output;
 use super::request::RequestId;
 use super::settings::ReflectorSettings;

@@ -47,31 +47,31 @@ impl Reflector {
     /// Requests metadata instead of a full list.
     pub(super) fn begin_delta(&mut self, now: Instant, plan: ListPlan, out: &mut Vec<Output>) {
         out.push(Output::BeginStaging { anew: false });
-        self.phase = Phase::DeltaPolicy(Delta::begun(now, plan, &self.delta_policy, self.settings.delta_within));
+        self.phase = Phase::DeltaListing(Delta::begun(now, plan, &self.delta_policy, self.settings.delta_within));
         self.send_metadata(None, out);
     }
 
     fn send_metadata(&mut self, continue_token: Option<String>, out: &mut Vec<Output>) {
         let (id, limit) = (self.next_id(), self.settings.page_size);
-        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
+        let Phase::DeltaListing(delta) = &mut self.phase else { return };
         (delta.page, delta.opened) = (Some(id), false);
         out.push(Output::Send(id, Request::Metadata { from: delta.plan.from.clone(), limit, continue_token }));
     }
 
     /// Returns whether `id` is a request of a list by difference.
     pub(super) fn is_sparing(&self, id: RequestId) -> bool {
-        matches!(&self.phase, Phase::DeltaPolicy(delta) if delta.has(id))
+        matches!(&self.phase, Phase::DeltaListing(delta) if delta.has(id))
     }
 
     pub(super) fn delta_opened(&mut self, now: Instant) {
-        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
+        let Phase::DeltaListing(delta) = &mut self.phase else { return };
         delta.opened = true;
         delta.comes(now);
     }
 
     /// Processes an entry of a page of metadata, or an object that was requested by name.
     pub(super) fn delta_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
-        let Phase::DeltaPolicy(delta) = &mut self.phase else { return Verdict::Skip };
+        let Phase::DeltaListing(delta) = &mut self.phase else { return Verdict::Skip };
         delta.comes(now);
         if delta.page == Some(id) {
             delta.listed += 1;
@@ -98,7 +98,7 @@ impl Reflector {
 
     /// Processes [`super::Input::Differs`]: the listed object differs from the cached one.
     pub(super) fn differs(&mut self, now: Instant, id: RequestId, identity: Identity, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
+        let Phase::DeltaListing(delta) = &mut self.phase else { return };
         if delta.page != Some(id) {
             return;
         }
@@ -115,7 +115,7 @@ impl Reflector {
 
     /// Handles a complete page of metadata, or a complete response for an object.
     pub(super) fn delta_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
+        let Phase::DeltaListing(delta) = &mut self.phase else { return };
         delta.comes(now);
         if delta.page == Some(id) {
             delta.page = None;
@@ -131,7 +131,7 @@ impl Reflector {
     }
 
     fn metadata_came(&mut self, now: Instant, meta: ListMeta, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &self.phase else { return };
+        let Phase::DeltaListing(delta) = &self.phase else { return };
         let first = delta.version.clone();
         let version = meta.version.filter(ResourceVersion::is_ordered);
         let same = first.is_none() || first == version;
@@ -139,7 +139,7 @@ impl Reflector {
         let Some(version) = version.filter(|version| same && !older(version)) else {
             return self.list_all(now, NOT_OF_ONE_VERSION.into(), out);
         };
-        if let Phase::DeltaPolicy(delta) = &mut self.phase {
+        if let Phase::DeltaListing(delta) = &mut self.phase {
             delta.version = Some(version);
         }
         let Some(token) = meta.continue_token else { return self.metadata_complete(now, out) };
@@ -152,7 +152,7 @@ impl Reflector {
     /// Handles complete metadata. If many cached objects are missing, a full list must confirm it. A server that
     /// returns only a version instead of metadata would otherwise end all cached objects.
     fn metadata_complete(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &self.phase else { return };
+        let Phase::DeltaListing(delta) = &self.phase else { return };
         if delta.lacks_too_many() {
             let most = delta.most;
             self.list_all(
@@ -167,7 +167,7 @@ impl Reflector {
 
     /// Requests the differing objects, a few at once, unless the server requested a delay. Commits after the last one.
     fn request_different(&mut self, now: Instant, out: &mut Vec<Output>) {
-        while let Phase::DeltaPolicy(delta) = &mut self.phase
+        while let Phase::DeltaListing(delta) = &mut self.phase
             && delta.page.is_none()
             && delta.not_before.is_none()
             && delta.requested.len() < AT_ONCE
@@ -175,12 +175,12 @@ impl Reflector {
         {
             let id = self.next_id();
             out.push(Output::Send(id, Request::State { key: wanted.key.clone(), version }));
-            if let Phase::DeltaPolicy(delta) = &mut self.phase {
+            if let Phase::DeltaListing(delta) = &mut self.phase {
                 delta.requested.push(Fetch { id, wanted, came: false });
                 delta.opened = false;
             }
         }
-        let Phase::DeltaPolicy(delta) = &self.phase else { return };
+        let Phase::DeltaListing(delta) = &self.phase else { return };
         if !delta.different.is_empty() || delta.requests().next().is_some() {
             return;
         }
@@ -193,7 +193,7 @@ impl Reflector {
 
     /// Abandons the differences and requests a full list: at once, unless the server has requested a delay.
     pub(super) fn list_all(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &self.phase else { return };
+        let Phase::DeltaListing(delta) = &self.phase else { return };
         delta.abandon(out);
         out.push(Output::Diagnostic(Diagnostic::ListingAll { why }));
         let (plan, not_before) = (ListPlan { by_difference: None, ..delta.plan.clone() }, delta.not_before);
@@ -215,7 +215,7 @@ impl Reflector {
 
     /// Handles a failed request. A rejection leads to a full list at once; a requested delay is respected.
     pub(super) fn delta_failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
+        let Phase::DeltaListing(delta) = &mut self.phase else { return };
         let place = delta.requested.iter().position(|fetch| fetch.id == id);
         let fetch = place.map(|place| delta.requested.swap_remove(place));
         if fetch.is_none() {
@@ -247,7 +247,7 @@ impl Reflector {
     /// Repeats the request of an object later, because the server requested a delay or has not reached the version of
     /// the metadata.
     fn put_off(&mut self, now: Instant, fetch: Fetch, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
+        let Phase::DeltaListing(delta) = &mut self.phase else { return };
         delta.different.push(fetch.wanted);
         if now.since(*delta.put_off_since.get_or_insert(now)) >= self.settings.list_patience {
             return self.leave_delta(now, failure, out);
@@ -264,14 +264,14 @@ impl Reflector {
         let retry_in = self.delay(patience, failure.retry_after);
         let (why, attempts) = (failure.why.clone(), self.attempts());
         out.push(Output::Diagnostic(Diagnostic::Failed { why, attempts, retry_in }));
-        if let Phase::DeltaPolicy(delta) = &mut self.phase {
+        if let Phase::DeltaListing(delta) = &mut self.phase {
             delta.not_before = Some(now + retry_in);
         }
     }
 
     /// Handles the timer: sends delayed requests again, or cancels a stalled list.
     pub(super) fn delta_due(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &mut self.phase else { return };
+        let Phase::DeltaListing(delta) = &mut self.phase else { return };
         let again = delta.not_before.take_if(|until| now >= *until).is_some();
         if now >= delta.deadline {
             let seconds = self.settings.delta_within.as_secs();
@@ -291,7 +291,7 @@ impl Reflector {
     /// Abandons the differences as a failed list. The next list is full, unless the failure is independent of the
     /// differences.
     fn leave_delta(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::DeltaPolicy(delta) = &self.phase else { return };
+        let Phase::DeltaListing(delta) = &self.phase else { return };
         let unheard = failure.kind == FailureKind::Unreachable && !delta.opened;
         let again = (failure.asks_for_patience() || unheard) && delta.put_off_since.is_none();
         let patience = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER) + self.settings.list_patience;
@@ -306,7 +306,7 @@ impl Reflector {
 
     /// Cancels the requests in flight, and returns the full transfer that this list replaced.
     fn drop_delta(&mut self, out: &mut Vec<Output>) -> ListPlan {
-        let Phase::DeltaPolicy(delta) = &self.phase else { return ListPlan::again(self.reached()) };
+        let Phase::DeltaListing(delta) = &self.phase else { return ListPlan::again(self.reached()) };
         delta.abandon(out);
         out.push(Output::ReleaseTransfer);
         delta.plan.clone()

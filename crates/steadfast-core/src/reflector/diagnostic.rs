@@ -170,7 +170,7 @@ pub enum Diagnostic {
     },
 }
 
-/// Severity of a note.
+/// Severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Normal operation.

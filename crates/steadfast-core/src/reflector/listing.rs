@@ -198,7 +198,7 @@ impl Reflector {
                     }
                 }
             }
-            Phase::DeltaPolicy(_) if self.is_sparing(id) => self.delta_ended(now, id, meta, out),
+            Phase::DeltaListing(_) if self.is_sparing(id) => self.delta_ended(now, id, meta, out),
             _ => self.compared_page(now, id, meta, out),
         }
     }
@@ -238,7 +238,7 @@ impl Reflector {
         let older_is_fine = plan.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
         if older && !older_is_fine {
             let why = format!("a list came at {}, older than what is held", display(version.as_ref()));
-            if let Phase::DeltaPolicy(_) = self.phase {
+            if let Phase::DeltaListing(_) = self.phase {
                 self.list_all(now, why.into(), out);
             } else {
                 self.list_failed(now, &Failure::of(FailureKind::TooLarge, why), out);

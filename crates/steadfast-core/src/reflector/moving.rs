@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use super::{Diagnostic, Failure, FailureKind, Output, Phase, Reflector, ReflectorSettings, Request, RequestId, ProbeState};
+use super::{
+    Diagnostic, Failure, FailureKind, Output, Phase, ProbeState, Reflector, ReflectorSettings, Request, RequestId,
+};
 use crate::backoff::{Backoff, BackoffSettings};
 use crate::breach::Breach;
 use crate::time::Instant;

@@ -51,6 +51,6 @@ pub enum Output {
         /// Deadline.
         until: Instant,
     },
-    /// Report a note.
+    /// Report a diagnostic.
     Diagnostic(Diagnostic),
 }

@@ -12,7 +12,7 @@ pub(super) enum Phase {
     Waiting { until: Instant, then: Next, unreachable: bool },
     Queued(ListPlan),
     Listing { id: RequestId, plan: ListPlan, streamed: bool, sent: Instant, opened: bool, progress: Instant },
-    DeltaPolicy(Delta),
+    DeltaListing(Delta),
     Deciding { id: RequestId, plan: ListPlan, deadline: Instant },
     Watching { id: RequestId, sent: Instant, opened: Option<Instant>, proven: bool },
     Stopped,

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use super::request::{BRIEF_WATCH_SECONDS, SHORT_WATCH_SECONDS};
 use super::{
-    Diagnostic, Failure, FailureKind, LONGEST_RETRY_AFTER, Output, Phase, ProbeMethod, Record, Reflector, Request, RequestId,
-    Verdict,
+    Diagnostic, Failure, FailureKind, LONGEST_RETRY_AFTER, Output, Phase, ProbeMethod, Record, Reflector, Request,
+    RequestId, Verdict,
 };
 use crate::backoff::{Backoff, BackoffSettings};
 use crate::breach::Breach;
@@ -242,7 +242,9 @@ impl Reflector {
 
     pub(super) fn side_wake(&self) -> Option<Instant> {
         match &self.side {
-            ProbeState::Quiet => matches!(self.phase, Phase::Watching { opened: Some(_), .. }).then_some(self.search.due()),
+            ProbeState::Quiet => {
+                matches!(self.phase, Phase::Watching { opened: Some(_), .. }).then_some(self.search.due())
+            }
             ProbeState::Probing { deadline, .. }
             | ProbeState::Reaching { deadline, .. }
             | ProbeState::Following { deadline, .. }
@@ -289,7 +291,8 @@ impl Reflector {
             out.push(Output::Diagnostic(Diagnostic::SeekingProof));
         }
         // A write may be newer than the old probe, and an old probe proves little.
-        let behind = self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.bookmark_interval.period());
+        let behind =
+            self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.bookmark_interval.period());
         if let Some(found) = behind {
             return self.prove(now, found, is_awaited, out);
         }
@@ -386,7 +389,8 @@ impl Reflector {
 
     /// Whether the end of a short watch in good order is a proof.
     fn trusts_the_end(&self) -> bool {
-        self.search.reach == ProbeMethod::Streamed || self.search.reach == ProbeMethod::Listed && self.bookmark_interval.has_bookmarks()
+        self.search.reach == ProbeMethod::Streamed
+            || self.search.reach == ProbeMethod::Listed && self.bookmark_interval.has_bookmarks()
     }
 
     /// Processes a record of a stream alongside the watch.
@@ -452,7 +456,9 @@ impl Reflector {
     /// it showed.
     fn short_watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
         let trusted = self.trusts_the_end();
-        let ProbeState::Reaching { target, sent, ahead, heard, complete, brief, opened, .. } = &mut self.side else { return };
+        let ProbeState::Reaching { target, sent, ahead, heard, complete, brief, opened, .. } = &mut self.side else {
+            return;
+        };
         let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= MOMENT);
         // A server that is slow to open a brief watch may end it before it has sent anything.
         let lasted = !*brief || opened.is_some_and(|opened| now.since(opened) >= MOMENT / 2);
@@ -474,7 +480,8 @@ impl Reflector {
         }
         if !complete
             && !heard
-            && (!self.bookmark_interval.has_bookmarks() || self.may_compare(now) && self.evidence.condition == Condition::Suspect)
+            && (!self.bookmark_interval.has_bookmarks()
+                || self.may_compare(now) && self.evidence.condition == Condition::Suspect)
         {
             // The short watch received no bookmark. If the server never sent one, it sends none in general. Otherwise
             // the cache is in doubt, and a list may end the doubt if another watch has not.

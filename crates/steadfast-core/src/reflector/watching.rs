@@ -1,7 +1,7 @@
 //! The watch: resumed exactly at its end (R4, R6).
 
 use super::list_plan::ListPlan;
-use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, Record, Reflector, Request, ProbeState, Verdict};
+use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, ProbeState, Record, Reflector, Request, Verdict};
 use crate::breach::Breach;
 use crate::freshness::Condition;
 use crate::time::Instant;

@@ -25,7 +25,14 @@ pub(super) struct Objects<K> {
 impl<K> Objects<K> {
     /// Creates an empty set of entries that uses the hash bits in `mask`.
     pub(super) fn empty(mask: u32) -> Self {
-        Self { pages: PagedVec::default(), hashes: Hashes::default(), order: Sequence::default(), keys: 0, bytes: 0, mask }
+        Self {
+            pages: PagedVec::default(),
+            hashes: Hashes::default(),
+            order: Sequence::default(),
+            keys: 0,
+            bytes: 0,
+            mask,
+        }
     }
 
     /// Creates an empty set of entries with an equal configuration.

@@ -18,8 +18,8 @@ use server::{Arrival, Kind, Server};
 use steadfast_core::random::Random;
 use steadfast_core::record::{Bookmark, Identity, RecordKind};
 use steadfast_core::reflector::{
-    Diagnostic, Differences, Failure, Input, ListHints, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
-    Verdict,
+    Diagnostic, Differences, Failure, Input, ListHints, Output, Record, Reflector, ReflectorSettings, Request,
+    RequestId, Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 

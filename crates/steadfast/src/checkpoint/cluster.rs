@@ -9,8 +9,8 @@ use serde_json::Value;
 use steadfast_core::backoff::{Backoff, BackoffSettings};
 use steadfast_core::random::Random;
 
+use crate::cache_storage::ClusterIdentity;
 use crate::connection::Connection;
-use crate::keepsake::Asked;
 
 const PATH: &str = "/api/v1/namespaces/kube-system";
 
@@ -25,7 +25,7 @@ const PATIENCE: BackoffSettings = BackoffSettings {
 };
 
 /// Requests the cluster's identity once, or if `patient`, until the server responds.
-pub(super) async fn ask(connection: Connection, patient: bool) -> Asked {
+pub(super) async fn ask(connection: Connection, patient: bool) -> ClusterIdentity {
     let environment = connection.environment().clone();
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(PATIENCE);
@@ -45,11 +45,11 @@ pub(super) async fn ask(connection: Connection, patient: bool) -> Asked {
 }
 
 /// Sends one request. Returns an error if a retry could succeed.
-async fn ask_once(connection: &Connection) -> Result<Asked, String> {
+async fn ask_once(connection: &Connection) -> Result<ClusterIdentity, String> {
     let request = Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
     match connection.client().request::<Value>(request).await {
         Ok(namespace) => match namespace["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
-            Some(uid) => Ok(Asked::Cluster(uid.to_owned())),
+            Some(uid) => Ok(ClusterIdentity::Cluster(uid.to_owned())),
             None => Ok(unknown("it has no UID")),
         },
         // Final responses of the server. Other errors can be transient.
@@ -60,10 +60,10 @@ async fn ask_once(connection: &Connection) -> Result<Asked, String> {
     }
 }
 
-fn unknown(why: &str) -> Asked {
+fn unknown(why: &str) -> ClusterIdentity {
     let why = format!(
         "of which cluster the server is cannot be read from the namespace kube-system ({why}); a program with a checkpoint needs \
          `get` on it to go on without a list"
     );
-    Asked::Unknown(Arc::from(why))
+    ClusterIdentity::Unknown(Arc::from(why))
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use redb::StorageBackend;
 use steadfast_core::random::Random;
 
-use super::book::{Book, Rows, Step};
+use super::database::{CheckpointDatabase, Rows, Step};
 use super::disk::{Disk, Medium};
+use super::generations::Generations;
 use super::head::{Head, Terms};
-use super::lineage::Lineage;
 
 /// In-memory disk that separates durable bytes from bytes cached by the system.
 #[derive(Clone, Debug, Default)]
@@ -175,36 +175,37 @@ fn states(seed: u64) -> Vec<State> {
 
 /// One run of the process: its file and its knowledge of the stored state.
 struct Life {
-    book: Book,
-    lineage: Lineage<usize>,
+    database: CheckpointDatabase,
+    generations: Generations<usize>,
 }
 
 impl Life {
     fn begin(disk: &Fake) -> io::Result<Self> {
-        Ok(Self { book: Book::open(Box::new(disk.clone()))?, lineage: Lineage::new(None) })
+        Ok(Self { database: CheckpointDatabase::open(Box::new(disk.clone()))?, generations: Generations::new(None) })
     }
 
     /// Writes the difference between the stored state and the state at `index`.
     fn write(&mut self, states: &[State], index: usize) -> bool {
-        let Self { book, lineage } = self;
-        let (anew, mark) = (lineage.is_anew(), lineage.set_out(index));
+        let Self { database, generations } = self;
+        let (anew, mark) = (generations.is_anew(), generations.set_out(index));
         let edit = |found, rows: &mut dyn Rows| {
-            let (old, new) = (&states[lineage.begin(found)?.unwrap_or(0)], &states[index]);
+            let (old, new) = (&states[generations.begin(found)?.unwrap_or(0)], &states[index]);
             old.keys().filter(|key| !new.contains_key(*key)).try_for_each(|key| rows.remove(key))?;
             new.iter().filter(|(key, row)| old.get(*key) != Some(row)).try_for_each(|(key, row)| rows.put(key, row))
         };
         let head = Some(head(index, mark));
-        let is_written = book.write(|| vec![Step { name: NAME, anew, head, edit: Box::new(edit) }]).is_ok();
-        lineage.settle(is_written);
+        let is_written = database.write(|| vec![Step { name: NAME, anew, head, edit: Box::new(edit) }]).is_ok();
+        generations.settle(is_written);
         is_written
     }
 }
 
 /// Reads a disk and returns the index in its header and its state, or the reason for having none.
 fn read(disk: &Fake) -> Result<(usize, State), Option<Arc<str>>> {
-    let book = Book::open(Box::new(disk.clone())).map_err(|error| Some(Arc::from(error.to_string())))?;
+    let database =
+        CheckpointDatabase::open(Box::new(disk.clone())).map_err(|error| Some(Arc::from(error.to_string())))?;
     let mut state = State::new();
-    let head = book.read(NAME, &terms(), |key, row| state.insert(key.to_vec(), row.to_vec()).is_none())?;
+    let head = database.read(NAME, &terms(), |key, row| state.insert(key.to_vec(), row.to_vec()).is_none())?;
     assert_eq!(head.cluster.as_deref(), Some("c"));
     Ok((head.version.as_str().parse().expect("ours"), state))
 }
@@ -327,7 +328,7 @@ fn corrupted_bytes_never_yield_wrong_data() {
 fn invalid_file_is_moved_aside() {
     let disk = Fake::of(b"dear diary, ".repeat(2000));
     let mut life = Life::begin(&disk).expect("it begins anew");
-    assert!(disk.0.lock().expect("no panic").was_set_aside && life.book.unreadable.is_some());
+    assert!(disk.0.lock().expect("no panic").was_set_aside && life.database.unreadable.is_some());
     let states = states(4);
     assert!(life.write(&states, 1));
     drop(life);
@@ -339,12 +340,12 @@ fn foreign_partition_is_rejected_with_reason() {
     let disk = Fake::default();
     let mut life = Life::begin(&disk).expect("it opens");
     assert!(life.write(&states(5), 1));
-    let book = &life.book;
+    let database = &life.database;
     let read =
-        |terms: &Terms| book.read(NAME, terms, |_, _| true).map(|_| ()).unwrap_err().expect("a reason").to_string();
+        |terms: &Terms| database.read(NAME, terms, |_, _| true).map(|_| ()).unwrap_err().expect("a reason").to_string();
     let there = Terms { server: "https://there".to_owned(), ..terms() };
     assert_eq!(read(&there), "the checkpoint is of another server, https://here");
     let other = Terms { form: "as it was".to_owned(), ..terms() };
     assert_eq!(read(&other), "the checkpoint has other parts of the objects than are asked for now");
-    assert_eq!(book.read("/api/v1/pods?", &terms(), |_, _| true).map(|_| ()), Err(None), "there never was one");
+    assert_eq!(database.read("/api/v1/pods?", &terms(), |_, _| true).map(|_| ()), Err(None), "there never was one");
 }

@@ -9,8 +9,8 @@ use steadfast_core::random::Random;
 use steadfast_core::reflector::Diagnostic;
 use tokio::sync::{oneshot, watch};
 
-use super::book::{Fault, Step};
-use super::desk::{Attached, Desk};
+use super::database::{Fault, Step};
+use super::write_queue::{Attached, WriteQueue};
 use crate::environment::SharedEnvironment;
 
 /// Time to collect changes into one batch. A transaction costs one disk sync, independent of its size.
@@ -24,27 +24,27 @@ const PATIENCE: BackoffSettings = BackoffSettings {
 };
 
 /// Registers `attached` with the writer of the file, and starts the writer on `environment` if none runs.
-pub(super) fn attach(desk: &Arc<Desk>, attached: Arc<dyn Attached>, environment: &SharedEnvironment) {
-    if desk.attach(attached) {
-        environment.spawn(Box::pin(run(desk.clone(), environment.clone())));
+pub(super) fn attach(queue: &Arc<WriteQueue>, attached: Arc<dyn Attached>, environment: &SharedEnvironment) {
+    if queue.attach(attached) {
+        environment.spawn(Box::pin(run(queue.clone(), environment.clone())));
     }
 }
 
 type Followed = (Arc<dyn Attached>, watch::Receiver<u64>);
 
 /// Runs until no attached informer has pending changes.
-async fn run(desk: Arc<Desk>, environment: SharedEnvironment) {
+async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(PATIENCE);
     let mut followed: Vec<Followed> = Vec::new();
-    while let Some(newcomers) = desk.newcomers(followed.len()) {
+    while let Some(newcomers) = queue.newcomers(followed.len()) {
         followed.extend(newcomers.into_iter().map(|attached| {
             let mut moved = attached.moved();
             moved.mark_changed();
             (attached, moved)
         }));
         if !followed.is_empty() {
-            until_moved(&desk, &mut followed).await;
+            until_moved(&queue, &mut followed).await;
         }
         environment.sleep_until(environment.now() + BATCH).await;
         for (_, moved) in &mut followed {
@@ -52,8 +52,8 @@ async fn run(desk: Arc<Desk>, environment: SharedEnvironment) {
         }
         // Read before the write: an informer that is over at this point has no later changes.
         let over: Vec<bool> = followed.iter().map(|(attached, _)| attached.is_over()).collect();
-        let written = write(&desk, &followed, &environment).await;
-        let news = desk.count(&written);
+        let written = write(&queue, &followed, &environment).await;
+        let news = queue.count(&written);
         if written.is_ok() {
             backoff.reset();
             let mut over = over.into_iter();
@@ -61,9 +61,9 @@ async fn run(desk: Arc<Desk>, environment: SharedEnvironment) {
             continue;
         }
         if let Some(why) = news {
-            tracing::warn!(checkpoint = desk.place(), %why, "what is held cannot be written; it is tried again");
+            tracing::warn!(checkpoint = queue.place(), %why, "what is held cannot be written; it is tried again");
             for (attached, _) in &followed {
-                attached.tell(&Diagnostic::NotKept { why: why.clone() });
+                attached.report(&Diagnostic::NotKept { why: why.clone() });
             }
         }
         for (_, moved) in &mut followed {
@@ -76,27 +76,27 @@ async fn run(desk: Arc<Desk>, environment: SharedEnvironment) {
 }
 
 /// Waits until an informer may have pending changes.
-async fn until_moved(desk: &Desk, followed: &mut [Followed]) {
+async fn until_moved(queue: &WriteQueue, followed: &mut [Followed]) {
     let any = select_all(followed.iter_mut().map(|(_, moved)| Box::pin(moved.changed())));
     tokio::select! {
         biased;
-        () = desk.called.notified() => {}
+        () = queue.called.notified() => {}
         _ = any => {}
     }
 }
 
 /// Writes all pending changes on a thread where blocking delays no other task.
 async fn write(
-    desk: &Arc<Desk>,
+    queue: &Arc<WriteQueue>,
     followed: &[Followed],
     environment: &SharedEnvironment,
-) -> Result<Option<super::book::Written>, Fault> {
+) -> Result<Option<super::database::Written>, Fault> {
     let all: Vec<_> = followed.iter().map(|(attached, _)| attached.clone()).collect();
     let (done, is_done) = oneshot::channel();
-    let desk = desk.clone();
+    let queue = queue.clone();
     environment.run_blocking(Box::new(move || {
         let steps = || -> Vec<Step<'_>> { all.iter().filter_map(|attached| attached.step()).collect() };
-        let written = desk.book.write(steps);
+        let written = queue.database.write(steps);
         for attached in &all {
             attached.settle(written.is_ok());
         }

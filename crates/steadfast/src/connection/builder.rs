@@ -7,15 +7,15 @@ use http::header::HeaderValue;
 use tokio::sync::oneshot;
 
 use super::auth::Authorizer;
-use super::heading::Heading;
-use super::keeper::{Followed, Keeper, Loader};
+use super::client_defaults::{self, ClientDefaults};
+use super::config_reloader::{ConfigReloader, Followed, Loader};
 use super::kubeconfig::KubeconfigFiles;
-use super::manners::{self, Manners};
 use super::normal::normalize;
-use super::places::Places;
 use super::remembered::Remembered;
+use super::request_decorator::RequestDecorator;
+use super::transfer_limiter::TransferLimiter;
 use super::warnings::{OnWarning, ServerWarning, Warnings};
-use super::{ConnectError, Connection, Inner, inquiry, plugin, reach};
+use super::{ConnectError, Connection, Inner, liveness_probes, plugin, reach};
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
 use crate::transport::{Connector, Pool, Settings};
@@ -206,7 +206,7 @@ impl ConnectionBuilder {
         let agent = agent.unwrap_or_else(|| concat!("steadfast/", env!("CARGO_PKG_VERSION")).to_owned());
         let agent = HeaderValue::from_str(&agent)
             .map_err(|_| ConnectError::Headers { detail: format!("the user agent {agent:?} is no header") })?;
-        let settings = manners::within(settings, &config);
+        let settings = client_defaults::within(settings, &config);
         let server = reach::server(&config);
         let target = reach::target(&config)?;
         let takes_gzip = reach::takes_gzip(&config, &target);
@@ -219,21 +219,21 @@ impl ConnectionBuilder {
         let given = authorizer.plugin().and_then(|plugin| plugin.latest());
         let route = reach::route(&config, &target, settings.prior_knowledge, given.as_deref())?;
         let followed = followed.with_given(given);
-        let heading = Arc::new(Heading::new(&config, agent, Arc::new(authorizer))?);
-        let (places, manners) =
-            (Places::new(environment.clone(), settings.transfers), Manners::new(&config, &settings));
+        let decorator = Arc::new(RequestDecorator::new(&config, agent, Arc::new(authorizer))?);
+        let (transfers, manners) =
+            (TransferLimiter::new(environment.clone(), settings.transfers), ClientDefaults::new(&config, &settings));
         let warnings = Arc::new(Warnings::new(server.clone(), on_warning));
         let pool = Pool::new(Connector::new(environment.clone(), target.clone(), route), settings.clone());
-        let keeper = Keeper::new(followed, loader, target, &settings, pool.clone(), heading.clone());
-        inquiry::begin(&pool, &heading, &environment);
+        let reloader = ConfigReloader::new(followed, loader, target, &settings, pool.clone(), decorator.clone());
+        liveness_probes::begin(&pool, &decorator, &environment);
         let inner = Arc::new(Inner {
             pool,
-            heading,
-            keeper: Arc::new(keeper),
+            decorator,
+            reloader: Arc::new(reloader),
             server,
             default_namespace: config.default_namespace.clone(),
             takes_gzip,
-            places,
+            transfers,
             warnings,
             manners,
             probes: crate::probes::Board::default(),
@@ -245,7 +245,7 @@ impl ConnectionBuilder {
             observed: crate::metrics::observed::Observed::default(),
             environment,
         });
-        inner.keeper.start();
+        inner.reloader.start();
         Ok(Connection { inner })
     }
 }

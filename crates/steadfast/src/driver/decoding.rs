@@ -15,7 +15,7 @@ use steadfast_core::WithSize;
 use steadfast_core::decode::{Kept, RawObject};
 use steadfast_core::record::Identity;
 
-use super::keeper::Keeper;
+use super::object_decoder::ObjectDecoder;
 use crate::environment::{Helpers, SharedEnvironment};
 use crate::runner::drop_contained;
 
@@ -40,11 +40,11 @@ pub(super) enum Purpose {
 
 /// Objects in decoding.
 pub(super) struct Decoding<K> {
-    keeper: Keeper<K>,
+    object_decoder: ObjectDecoder<K>,
     environment: SharedEnvironment,
     helpers: Helpers,
     /// All objects in submission order; `first` is the number of the first.
-    under_way: VecDeque<UnderWay<K>>,
+    in_flight: VecDeque<InFlight<K>>,
     first: u64,
     /// Number of objects not decoded yet.
     undone: usize,
@@ -55,10 +55,10 @@ pub(super) struct Decoding<K> {
     /// The most recent objects, not yet visible to helpers.
     own: Vec<Waiting>,
     own_bytes: usize,
-    desk: Arc<Desk<K>>,
+    queue: Arc<DecodeQueue<K>>,
 }
 
-struct UnderWay<K> {
+struct InFlight<K> {
     /// `None` after the object became obsolete.
     purpose: Option<Purpose>,
     held: usize,
@@ -71,7 +71,7 @@ struct Waiting {
 }
 
 /// State shared by the driver and the helpers.
-struct Desk<K> {
+struct DecodeQueue<K> {
     state: Mutex<State<K>>,
     /// Wakes the driver, which waits for objects being decoded by others.
     done: Condvar,
@@ -89,22 +89,22 @@ struct State<K> {
 }
 
 impl<K: Kept> Decoding<K> {
-    /// Creates an empty queue. `keeper` decodes the objects.
-    pub(super) fn new(keeper: Keeper<K>, environment: SharedEnvironment) -> Self {
+    /// Creates an empty queue. `object_decoder` decodes the objects.
+    pub(super) fn new(object_decoder: ObjectDecoder<K>, environment: SharedEnvironment) -> Self {
         let helpers = if K::is_dear() { environment.helpers() } else { Helpers::default() };
         let state = State { waiting: VecDeque::new(), bytes: 0, done: Vec::new(), busy: 0, helping: 0 };
         Self {
-            keeper,
+            object_decoder,
             environment,
             helpers,
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             first: 0,
             undone: 0,
             edits: 0,
             held: 0,
             own: Vec::new(),
             own_bytes: 0,
-            desk: Arc::new(Desk { state: Mutex::new(state), done: Condvar::new() }),
+            queue: Arc::new(DecodeQueue { state: Mutex::new(state), done: Condvar::new() }),
         }
     }
 
@@ -116,18 +116,18 @@ impl<K: Kept> Decoding<K> {
 
     /// Decodes an object immediately.
     pub(super) fn decode(&mut self, object: &RawObject) -> Result<WithSize<K>, String> {
-        self.keeper.keep(object)
+        self.object_decoder.keep(object)
     }
 
     /// Submits an object for decoding. `beside` is the number of other bytes that it keeps in memory.
     pub(super) fn hand_in(&mut self, purpose: Purpose, object: RawObject, beside: usize) {
-        let number = self.first + self.under_way.len() as u64;
+        let number = self.first + self.in_flight.len() as u64;
         let held = object.bytes.len() + beside;
         self.held += held;
         self.undone += 1;
         self.edits += usize::from(matches!(purpose, Purpose::Edited { .. }));
         self.own_bytes += object.bytes.len();
-        self.under_way.push_back(UnderWay { purpose: Some(purpose), held, decoded: None });
+        self.in_flight.push_back(InFlight { purpose: Some(purpose), held, decoded: None });
         self.own.push(Waiting { number, object });
         if self.own_bytes >= self.helpers.worth {
             self.share();
@@ -153,7 +153,7 @@ impl<K: Kept> Decoding<K> {
     /// Returns the next result in submission order, if it is decoded. Obsolete objects are skipped.
     pub(super) fn settled(&mut self) -> Option<(Purpose, Decoded<K>)> {
         loop {
-            let UnderWay { decoded, .. } = self.under_way.front_mut()?;
+            let InFlight { decoded, .. } = self.in_flight.front_mut()?;
             let Some(decoded) = decoded.take() else {
                 // Checks for results of helpers once, not for each missing object.
                 if !self.collect() {
@@ -161,7 +161,7 @@ impl<K: Kept> Decoding<K> {
                 }
                 continue;
             };
-            let UnderWay { purpose, .. } = self.under_way.pop_front()?;
+            let InFlight { purpose, .. } = self.in_flight.pop_front()?;
             self.first += 1;
             if let Some(purpose) = purpose {
                 self.edits -= usize::from(matches!(purpose, Purpose::Edited { .. }));
@@ -172,14 +172,14 @@ impl<K: Kept> Decoding<K> {
 
     /// Discards the objects of an obsolete list.
     pub(super) fn forget_listed(&mut self) {
-        let wanted = |under_way: &UnderWay<K>| !matches!(under_way.purpose, Some(Purpose::Listed { .. }));
-        if self.under_way.iter().all(wanted) {
+        let wanted = |in_flight: &InFlight<K>| !matches!(in_flight.purpose, Some(Purpose::Listed { .. }));
+        if self.in_flight.iter().all(wanted) {
             return;
         }
         let unwanted = {
-            let (first, under_way) = (self.first, &self.under_way);
-            let is_wanted = |waiting: &Waiting| wanted(&under_way[(waiting.number - first) as usize]);
-            let mut state = self.desk.lock();
+            let (first, in_flight) = (self.first, &self.in_flight);
+            let is_wanted = |waiting: &Waiting| wanted(&in_flight[(waiting.number - first) as usize]);
+            let mut state = self.queue.lock();
             let (kept, mut unwanted): (VecDeque<_>, VecDeque<_>) = state.waiting.drain(..).partition(is_wanted);
             state.waiting = kept;
             state.bytes = state.waiting.iter().map(|waiting| waiting.object.bytes.len()).sum();
@@ -189,8 +189,8 @@ impl<K: Kept> Decoding<K> {
             unwanted.extend(own);
             unwanted
         };
-        for under_way in self.under_way.iter_mut().filter(|under_way| !wanted(under_way)) {
-            under_way.purpose = None;
+        for in_flight in self.in_flight.iter_mut().filter(|in_flight| !wanted(in_flight)) {
+            in_flight.purpose = None;
         }
         for Waiting { number, object } in unwanted {
             self.put(number, Err(Box::new((object.identity, String::new()))));
@@ -200,7 +200,7 @@ impl<K: Kept> Decoding<K> {
     /// Makes the recent objects visible to helpers, and requests another helper if that is worthwhile.
     fn share(&mut self) {
         let asks = {
-            let mut state = self.desk.lock();
+            let mut state = self.queue.lock();
             state.bytes += std::mem::take(&mut self.own_bytes);
             state.waiting.extend(self.own.drain(..));
             let asks = state.helping < self.helpers.threads && state.bytes > state.helping * self.helpers.worth;
@@ -208,7 +208,7 @@ impl<K: Kept> Decoding<K> {
             asks
         };
         if asks {
-            let mut helper = Helper { keeper: self.keeper.beside(), desk: self.desk.clone() };
+            let mut helper = Helper { object_decoder: self.object_decoder.beside(), queue: self.queue.clone() };
             self.environment.help(Box::new(move || helper.take_part()));
         }
     }
@@ -218,12 +218,12 @@ impl<K: Kept> Decoding<K> {
         if self.collect() {
             return;
         }
-        let mut state = self.desk.lock();
+        let mut state = self.queue.lock();
         let taken = state.take();
         if taken.is_empty() {
             if state.busy > 0 {
                 let unfinished = |state: &mut State<K>| state.done.is_empty() && state.busy > 0;
-                drop(self.desk.done.wait_while(state, unfinished).unwrap_or_else(PoisonError::into_inner));
+                drop(self.queue.done.wait_while(state, unfinished).unwrap_or_else(PoisonError::into_inner));
             } else {
                 drop(state);
                 self.decode_own();
@@ -243,14 +243,14 @@ impl<K: Kept> Decoding<K> {
 
     fn decode_all(&mut self, waiting: impl IntoIterator<Item = Waiting>) {
         for Waiting { number, object } in waiting {
-            let decoded = keep(&mut self.keeper, object);
+            let decoded = keep(&mut self.object_decoder, object);
             self.put(number, decoded);
         }
     }
 
     /// Collects the results of helpers. Returns true if there were any.
     fn collect(&mut self) -> bool {
-        let done = std::mem::take(&mut self.desk.lock().done);
+        let done = std::mem::take(&mut self.queue.lock().done);
         let any = !done.is_empty();
         for (number, decoded) in done {
             self.put(number, decoded);
@@ -259,30 +259,30 @@ impl<K: Kept> Decoding<K> {
     }
 
     fn put(&mut self, number: u64, decoded: Decoded<K>) {
-        if let Some(under_way) = self.under_way.get_mut((number - self.first) as usize) {
+        if let Some(in_flight) = self.in_flight.get_mut((number - self.first) as usize) {
             // The result may stay in memory until earlier objects are done, but its input is freed.
-            self.held -= std::mem::take(&mut under_way.held);
-            self.undone -= usize::from(under_way.decoded.is_none());
-            under_way.decoded = Some(decoded);
+            self.held -= std::mem::take(&mut in_flight.held);
+            self.undone -= usize::from(in_flight.decoded.is_none());
+            in_flight.decoded = Some(decoded);
         }
     }
 }
 
-fn keep<K: Kept>(keeper: &mut Keeper<K>, object: RawObject) -> Decoded<K> {
-    keeper.keep(&object).map_err(|why| Box::new((object.identity, why)))
+fn keep<K: Kept>(object_decoder: &mut ObjectDecoder<K>, object: RawObject) -> Decoded<K> {
+    object_decoder.keep(&object).map_err(|why| Box::new((object.identity, why)))
 }
 
 impl<K> Drop for Decoding<K> {
     fn drop(&mut self) {
         // No thread should start to decode an obsolete object.
-        let mut state = self.desk.lock();
+        let mut state = self.queue.lock();
         let unwanted = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.done));
         drop(state);
         drop_contained(unwanted);
     }
 }
 
-impl<K> Desk<K> {
+impl<K> DecodeQueue<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         // No user code runs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -306,15 +306,15 @@ impl<K> State<K> {
 
 /// A helper.
 struct Helper<K> {
-    keeper: Keeper<K>,
-    desk: Arc<Desk<K>>,
+    object_decoder: ObjectDecoder<K>,
+    queue: Arc<DecodeQueue<K>>,
 }
 
 impl<K: Kept> Helper<K> {
     /// Decodes some queued objects. Returns true if more may be queued.
     fn take_part(&mut self) -> bool {
         let taken = {
-            let mut state = self.desk.lock();
+            let mut state = self.queue.lock();
             let taken = state.take();
             state.busy += usize::from(!taken.is_empty());
             taken
@@ -322,20 +322,22 @@ impl<K: Kept> Helper<K> {
         if taken.is_empty() {
             return false;
         }
-        let decoded: Vec<_> =
-            taken.into_iter().map(|Waiting { number, object }| (number, keep(&mut self.keeper, object))).collect();
-        let mut state = self.desk.lock();
+        let decoded: Vec<_> = taken
+            .into_iter()
+            .map(|Waiting { number, object }| (number, keep(&mut self.object_decoder, object)))
+            .collect();
+        let mut state = self.queue.lock();
         state.busy -= 1;
         state.done.extend(decoded);
         drop(state);
-        self.desk.done.notify_one();
+        self.queue.done.notify_one();
         true
     }
 }
 
 impl<K> Drop for Helper<K> {
     fn drop(&mut self) {
-        self.desk.lock().helping -= 1;
+        self.queue.lock().helping -= 1;
     }
 }
 
@@ -465,8 +467,8 @@ mod tests {
         }
     }
 
-    fn keeper() -> Keeper<Slow> {
-        Keeper::new(Decoder::new(DecodeOptions::default()), None)
+    fn object_decoder() -> ObjectDecoder<Slow> {
+        ObjectDecoder::new(Decoder::new(DecodeOptions::default()), None)
     }
 
     fn object(number: u64, text: &str) -> RawObject {
@@ -499,7 +501,7 @@ mod tests {
     /// Submits random objects for edits and lists, discards lists, and finishes at random. The results must equal those
     /// of a single thread, in the same order.
     fn play(seed: u64, mut decoding: Decoding<Slow>) {
-        let mut alone = keeper();
+        let mut alone = object_decoder();
         let mut expected = VecDeque::new();
         let check = |decoding: &mut Decoding<Slow>, expected: &mut VecDeque<(Purpose, Result<u64, String>)>| {
             while let Some((purpose, decoded)) = decoding.settled() {
@@ -542,10 +544,10 @@ mod tests {
         for seed in 0..12 {
             let helpers = Helpers { threads: 1 + seed as usize % 4, worth: [1, 5_000, 64 * 1024][seed as usize % 3] };
             let racing = Racing::new(helpers);
-            play(seed, Decoding::new(keeper(), racing.clone()));
+            play(seed, Decoding::new(object_decoder(), racing.clone()));
             racing.join();
             let local = Local::new(seed, |_, _| Box::pin(async { Err(io::Error::other("nobody is there")) }));
-            play(seed, Decoding::new(keeper(), Arc::new(local.with_helpers(helpers))));
+            play(seed, Decoding::new(object_decoder(), Arc::new(local.with_helpers(helpers))));
         }
     }
 
@@ -588,8 +590,8 @@ mod tests {
         let (open, gate) = mpsc::channel();
         *GATE.lock().expect("nobody panics") = Some(gate);
         let racing = Racing::new(Helpers { threads: 1, worth: 1 });
-        let keeper = Keeper::<Gated>::new(Decoder::new(DecodeOptions::default()), None);
-        let mut decoding = Decoding::new(keeper, racing.clone());
+        let object_decoder = ObjectDecoder::<Gated>::new(Decoder::new(DecodeOptions::default()), None);
+        let mut decoding = Decoding::new(object_decoder, racing.clone());
         for number in 0..20 {
             decoding.hand_in(Purpose::Listed { place: 0, told: 0 }, object(number, &" ".repeat(PIECE)), 0);
         }

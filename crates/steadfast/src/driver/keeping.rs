@@ -26,11 +26,11 @@ impl<K: Kept> Driver<K> {
             self.edits.push(Edit::Apply(kind, object.identity, Err(Tainted)));
         } else if self.decoding.is_shared() {
             self.edits.push(Edit::Apply(kind, object.identity.clone(), Err(Tainted)));
-            let told = self.notes.len() - self.late_notes;
+            let told = self.diagnostics.len() - self.late_diagnostics;
             self.hand_in(Purpose::Edited { edit: self.edits.len() - 1, told }, object);
         } else {
             let kept = self.decoding.decode(&object).map_err(|why| {
-                self.notes.extend(self.undecodable(&object.identity, &why));
+                self.diagnostics.extend(self.undecodable(&object.identity, &why));
                 Tainted
             });
             self.edits.push(Edit::Apply(kind, object.identity, kept));
@@ -46,7 +46,7 @@ impl<K: Kept> Driver<K> {
         }
         if self.decoding.is_shared() {
             let place = staging.put_unfilled(object.identity.clone());
-            let told = self.complaints.told();
+            let told = self.log_throttle.told();
             self.hand_in(Purpose::Listed { place, told }, object);
             return;
         }
@@ -66,8 +66,8 @@ impl<K: Kept> Driver<K> {
     }
 
     pub(super) fn stage_tainted(&mut self, identity: Identity, why: &impl ToString) {
-        if let Some(note) = self.undecodable(&identity, why) {
-            self.complaints.stage(note);
+        if let Some(diagnostic) = self.undecodable(&identity, why) {
+            self.log_throttle.stage(diagnostic);
         }
         if let Some(staging) = &mut self.staging {
             staging.put(identity, Err::<WithSize<K>, _>(Tainted));
@@ -115,15 +115,15 @@ impl<K: Kept> Driver<K> {
                 // The cached objects are tainted already. The diagnostics keep the order of arrival.
                 (Purpose::Listed { told, .. }, Err(unfit)) => {
                     let (identity, why) = *unfit;
-                    if let Some(note) = self.undecodable(&identity, &why) {
-                        self.complaints.stage_late(told, note);
+                    if let Some(diagnostic) = self.undecodable(&identity, &why) {
+                        self.log_throttle.stage_late(told, diagnostic);
                     }
                 }
                 (Purpose::Edited { told, .. }, Err(unfit)) => {
                     let (identity, why) = *unfit;
-                    if let Some(note) = self.undecodable(&identity, &why) {
-                        self.notes.insert(told + self.late_notes, note);
-                        self.late_notes += 1;
+                    if let Some(diagnostic) = self.undecodable(&identity, &why) {
+                        self.diagnostics.insert(told + self.late_diagnostics, diagnostic);
+                        self.late_diagnostics += 1;
                     }
                 }
             }
@@ -164,7 +164,7 @@ impl<K: Kept> Driver<K> {
         if self.edits.iter().any(is_noted) {
             return;
         }
-        self.notes.extend(self.undecodable(held.identity(), error));
+        self.diagnostics.extend(self.undecodable(held.identity(), error));
         self.edits.push(Edit::Taint(key.clone(), held.version().clone()));
         if self.edits.len() >= MOST_TOGETHER {
             self.flush();

@@ -20,11 +20,11 @@ impl<K: Kept> Driver<K> {
         let encoding = framer.encoding();
         while let Some(line) = framer.next() {
             let record = match &line {
-                Line::Whole(record) => decode::watch_record(encoding, record, Some(&self.asker.wanted)),
-                Line::Overlong(record) => decode::overlong_record(record, Some(&self.asker.wanted)),
+                Line::Whole(record) => decode::watch_record(encoding, record, Some(&self.request_builder.wanted)),
+                Line::Overlong(record) => decode::overlong_record(record, Some(&self.request_builder.wanted)),
             };
             let (verdict, object) = match self.counted(record) {
-                Ok(WatchRecord::Object { object, .. }) if self.asker.is_stray(&object.identity.key) => {
+                Ok(WatchRecord::Object { object, .. }) if self.request_builder.is_stray(&object.identity.key) => {
                     self.stray(now, id, &object.identity);
                     continue;
                 }
@@ -37,7 +37,7 @@ impl<K: Kept> Driver<K> {
                     (self.reflector.record(now, id, Record::Bookmark(&bookmark)), None)
                 }
                 Ok(WatchRecord::Error(status)) => {
-                    self.ledger.failed(id, Failure::from_status(&status, None).kind);
+                    self.request_metrics.failed(id, Failure::from_status(&status, None).kind);
                     self.drop_request(id);
                     (self.reflector.record(now, id, Record::Error(&status)), None)
                 }
@@ -82,15 +82,17 @@ impl<K: Kept> Driver<K> {
         let encoding = framer.encoding();
         // Comparisons request metadata, independent of the cached form.
         let compared = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
-        let asked = &self.asker.wanted;
+        let asked = &self.request_builder.wanted;
         let skimmed = self.skimmed == Some(id);
         let wanted = Wanted { metadata: asked.metadata || compared || skimmed, ..asked.clone() };
         while let Some(part) = framer.next() {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Item(item) => match decode::list_item(encoding, &item, Some(&wanted)) {
-                    Ok(object) if self.asker.is_stray(&object.identity.key) => self.stray(now, id, &object.identity),
+                    Ok(object) if self.request_builder.is_stray(&object.identity.key) => {
+                        self.stray(now, id, &object.identity);
+                    }
                     Ok(mut object) => {
-                        self.disorder.count(&mut object.identity.version);
+                        self.ordering.count(&mut object.identity.version);
                         self.meet(&object.identity);
                         match self.reflector.list_item(now, id, &object.identity) {
                             Verdict::Stage => {
@@ -112,7 +114,7 @@ impl<K: Kept> Driver<K> {
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
                 ListPart::End { kind, items } => {
-                    self.asker.check_list(kind.as_deref(), items, meta.as_ref(), wanted.metadata)?;
+                    self.request_builder.check_list(kind.as_deref(), items, meta.as_ref(), wanted.metadata)?;
                     if skimmed {
                         check_metadata(kind.as_deref())?;
                     }
@@ -127,7 +129,7 @@ impl<K: Kept> Driver<K> {
 
     /// Reports a record that may be endless. It blocks only the records behind it.
     fn endless(&mut self, bytes: u64) {
-        self.notes.push(Diagnostic::Endless { bytes, limit: self.limits.object });
+        self.diagnostics.push(Diagnostic::Endless { bytes, limit: self.limits.object });
     }
 
     /// Processes an unreadable record or item, as far as its object is known (R8).
@@ -147,7 +149,7 @@ impl<K: Kept> Driver<K> {
         mut identity: Identity,
         error: &RecordError,
     ) {
-        self.disorder.count(&mut identity.version);
+        self.ordering.count(&mut identity.version);
         self.meet(&identity);
         let verdict = match self.reflector.list_item(now, id, &identity) {
             Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
@@ -156,7 +158,7 @@ impl<K: Kept> Driver<K> {
         match (verdict, kind) {
             (Verdict::Apply, _) => {
                 if kind != RecordKind::Deleted {
-                    self.notes.extend(self.undecodable(&identity, error));
+                    self.diagnostics.extend(self.undecodable(&identity, error));
                 }
                 self.edits.push(Edit::Apply(kind, identity, Err(Tainted)));
             }
@@ -174,15 +176,15 @@ impl<K: Kept> Driver<K> {
     /// Reports objects without a UID once (C1).
     fn meet(&mut self, identity: &Identity) {
         if !identity.uid.is_given() && !std::mem::replace(&mut self.meets_by_name, true) {
-            self.notes.push(Diagnostic::KnownByName { key: identity.key.clone() });
+            self.diagnostics.push(Diagnostic::KnownByName { key: identity.key.clone() });
         }
     }
 
     /// Returns the record with its version, marked as unordered if the server's versions are.
     fn counted(&self, mut record: Result<WatchRecord, RecordError>) -> Result<WatchRecord, RecordError> {
         match &mut record {
-            Ok(WatchRecord::Object { object, .. }) => self.disorder.count(&mut object.identity.version),
-            Ok(WatchRecord::Bookmark(bookmark)) => self.disorder.count(&mut bookmark.version),
+            Ok(WatchRecord::Object { object, .. }) => self.ordering.count(&mut object.identity.version),
+            Ok(WatchRecord::Bookmark(bookmark)) => self.ordering.count(&mut bookmark.version),
             Ok(WatchRecord::Error(_)) | Err(_) => {}
         }
         record
@@ -205,10 +207,10 @@ impl<K: Kept> Driver<K> {
                 entry.map(|entry| (entry.uid(), entry.version()))
             }
         };
-        if !self.disorder.is_news(kind, record, held) {
+        if !self.ordering.is_news(kind, record, held) {
             return;
         }
-        self.disorder.doubt(kind, record, unbroken);
+        self.ordering.doubt(kind, record, unbroken);
         let held = self.reflector.version().map_or("none", ResourceVersion::as_str);
         let what = match kind {
             RecordKind::Added => "was added",
@@ -223,7 +225,7 @@ impl<K: Kept> Driver<K> {
 
     /// Skips an object outside the informer's scope: the server or a proxy returned unrequested data.
     fn stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
-        let why = self.asker.why_stray(&identity.key);
+        let why = self.request_builder.why_stray(&identity.key);
         let outputs = self.reflector.step(now, Input::Unidentified(id, why.into()));
         self.perform(outputs);
     }

@@ -12,12 +12,12 @@ use steadfast_core::store::Tainted;
 use steadfast_core::{Entry, Object, WithSize};
 
 use super::Driver;
-use crate::keepsake::{Asked, Keepsake, Restored};
+use crate::cache_storage::{CacheStorage, ClusterIdentity, Restored};
 use crate::shared::Shared;
 
 impl<K: Kept> Driver<K> {
     /// Sets the storage to restore from and to write to.
-    pub(crate) fn with_keepsake(mut self, mut keepsake: Option<Box<dyn Keepsake<K>>>) -> Self {
+    pub(crate) fn with_keepsake(mut self, mut keepsake: Option<Box<dyn CacheStorage<K>>>) -> Self {
         if let Some(keepsake) = &mut keepsake {
             keepsake.belongs_to(&self.shared);
             self.shared.durables.keep();
@@ -67,11 +67,11 @@ impl<K: Kept> Driver<K> {
     /// Restores the pending deliveries of durable handlers.
     fn restore_owed(&mut self, owed: Vec<(DeliveryKey, SavedDelivery)>) {
         let (snapshot, mut handlers) = (self.shared.snapshot(), BTreeMap::<String, Vec<_>>::new());
-        for (DeliveryKey { handler, key }, debt) in owed {
-            let debts = handlers.entry(handler).or_default();
+        for (DeliveryKey { handler, key }, pending) in owed {
+            let outbox = handlers.entry(handler).or_default();
             let Some(key) = key else { continue };
             let latest = snapshot.entry(key.namespace(), key.name()).and_then(Entry::last).cloned();
-            let debt = debt.map(&mut |state| match state {
+            let pending = pending.map(&mut |state| match state {
                 SavedState::Held => latest.clone(),
                 SavedState::Apart(raw) => {
                     let WithSize { object, .. } = self.decoding.decode(&raw).ok()?;
@@ -79,19 +79,19 @@ impl<K: Kept> Driver<K> {
                 }
             });
             // A pending state that no longer decodes is replaced by the object's current state.
-            let mut debt = debt.unwrap_or_default();
-            debt.latest = latest;
-            debts.push((key, debt));
+            let mut pending = pending.unwrap_or_default();
+            pending.latest = latest;
+            outbox.push((key, pending));
         }
         let Shared { name, environment, durables, .. } = &*self.shared;
-        for (handler, debts) in handlers {
-            durables.restore(name, &handler, debts, environment);
+        for (handler, outbox) in handlers {
+            durables.restore(name, &handler, outbox, environment);
         }
         self.shared.durables_restored();
     }
 
     /// Restores the stored objects, visible to readers only.
-    fn restore(&mut self, keepsake: &mut dyn Keepsake<K>) -> Option<Restored> {
+    fn restore(&mut self, keepsake: &mut dyn CacheStorage<K>) -> Option<Restored> {
         let mut staging = self.shared.edit(|store| store.begin_relist());
         let (decoding, mut objects) = (&mut self.decoding, 0);
         let kept = keepsake.restore(&mut |saved| {
@@ -115,7 +115,7 @@ impl<K: Kept> Driver<K> {
         let mut restored = match restored {
             Ok(restored) => restored,
             Err(why) => {
-                self.notes.extend(why.map(|why| Diagnostic::NotRestored { why }));
+                self.diagnostics.extend(why.map(|why| Diagnostic::NotRestored { why }));
                 self.flush();
                 return None;
             }
@@ -133,7 +133,7 @@ impl<K: Kept> Driver<K> {
         });
         debug_assert!(committed.is_ok(), "an empty store takes any list");
         self.restore_owed(std::mem::take(&mut restored.owed));
-        self.notes.push(Diagnostic::Restored { version, objects });
+        self.diagnostics.push(Diagnostic::Restored { version, objects });
         self.shared.tell_moved();
         self.flush();
         Some(restored)
@@ -141,15 +141,15 @@ impl<K: Kept> Driver<K> {
 }
 
 /// Decides how to start with the restored state on this server, and returns the server's cluster if known.
-fn judged(restored: Option<&Restored>, asked: Asked) -> (ClusterMatch, Option<String>) {
+fn judged(restored: Option<&Restored>, asked: ClusterIdentity) -> (ClusterMatch, Option<String>) {
     let before = restored.and_then(|restored| restored.cluster.clone());
     match (before, asked) {
-        (_, Asked::Unknown(why)) => (ClusterMatch::Unsure(why), None),
-        (Some(before), Asked::Cluster(now)) if before == now => (ClusterMatch::Same, Some(now)),
-        (Some(_), Asked::Cluster(now)) => {
+        (_, ClusterIdentity::Unknown(why)) => (ClusterMatch::Unsure(why), None),
+        (Some(before), ClusterIdentity::Cluster(now)) if before == now => (ClusterMatch::Same, Some(now)),
+        (Some(_), ClusterIdentity::Cluster(now)) => {
             (ClusterMatch::Other("the checkpoint is of another cluster than the server is of now".into()), Some(now))
         }
-        (None, Asked::Cluster(now)) => {
+        (None, ClusterIdentity::Cluster(now)) => {
             let why =
                 "the checkpoint does not say which cluster it is of, since that could not be read when it was written";
             (ClusterMatch::Unsure(why.into()), Some(now))

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use steadfast_core::outbox::{PendingDelivery, Rows};
 use steadfast_core::event::Change;
+use steadfast_core::outbox::{PendingDelivery, Rows};
 use steadfast_core::{Object, ObjectKey};
 
 use super::calls::{Calls, Durable};
@@ -38,7 +38,7 @@ struct Dropped {
 }
 
 /// Rows to write for one handler.
-pub(crate) enum Owed<K> {
+pub(crate) enum OutboxRows<K> {
     /// Removes the rows of these keys, and the handler.
     Nothing(Arc<str>, Vec<ObjectKey>),
     /// Writes these rows, and the record of the handler if the flag is set.
@@ -47,7 +47,7 @@ pub(crate) enum Owed<K> {
 
 /// Reason that a handler was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum Rejected {
     /// The informer has no checkpoint.
     CheckpointUnsupported,
     /// A handler of this name exists.
@@ -99,10 +99,10 @@ impl<K: Send + Sync + 'static> Durables<K> {
         &self,
         informer: &str,
         name: &str,
-        debts: Vec<(ObjectKey, PendingDelivery<Object<K>>)>,
+        outbox: Vec<(ObjectKey, PendingDelivery<Object<K>>)>,
         environment: &SharedEnvironment,
     ) {
-        self.member(informer, name, environment).restore(debts);
+        self.member(informer, name, environment).restore(outbox);
     }
 
     /// Marks all handlers of the file as [restored](Self::restore).
@@ -149,12 +149,12 @@ impl<K: Send + Sync + 'static> Durables<K> {
         name: &str,
         calls: Calls<K>,
         environment: &SharedEnvironment,
-    ) -> Result<Arc<Durable<K>>, Refused> {
+    ) -> Result<Arc<Durable<K>>, Rejected> {
         if !self.is_kept.load(Ordering::Acquire) {
-            return Err(Refused::CheckpointUnsupported);
+            return Err(Rejected::CheckpointUnsupported);
         }
         let member = self.member(informer, name, environment);
-        if member.attach(calls) { Ok(member) } else { Err(Refused::Taken) }
+        if member.attach(calls) { Ok(member) } else { Err(Rejected::Taken) }
     }
 
     /// Starts deliveries to all handlers. New handlers first get all of `view`.
@@ -189,16 +189,16 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Returns the rows to write; if `anew`, all rows. A result that is not empty must be followed by
     /// [`settle`](Self::settle).
-    pub(crate) fn cut(&self, anew: bool) -> Vec<Owed<K>> {
+    pub(crate) fn cut(&self, anew: bool) -> Vec<OutboxRows<K>> {
         let members: Vec<_> = lock(&self.members).iter().map(|(name, member)| (name.clone(), member.clone())).collect();
         let mut owed = Vec::new();
         for dropped in &mut *lock(&self.dropped) {
             dropped.is_going = true;
-            owed.push(Owed::Nothing(dropped.name.clone(), dropped.keys.iter().cloned().collect()));
+            owed.push(OutboxRows::Nothing(dropped.name.clone(), dropped.keys.iter().cloned().collect()));
         }
         owed.extend(members.into_iter().filter_map(|(name, member)| {
             let (is_new, rows) = member.cut(anew);
-            (is_new || !rows.is_empty()).then_some(Owed::Rows(name, is_new, rows))
+            (is_new || !rows.is_empty()).then_some(OutboxRows::Rows(name, is_new, rows))
         }));
         owed
     }

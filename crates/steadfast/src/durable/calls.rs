@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use steadfast_core::backoff::{Backoff, BackoffSettings};
-use steadfast_core::outbox::{PendingDelivery, Outbox, DueEvent, Rows};
 use steadfast_core::event::Change;
+use steadfast_core::outbox::{DueEvent, Outbox, PendingDelivery, Rows};
 use steadfast_core::random::Random;
 use steadfast_core::{Object, ObjectKey, ResourceVersion};
 use tokio::runtime::Handle;
@@ -51,9 +51,9 @@ pub(crate) struct Durable<K> {
 }
 
 struct State<K> {
-    debts: Outbox<K>,
+    outbox: Outbox<K>,
     calls: Option<Arc<Calls<K>>>,
-    telling: Telling,
+    telling: Deliverable,
     /// True after the initial objects became pending deliveries. Before that nothing is pending.
     is_viewed: bool,
     /// True if no further call may start.
@@ -71,7 +71,7 @@ struct State<K> {
 
 /// Pending deliveries that may be delivered now.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Telling {
+enum Deliverable {
     /// No deliveries.
     Nothing,
     /// Those already written.
@@ -91,9 +91,9 @@ enum Known {
 impl<K: Send + Sync + 'static> Durable<K> {
     pub(super) fn new(informer: &str, name: Arc<str>, environment: SharedEnvironment, wake: Wake) -> Arc<Self> {
         let state = State {
-            debts: Outbox::default(),
+            outbox: Outbox::default(),
             calls: None,
-            telling: Telling::Nothing,
+            telling: Deliverable::Nothing,
             is_viewed: false,
             is_closed: false,
             known: Known::Not,
@@ -112,12 +112,12 @@ impl<K: Send + Sync + 'static> Durable<K> {
     }
 
     /// Restores the pending deliveries from the file. The handler had its initial view in an earlier run.
-    pub(super) fn restore(&self, debts: Vec<(ObjectKey, PendingDelivery<Object<K>>)>) {
+    pub(super) fn restore(&self, outbox: Vec<(ObjectKey, PendingDelivery<Object<K>>)>) {
         let mut state = self.lock();
         (state.is_viewed, state.known) = (true, Known::Written);
-        for (key, debt) in debts {
+        for (key, pending) in outbox {
             state.ready.push_back(key.clone());
-            state.debts.restore(key, debt);
+            state.outbox.restore(key, pending);
         }
     }
 
@@ -126,15 +126,15 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Does nothing if this handler has a record of its own, from the file or from an initial view.
     pub(super) fn succeed(&self, other: &Self) {
         // Takes one lock at a time: no lock order exists between two handlers.
-        let (debts, is_viewed) = {
+        let (outbox, is_viewed) = {
             let other = other.lock();
-            let mut debts = Outbox::default();
-            debts.copy_from(&other.debts);
-            (debts, other.is_viewed)
+            let mut outbox = Outbox::default();
+            outbox.copy_from(&other.outbox);
+            (outbox, other.is_viewed)
         };
         let mut state = self.lock();
         if is_viewed && !state.is_viewed && state.known == Known::Not {
-            (state.debts, state.is_viewed) = (debts, true);
+            (state.outbox, state.is_viewed) = (outbox, true);
         }
     }
 
@@ -143,7 +143,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         let mut state = self.lock();
         let is_free = state.calls.is_none() && !state.is_closed;
         if is_free {
-            state.debts.owe_unseen_ends(calls.unseen_ends);
+            state.outbox.owe_unseen_ends(calls.unseen_ends);
             state.calls = Some(Arc::new(calls));
         }
         is_free
@@ -152,11 +152,11 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Starts deliveries. Makes all of `view` pending, unless the handler already had its initial view.
     pub(crate) fn open(&self, view: impl Iterator<Item = Change<K>>) {
         let mut state = self.lock();
-        if state.telling == Telling::Nothing {
-            state.telling = Telling::Written;
+        if state.telling == Deliverable::Nothing {
+            state.telling = Deliverable::Written;
         }
         if !std::mem::replace(&mut state.is_viewed, true) {
-            view.for_each(|change| state.debts.record(&change));
+            view.for_each(|change| state.outbox.record(&change));
         }
     }
 
@@ -165,7 +165,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         let mut state = self.lock();
         if state.is_viewed {
             for change in changes {
-                state.debts.record(change);
+                state.outbox.record(change);
             }
             state.waive_on();
         }
@@ -175,7 +175,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     pub(super) fn forget(&self) {
         let mut state = self.lock();
         state.is_viewed = false;
-        state.debts.forget();
+        state.outbox.forget();
         state.ready.clear();
         state.shares.held.clear();
         state.failures.clear();
@@ -188,20 +188,20 @@ impl<K: Send + Sync + 'static> Durable<K> {
         if is_new {
             state.known = Known::Going;
         }
-        (is_new, state.debts.cut(anew))
+        (is_new, state.outbox.cut(anew))
     }
 
     /// Marks the last [cut](Self::cut) as written, or as uncertain.
     pub(super) fn settle(self: &Arc<Self>, written: bool) {
         {
             let mut state = self.lock();
-            if written && state.telling == Telling::All {
-                state.telling = Telling::Written;
+            if written && state.telling == Deliverable::All {
+                state.telling = Deliverable::Written;
             }
             if state.known == Known::Going {
                 state.known = if written { Known::Written } else { Known::Not };
             }
-            let told = state.debts.settle(written);
+            let told = state.outbox.settle(written);
             state.ready.extend(told);
         }
         self.start();
@@ -211,8 +211,8 @@ impl<K: Send + Sync + 'static> Durable<K> {
     pub(super) fn waive(self: &Arc<Self>) -> bool {
         let waived = {
             let mut state = self.lock();
-            if state.telling == Telling::Written {
-                state.telling = Telling::All;
+            if state.telling == Deliverable::Written {
+                state.telling = Deliverable::All;
             }
             state.waive_on()
         };
@@ -230,12 +230,12 @@ impl<K: Send + Sync + 'static> Durable<K> {
 
     fn next(self: &Arc<Self>) -> Option<(Call<K>, DurableEvent<K>)> {
         let mut state = self.lock();
-        let calls = state.calls.clone().filter(|_| state.telling != Telling::Nothing && !state.is_closed)?;
+        let calls = state.calls.clone().filter(|_| state.telling != Deliverable::Nothing && !state.is_closed)?;
         while state.busy.len() < calls.concurrency {
             let key = state.ready.pop_front()?;
             let failures = state.failures.get(&key).map_or(0, Backoff::failures);
-            let Some(debt) = state.debts.told(&key).filter(|_| !state.busy.contains(&key)) else { continue };
-            let Some((due, event)) = debt.due.clone().zip(debt.event()) else { continue };
+            let Some(pending) = state.outbox.told(&key).filter(|_| !state.busy.contains(&key)) else { continue };
+            let Some((due, event)) = pending.due.clone().zip(pending.event()) else { continue };
             if !state.shares.may_start(&key, calls.namespace_share) {
                 continue;
             }
@@ -256,7 +256,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
                     state.counts.acknowledged += 1;
                     state.failures.remove(&key);
                     // `forget` may have reset the delivery during the call. The event may then be deliverable again.
-                    if !state.debts.acknowledge(&key, due) && state.debts.told(&key).is_some() {
+                    if !state.outbox.acknowledge(&key, due) && state.outbox.told(&key).is_some() {
                         state.ready.push_back(key.clone());
                     }
                     state.waive_on();
@@ -315,27 +315,27 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Ends the handler permanently and returns the objects that may have rows.
     pub(super) fn end(&self) -> BTreeSet<ObjectKey> {
         self.close();
-        let debts = std::mem::take(&mut self.lock().debts);
-        debts.into_names()
+        let outbox = std::mem::take(&mut self.lock().outbox);
+        outbox.into_names()
     }
 
     /// Returns true if nothing is pending or nothing may be delivered, and all rows are written.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.lock();
-        state.busy.is_empty() && (state.calls.is_none() || state.debts.is_settled())
+        state.busy.is_empty() && (state.calls.is_none() || state.outbox.is_settled())
     }
 
     /// Returns the lowest version that is not acknowledged, if any, and true if the handler has had its initial view.
     pub(crate) fn first_pending(&self) -> (Option<ResourceVersion>, bool) {
         let state = self.lock();
-        let is_viewed = state.is_viewed && state.telling != Telling::Nothing;
-        (state.debts.first_pending().cloned(), is_viewed)
+        let is_viewed = state.is_viewed && state.telling != Deliverable::Nothing;
+        (state.outbox.first_pending().cloned(), is_viewed)
     }
 
     pub(crate) fn counts(&self) -> DurableStats {
         let state = self.lock();
         DurableStats {
-            owed: state.debts.len(),
+            owed: state.outbox.len(),
             running: state.busy.len(),
             is_here: state.calls.is_some(),
             ..state.counts
@@ -360,10 +360,10 @@ impl<K> State<K> {
 
     /// Allows delivery of events that cannot be written. Returns true if there were any.
     fn waive_on(&mut self) -> bool {
-        if self.telling != Telling::All {
+        if self.telling != Deliverable::All {
             return false;
         }
-        let told = self.debts.waive();
+        let told = self.outbox.waive();
         self.counts.unwritten += told.len() as u64;
         let waived = !told.is_empty();
         self.ready.extend(told);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::blocking::Crew;
+use super::blocking_pool::BlockingPool;
 
 /// Number of helpers for CPU-bound work such as decoding, and the threshold for their use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ const WORTH: usize = 64 * 1024;
 
 /// Helper threads with a maximum shared by all callers.
 pub(super) struct HelpingThreads {
-    crew: Crew,
+    pool: BlockingPool,
     most: usize,
     busy: Arc<AtomicUsize>,
 }
@@ -31,7 +31,7 @@ pub(super) struct HelpingThreads {
 impl HelpingThreads {
     /// Creates a pool without threads. Threads start on demand and end after some idle time.
     pub(super) fn new(most: usize) -> Self {
-        Self { crew: Crew::named("steadfast-helper"), most, busy: Arc::default() }
+        Self { pool: BlockingPool::named("steadfast-helper"), most, busy: Arc::default() }
     }
 
     pub(super) fn offered(&self) -> Helpers {
@@ -45,7 +45,7 @@ impl HelpingThreads {
             return;
         }
         let busy = Busy(self.busy.clone());
-        self.crew.run(Box::new(move || {
+        self.pool.run(Box::new(move || {
             let _busy = busy;
             while help() {}
         }));
@@ -54,7 +54,7 @@ impl HelpingThreads {
 
 impl Drop for HelpingThreads {
     fn drop(&mut self) {
-        self.crew.close();
+        self.pool.close();
     }
 }
 

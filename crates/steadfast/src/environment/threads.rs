@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
 
-use super::blocking::{BlockingThreads, Crew};
+use super::blocking_pool::{BlockingPool, BlockingThreads};
 use super::helpers::{Help, Helpers, HelpingThreads};
+use super::io_executor::IoExecutor;
 use super::random::Random;
-use super::relay::Relay;
 use super::{Environment, Socket, Task, tcp};
 
 /// Environment with real time, TCP, and threads separate from the program's runtimes.
@@ -19,10 +19,10 @@ use super::{Environment, Socket, Task, tcp};
 /// Connections and informers run only on these threads. A program that blocks its own runtime therefore delays only its
 /// own handlers, not the sockets. An informer that is blocked by user code does not delay the others (C8).
 pub struct Threads {
-    relay: Relay,
+    executor: IoExecutor,
     origin: std::time::Instant,
     random: Random,
-    crew: Crew,
+    pool: BlockingPool,
     helping: HelpingThreads,
 }
 
@@ -33,12 +33,12 @@ impl Threads {
     ///
     /// Returns an error if the operating system cannot create a thread.
     pub fn new() -> io::Result<Self> {
-        let crew = Crew::named("steadfast-handler");
+        let pool = BlockingPool::named("steadfast-handler");
         Ok(Self {
-            relay: Relay::new(crew.clone())?,
+            executor: IoExecutor::new(pool.clone())?,
             origin: std::time::Instant::now(),
             random: Random::from_entropy(),
-            crew,
+            pool,
             helping: HelpingThreads::new(0),
         })
     }
@@ -56,11 +56,11 @@ impl Threads {
 
     /// Returns the number of threads that run handlers and blocked informers, and the number of stuck ones.
     pub fn blocking_threads(&self) -> BlockingThreads {
-        let (crew, relieved) = (self.crew.count(), self.relay.relieved());
+        let (pool, relieved) = (self.pool.count(), self.executor.relieved());
         BlockingThreads {
-            threads: crew.threads + relieved.threads,
-            running: crew.running + relieved.running,
-            stuck: crew.stuck + relieved.stuck,
+            threads: pool.threads + relieved.threads,
+            running: pool.running + relieved.running,
+            stuck: pool.stuck + relieved.stuck,
         }
     }
 
@@ -69,7 +69,7 @@ impl Threads {
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> BoxFuture<'static, io::Result<T>> {
-        let mut running = AbortOnDrop(self.relay.handle().spawn(work));
+        let mut running = AbortOnDrop(self.executor.handle().spawn(work));
         Box::pin(async move { (&mut running.0).await.map_err(io::Error::other)? })
     }
 }
@@ -100,7 +100,7 @@ impl Environment for Threads {
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
         match self.origin.checked_add(at.since_zero()) {
             Some(at) => {
-                let _current = self.relay.handle().enter();
+                let _current = self.executor.handle().enter();
                 Box::pin(tokio::time::sleep_until(at.into()))
             }
             // The deadline exceeds the range of the clock, so it never passes.
@@ -109,21 +109,21 @@ impl Environment for Threads {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
-        let running = self.relay.handle().spawn(task).abort_handle();
+        let running = self.executor.handle().spawn(task).abort_handle();
         Task::new(move || running.abort())
     }
 
     fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
-        self.relay.spawn(task)
+        self.executor.spawn(task)
     }
 
     fn enter(&self, action: &mut dyn FnMut()) {
-        let _current = self.relay.handle().enter();
+        let _current = self.executor.handle().enter();
         action();
     }
 
     fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) {
-        self.crew.run(job);
+        self.pool.run(job);
     }
 
     fn helpers(&self) -> Helpers {
@@ -150,7 +150,7 @@ impl Environment for Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.crew.close();
+        self.pool.close();
     }
 }
 

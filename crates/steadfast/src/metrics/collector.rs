@@ -221,7 +221,7 @@ impl Scrape {
         let (kind, source) = (("type", &counted::EVENTS[..]), ("source", &SOURCES[..]));
         self.tables(encoder, &family::EVENTS, kind, source, |counted, row| &counted.events[row])?;
         self.counters(encoder, &family::UNREAD, ("record", &UNREAD), |counted| &counted.unread)?;
-        self.counters(encoder, &family::NOTES, ("note", &NOTES), |counted| &counted.notes)
+        self.counters(encoder, &family::NOTES, ("note", &NOTES), |counted| &counted.diagnostics)
     }
 
     fn handlers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -95,7 +95,7 @@ pub(crate) struct Counted {
     /// By [`EVENTS`] and [`SOURCES`].
     pub(super) events: [[Counter; SOURCES.len()]; EVENTS.len()],
     /// By [`NOTES`].
-    pub(super) notes: [Counter; NOTES.len()],
+    pub(super) diagnostics: [Counter; NOTES.len()],
     /// By [`UNREAD`].
     pub(super) unread: [Counter; UNREAD.len()],
 }
@@ -118,8 +118,8 @@ impl Counted {
     }
 
     /// Counts a diagnostic of the informer.
-    pub(super) fn note(&self, note: &Diagnostic) {
-        let place = match note {
+    pub(super) fn diagnostic(&self, diagnostic: &Diagnostic) {
+        let place = match diagnostic {
             Diagnostic::Synced { .. } => 0,
             Diagnostic::Resumed { .. } => 1,
             Diagnostic::Ended => 2,
@@ -151,6 +151,6 @@ impl Counted {
             Diagnostic::Undecodable { .. } => return self.unread[0].count(),
             Diagnostic::Unidentified { .. } => return self.unread[1].count(),
         };
-        self.notes[place].count();
+        self.diagnostics[place].count();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ordinals::Ordinals;
+use crate::id_pool::IdPool;
 
 /// Register of items. Insertion and removal take logarithmic time.
 pub(super) struct Register<L, T> {
@@ -10,7 +10,7 @@ pub(super) struct Register<L, T> {
 }
 
 struct Alike<T> {
-    ordinals: Ordinals,
+    ordinals: IdPool,
     items: BTreeMap<usize, T>,
 }
 
@@ -18,7 +18,7 @@ impl<L: Ord, T> Register<L, T> {
     /// Adds `item` and returns its ordinal: the smallest unused number among items with equal labels.
     pub(super) fn add(&mut self, labels: L, item: T) -> usize {
         let alike =
-            self.alike.entry(labels).or_insert_with(|| Alike { ordinals: Ordinals::default(), items: BTreeMap::new() });
+            self.alike.entry(labels).or_insert_with(|| Alike { ordinals: IdPool::default(), items: BTreeMap::new() });
         let ordinal = alike.ordinals.take();
         alike.items.insert(ordinal, item);
         ordinal

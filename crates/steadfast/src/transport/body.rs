@@ -15,11 +15,11 @@ use steadfast_core::Instant;
 
 use super::cause;
 use super::connection::Connection;
+use super::connection_event::{ConnectionEvent, changes};
 use super::end::End;
 use super::error::TransportError;
+use super::http1_slot::Http1Slot;
 use super::lease::Lease;
-use super::notice::{Notice, changes};
-use super::turn::Turn;
 use super::upload::Upload;
 use crate::environment::SharedEnvironment;
 
@@ -44,7 +44,7 @@ enum Source {
     },
     Http1 {
         incoming: Incoming,
-        turn: Option<Turn>,
+        turn: Option<Http1Slot>,
     },
     Over,
 }
@@ -63,7 +63,7 @@ impl ResponseBody {
     }
 
     /// Creates a body that reads `incoming` during `turn`.
-    pub(super) fn http1(incoming: Incoming, turn: Turn, environment: SharedEnvironment) -> Self {
+    pub(super) fn http1(incoming: Incoming, turn: Http1Slot, environment: SharedEnvironment) -> Self {
         let (connection, peer) =
             turn.lease.as_ref().map_or_else(Default::default, |lease| (lease.connection.id, lease.connection.peer()));
         let source = Source::Http1 { incoming, turn: Some(turn) };
@@ -90,10 +90,10 @@ impl ResponseBody {
 
     /// Returns a stream of connection events. `answering` is the last known responsiveness of the server, so that only
     /// changes are reported.
-    pub(crate) fn notices(&self, answering: bool) -> BoxStream<'static, Notice> {
+    pub(crate) fn notices(&self, answering: bool) -> BoxStream<'static, ConnectionEvent> {
         let Some(connection) = self.source.connection() else { return stream::pending().boxed() };
-        let leave = changes(connection.whether_to_leave(), false).map(Notice::Leave);
-        let answering = changes(connection.whether_it_answers(), answering).map(Notice::Answering);
+        let leave = changes(connection.whether_to_leave(), false).map(ConnectionEvent::Leave);
+        let answering = changes(connection.whether_it_answers(), answering).map(ConnectionEvent::Answering);
         stream::select(leave, answering).chain(stream::pending()).boxed()
     }
 

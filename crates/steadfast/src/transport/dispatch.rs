@@ -10,15 +10,15 @@ use kube::client::Body;
 
 use super::body::ResponseBody;
 use super::connection::Sender;
+use super::connection_event::Awaited;
 use super::error::TransportError;
 use super::failure::{Again, Failure};
-use super::inquiry::Ask;
-use super::notice::Awaited;
+use super::liveness_probes::Ask;
+use super::placement_request::PlacementRequest;
 use super::pool::Pool;
 use super::purpose::{Purpose, Role};
 use super::settings::{Carrier, Deadlines, Placement, Reader};
 use super::state::ConnectionState;
-use super::want::Want;
 use super::{http1, http2, upgrade};
 use crate::metrics::traffic::verb;
 
@@ -87,7 +87,7 @@ impl Pool {
         let placement = request.extensions().get().copied().unwrap_or_default();
         let role = if kind.watch { Role::Watches } else { Role::Requests };
         let reader = request.extensions().get().copied().unwrap_or_default();
-        let want = Want::new(Purpose { role, reader }, placement);
+        let want = PlacementRequest::new(Purpose { role, reader }, placement);
         let limit = deadlines.headers.unwrap_or(settings.headers);
         let (verb, begun) = (verb(request.method(), kind.watch), self.inner.environment.now());
         let answer = if upgrade::is_upgrade(&request) {
@@ -112,17 +112,18 @@ impl Pool {
             let pool = pool.clone();
             Box::pin(async move {
                 let inner = pool.upgrade()?;
-                let want = Want::new(Purpose { role: Role::Requests, reader: Reader::Informer }, Placement::Any);
+                let want =
+                    PlacementRequest::new(Purpose { role: Role::Requests, reader: Reader::Informer }, Placement::Any);
                 Some(Self { inner }.attempts(request, want, limit, false).await)
             })
         };
-        self.inner.inquiries.begin(ask, Box::new(send));
+        self.inner.liveness_probes.begin(ask, Box::new(send));
     }
 
     async fn attempts(
         &self,
         request: Request<Body>,
-        want: Want,
+        want: PlacementRequest,
         limit: Duration,
         late: bool,
     ) -> Result<Response<ResponseBody>, TransportError> {

@@ -53,7 +53,7 @@ struct Sent {
 }
 
 /// A request in flight behind a fence. If dropped before its response, it counts as unanswered.
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     fence: Fence,
     answered: bool,
 }
@@ -141,12 +141,12 @@ impl Fence {
     }
 
     /// Registers a request in flight, if the fence is open.
-    pub(super) fn depart(&self) -> Option<UnderWay> {
+    pub(super) fn depart(&self) -> Option<InFlight> {
         let mut sent = self.lock();
         // Checked under the lock: a caller that closes the fence and then checks the requests in flight misses none.
         self.is_open().then(|| {
             sent.under_way += 1;
-            UnderWay { fence: self.clone(), answered: false }
+            InFlight { fence: self.clone(), answered: false }
         })
     }
 
@@ -155,14 +155,14 @@ impl Fence {
     }
 }
 
-impl UnderWay {
+impl InFlight {
     /// Records that the request received a response, or was never sent.
     pub(super) fn settle(mut self) {
         self.answered = true;
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let now = self.fence.shared.environment.boot_time();
         let mut sent = self.fence.lock();

@@ -7,7 +7,7 @@ use h2::{Ping, PingPong};
 use steadfast_core::breach::Breach;
 
 use super::connection::Connection;
-use super::lease::Home;
+use super::lease::PoolHandle;
 use super::settings::Settings;
 use super::state::Signal;
 use crate::environment::SharedEnvironment;
@@ -25,7 +25,7 @@ const PATIENCE: u32 = 4;
 pub(super) async fn beat(
     mut pings: PingPong,
     connection: &Connection,
-    home: &Weak<dyn Home>,
+    pool_handle: &Weak<dyn PoolHandle>,
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> String {
@@ -39,7 +39,7 @@ pub(super) async fn beat(
             environment.sleep_until(due).await;
             continue;
         }
-        match ping(&mut pings, connection, home, environment, settings.ping_timeout).await {
+        match ping(&mut pings, connection, pool_handle, environment, settings.ping_timeout).await {
             Ok(()) => answered = environment.now(),
             Err(how) => return how,
         }
@@ -50,15 +50,15 @@ pub(super) async fn beat(
 async fn ping(
     pings: &mut PingPong,
     connection: &Connection,
-    home: &Weak<dyn Home>,
+    pool_handle: &Weak<dyn PoolHandle>,
     environment: &SharedEnvironment,
     timeout: Duration,
 ) -> Result<(), String> {
     let signal = |signal| {
         if connection.signal(signal)
-            && let Some(home) = home.upgrade()
+            && let Some(pool_handle) = pool_handle.upgrade()
         {
-            home.unsettled();
+            pool_handle.unsettled();
         }
     };
     let begun = environment.now();

@@ -14,10 +14,10 @@ use super::cause;
 use super::end::End;
 use super::error::{TransportError, root_cause};
 use super::failure::Failure;
+use super::http1_slot::Http1Slot;
 use super::lease::Lease;
 use super::purpose::Role;
 use super::socket::Stream;
-use super::turn::Turn;
 use crate::environment::SharedEnvironment;
 
 /// Read-ahead buffer in bytes.
@@ -41,9 +41,9 @@ pub(super) async fn send(
     environment: &SharedEnvironment,
     mut request: Request<Body>,
 ) -> Result<Response<ResponseBody>, Failure> {
-    let mut turn = Turn { lease: Some(lease), sender: Some(sender) };
+    let mut turn = Http1Slot { lease: Some(lease), sender: Some(sender) };
     shape(&mut request);
-    let Turn { lease: Some(lease), sender: Some(sender) } = &mut turn else {
+    let Http1Slot { lease: Some(lease), sender: Some(sender) } = &mut turn else {
         unreachable!("a turn has both until its end")
     };
     if lease.connection.purpose.role != Role::Upgrade {

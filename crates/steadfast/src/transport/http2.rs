@@ -19,7 +19,7 @@ use super::connection::Connection;
 use super::end::End;
 use super::error::TransportError;
 use super::failure::Failure;
-use super::lease::{Home, Lease};
+use super::lease::{Lease, PoolHandle};
 use super::socket::Stream;
 use super::state::Signal;
 use super::upload::Upload;
@@ -44,7 +44,7 @@ pub(super) async fn handshake(
     stream: Box<dyn Stream>,
     streams: usize,
     connection: Arc<Connection>,
-    home: Weak<dyn Home>,
+    pool_handle: Weak<dyn PoolHandle>,
 ) -> Result<(SendRequest<Bytes>, Driver, PingPong), h2::Error> {
     let (window, together) = windows(streams);
     let (sender, mut h2) = h2::client::Builder::new()
@@ -58,7 +58,7 @@ pub(super) async fn handshake(
         .handshake(stream)
         .await?;
     let Some(pings) = h2.ping_pong() else { unreachable!("the pings of a new connection are there to be taken") };
-    let driver = Driver { h2, probe: Some(sender.clone()), allowed: 0, goodbye: false, connection, home };
+    let driver = Driver { h2, probe: Some(sender.clone()), allowed: 0, goodbye: false, connection, pool_handle };
     Ok((sender, driver, pings))
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Driver {
     /// True if the server announced an orderly close.
     goodbye: bool,
     connection: Arc<Connection>,
-    home: Weak<dyn Home>,
+    pool_handle: Weak<dyn PoolHandle>,
 }
 
 impl Driver {
@@ -96,9 +96,9 @@ impl Future for Driver {
         // h2 does not notify of a raised stream limit without a pending stream.
         let allowed = self.probe.as_ref().map_or(0, SendRequest::current_max_send_streams);
         if std::mem::replace(&mut self.allowed, allowed) < allowed
-            && let Some(home) = self.home.upgrade()
+            && let Some(pool_handle) = self.pool_handle.upgrade()
         {
-            home.serve();
+            pool_handle.serve();
         }
         let probed = self.probe.as_mut().map(|probe| probe.poll_ready(context));
         if let Some(Poll::Ready(Err(error))) = probed {
@@ -106,8 +106,8 @@ impl Future for Driver {
             self.goodbye = error.is_go_away() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
             if self.connection.signal(Signal::Retired) {
                 tracing::debug!(connection = self.connection.id, %error, "takes no more requests");
-                if let Some(home) = self.home.upgrade() {
-                    home.unsettled();
+                if let Some(pool_handle) = self.pool_handle.upgrade() {
+                    pool_handle.unsettled();
                 }
             }
             context.waker().wake_by_ref();

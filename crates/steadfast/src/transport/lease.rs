@@ -7,7 +7,7 @@ use super::error::TransportError;
 
 /// Interface of a pool for its connections and requests. They hold weak references, because the pool may be dropped
 /// first.
-pub(super) trait Home: Send + Sync {
+pub(super) trait PoolHandle: Send + Sync {
     /// Assigns free places to waiting requests.
     fn serve(self: Arc<Self>);
 
@@ -24,21 +24,21 @@ pub(super) trait Home: Send + Sync {
 /// Place of one request on a connection, until the response has ended or was dropped.
 pub(super) struct Lease {
     pub(super) connection: Arc<Connection>,
-    home: Weak<dyn Home>,
+    pool_handle: Weak<dyn PoolHandle>,
 }
 
 impl Lease {
     /// Wraps a place returned by [`Connection::admit`].
-    pub(super) fn new(connection: Arc<Connection>, home: Weak<dyn Home>) -> Self {
-        Self { connection, home }
+    pub(super) fn new(connection: Arc<Connection>, pool_handle: Weak<dyn PoolHandle>) -> Self {
+        Self { connection, pool_handle }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         self.connection.leave();
-        if let Some(home) = self.home.upgrade() {
-            home.serve();
+        if let Some(pool_handle) = self.pool_handle.upgrade() {
+            pool_handle.serve();
         }
     }
 }

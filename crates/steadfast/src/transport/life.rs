@@ -11,8 +11,8 @@ use super::connection::{Connection, Sender};
 use super::connector::{Connector, Stage, Wire};
 use super::end::End;
 use super::error::{TransportError, root_cause};
-use super::inquiry::{self, Inquiries};
-use super::lease::Home;
+use super::lease::PoolHandle;
+use super::liveness_probes::{self, LivenessProbes};
 use super::report::Protocol;
 use super::settings::Settings;
 use super::{cause, heartbeat, http1, http2};
@@ -24,17 +24,17 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// Opens `connection` and drives it until it ends.
 pub(super) async fn run(
     connection: Arc<Connection>,
-    home: Weak<dyn Home>,
-    inquiries: Arc<Inquiries>,
+    pool_handle: Weak<dyn PoolHandle>,
+    liveness_probes: Arc<LivenessProbes>,
     connector: Arc<Connector>,
     settings: Settings,
 ) {
-    let mut record = Record::new(connection.clone(), home.clone());
+    let mut record = Record::new(connection.clone(), pool_handle.clone());
     let environment = connector.environment().clone();
     let stage = Stage::new();
     let opened = tokio::select! {
         biased;
-        opened = open(&connection, &home, &connector, settings.streams, &stage) => opened,
+        opened = open(&connection, &pool_handle, &connector, settings.streams, &stage) => opened,
         () = environment.sleep_until(connection.opened + settings.connect) => Err(TransportError::ConnectTimeout {
             peer: connection.peer(),
             stage: stage.current(),
@@ -43,7 +43,7 @@ pub(super) async fn run(
         () = connection.ending.notified() => return,
     };
     let end = match opened {
-        Ok(opened) => drive(opened, &connection, &home, &inquiries, &environment, &settings).await,
+        Ok(opened) => drive(opened, &connection, &pool_handle, &liveness_probes, &environment, &settings).await,
         Err(error) => {
             let error = connection.refusal().unwrap_or(error);
             let end = End::Failed(error.to_string());
@@ -62,7 +62,7 @@ enum Opened {
 
 async fn open(
     connection: &Arc<Connection>,
-    home: &Weak<dyn Home>,
+    pool_handle: &Weak<dyn PoolHandle>,
     connector: &Connector,
     streams: usize,
     stage: &Stage,
@@ -81,7 +81,7 @@ async fn open(
         return Ok(Opened::Http1 { peer, sender, driver: Box::new(driver) });
     }
     stage.enter("the first answer of HTTP/2");
-    let shaken = http2::handshake(stream, streams, connection.clone(), home.clone()).await;
+    let shaken = http2::handshake(stream, streams, connection.clone(), pool_handle.clone()).await;
     let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", cause::http2(&error)))?;
     // The ping response follows the server's settings, so the stream limit is known from here on.
     let answered = tokio::select! {
@@ -100,15 +100,15 @@ async fn open(
 async fn drive(
     opened: Opened,
     connection: &Arc<Connection>,
-    home: &Weak<dyn Home>,
-    inquiries: &Inquiries,
+    pool_handle: &Weak<dyn PoolHandle>,
+    liveness_probes: &LivenessProbes,
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> End {
     let announce = |peer, protocol, sender| {
         connection.establish(peer, protocol, sender);
-        if let Some(home) = home.upgrade() {
-            home.established(connection);
+        if let Some(pool_handle) = pool_handle.upgrade() {
+            pool_handle.established(connection);
         }
     };
     let ended = || connection.ended().unwrap_or(End::Closed);
@@ -118,8 +118,8 @@ async fn drive(
             let end = tokio::select! {
                 biased;
                 end = &mut driver => end,
-                never = inquiry::inquire(connection, inquiries, environment, settings) => match never {},
-                how = heartbeat::beat(pings, connection, home, environment, settings) => End::Failed(how),
+                never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
+                how = heartbeat::beat(pings, connection, pool_handle, environment, settings) => End::Failed(how),
                 () = fall_idle(connection, environment, settings.idle) => {
                     driver.let_go();
                     tokio::select! {
@@ -143,7 +143,7 @@ async fn drive(
                     Ok(()) => End::Drained,
                     Err(error) => End::Failed(cause::http1(&error)),
                 },
-                never = inquiry::inquire(connection, inquiries, environment, settings) => match never {},
+                never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
                 () = fall_idle(connection, environment, settings.idle) => ended(),
                 () = connection.ending.notified() => ended(),
             };
@@ -175,28 +175,28 @@ async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, lim
 /// Reports the end of the connection to its pool, also if the task was aborted or panicked.
 pub(super) struct Record {
     connection: Arc<Connection>,
-    home: Weak<dyn Home>,
+    pool_handle: Weak<dyn PoolHandle>,
     /// Error of a failed dial.
     pub(super) error: Option<TransportError>,
 }
 
 impl Record {
     /// Creates the guard of a connection before its dial.
-    pub(super) fn new(connection: Arc<Connection>, home: Weak<dyn Home>) -> Self {
-        Self { connection, home, error: None }
+    pub(super) fn new(connection: Arc<Connection>, pool_handle: Weak<dyn PoolHandle>) -> Self {
+        Self { connection, pool_handle, error: None }
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
         self.connection.end(End::Closed);
-        let Some(home) = self.home.upgrade() else { return };
+        let Some(pool_handle) = self.pool_handle.upgrade() else { return };
         let failed = || TransportError::ConnectionLost {
             peer: self.connection.peer(),
             how: "its task failed".to_owned(),
             maybe_sent: false,
         };
         let never_opened = self.connection.protocol().is_none();
-        home.forget(&self.connection, self.error.take().or_else(|| never_opened.then(failed)));
+        pool_handle.forget(&self.connection, self.error.take().or_else(|| never_opened.then(failed)));
     }
 }

@@ -13,14 +13,14 @@ use super::connector::{Connector, Route};
 use super::end::End;
 use super::error::TransportError;
 use super::fence::Fence;
-use super::inquiry::Inquiries;
-use super::lease::{Home, Lease};
+use super::lease::{Lease, PoolHandle};
 use super::life;
+use super::liveness_probes::LivenessProbes;
+use super::placement_request::PlacementRequest;
 use super::purpose::{Purpose, Role};
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Carrier, Placement, Reader, Settings};
 use super::state::ConnectionState;
-use super::want::Want;
 use super::windows::MOST_STREAMS;
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic;
@@ -46,14 +46,14 @@ pub(crate) struct Pool {
     pub(super) inner: Arc<Inner>,
 }
 
-/// Shared part of the pool, known to connections and tasks as their [`Home`].
+/// Shared part of the pool, known to connections and tasks as their [`PoolHandle`].
 pub(super) struct Inner {
     pub(super) environment: SharedEnvironment,
     pub(super) settings: Settings,
     connector: Arc<Connector>,
     state: Mutex<State>,
     reachable: watch::Sender<u64>,
-    pub(super) inquiries: Arc<Inquiries>,
+    pub(super) liveness_probes: Arc<LivenessProbes>,
     pub(super) traffic: Arc<Traffic>,
     /// Time limit for sending.
     pub(super) fence: Option<Fence>,
@@ -67,7 +67,7 @@ struct State {
     /// All connections except dead ones, oldest first.
     connections: Vec<Arc<Connection>>,
     /// Waiting requests by their requirements.
-    waiting: [VecDeque<Waiter>; Want::COUNT],
+    waiting: [VecDeque<Waiter>; PlacementRequest::COUNT],
     /// Number of requests that the next connection is expected to serve.
     expected: usize,
     opened: u64,
@@ -102,7 +102,7 @@ impl State {
 
     /// Returns the number of waiting requests whose purpose satisfies `such`.
     fn waiting(&self, such: impl Fn(Purpose) -> bool) -> usize {
-        Want::all().filter(|want| such(want.purpose())).map(|want| self.waiting[want.index()].len()).sum()
+        PlacementRequest::all().filter(|want| such(want.purpose())).map(|want| self.waiting[want.index()].len()).sum()
     }
 }
 
@@ -151,7 +151,7 @@ impl Pool {
             connector,
             state: Mutex::new(state),
             reachable: watch::Sender::new(0),
-            inquiries: Arc::new(Inquiries::new(traffic.clone())),
+            liveness_probes: Arc::new(LivenessProbes::new(traffic.clone())),
             traffic,
             fence,
             guard: OnceLock::new(),
@@ -230,7 +230,7 @@ impl Pool {
     }
 
     /// Waits for a place for one request. Dials a new connection if all but those in `avoid` are full.
-    pub(super) async fn place(&self, want: Want, avoid: &[u64]) -> Result<Place, TransportError> {
+    pub(super) async fn place(&self, want: PlacementRequest, avoid: &[u64]) -> Result<Place, TransportError> {
         let place = {
             let mut state = self.inner.lock();
             if state.closed {
@@ -261,7 +261,7 @@ impl Pool {
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
         let place = carrying.and_then(|connection| {
             let sender = connection.admit(self.inner.settings.streams, purpose)?;
-            Some((Lease::new(connection.clone(), self.inner.home()), sender))
+            Some((Lease::new(connection.clone(), self.inner.pool_handle()), sender))
         });
         place.ok_or_else(|| {
             let detail = "the connection that is to carry this request too takes no more".to_owned();
@@ -303,14 +303,14 @@ impl Inner {
     }
 
     /// Returns the pool as the interface of its connections.
-    fn home(self: &Arc<Self>) -> Weak<dyn Home> {
+    fn pool_handle(self: &Arc<Self>) -> Weak<dyn PoolHandle> {
         let pool: Weak<Self> = Arc::downgrade(self);
         pool
     }
 
     /// Returns a place on an existing connection. The oldest one with capacity is preferred, so that others become
     /// idle.
-    fn choose(self: &Arc<Self>, state: &State, want: Want, avoid: &[u64]) -> Option<Place> {
+    fn choose(self: &Arc<Self>, state: &State, want: PlacementRequest, avoid: &[u64]) -> Option<Place> {
         let now = self.environment.now();
         let behind = self.settings.breaches.commit(Breach::QueuedBehindWatches);
         let find = |beside: bool| {
@@ -325,7 +325,7 @@ impl Inner {
                 let other = other && !avoid.contains(&connection.id);
                 let admitted = || connection.admit(self.settings.streams, want.purpose());
                 let sender = (fits && other).then(admitted).flatten()?;
-                Some((Lease::new(connection.clone(), self.home()), sender))
+                Some((Lease::new(connection.clone(), self.pool_handle()), sender))
             })
         };
         find(false).or_else(|| (want.placement() == Placement::Beside).then(|| find(true)).flatten())
@@ -393,15 +393,15 @@ impl Inner {
         let server = self.connector.name();
         let connection = Arc::new(self.connection(state.opened, purpose, server));
         state.connections.push(connection.clone());
-        let (inquiries, connector) = (self.inquiries.clone(), self.connector.clone());
-        let life = life::run(connection.clone(), self.home(), inquiries, connector, self.settings.clone());
+        let (liveness_probes, connector) = (self.liveness_probes.clone(), self.connector.clone());
+        let life = life::run(connection.clone(), self.pool_handle(), liveness_probes, connector, self.settings.clone());
         connection.driven_by(self.environment.spawn(Box::pin(life)));
     }
 
     /// Dials a dedicated connection, driven by the task that `life` creates.
     pub(super) fn dial_alone<L>(
         self: &Arc<Self>,
-        life: impl FnOnce(Arc<Connection>, Arc<Connector>, Weak<dyn Home>) -> L,
+        life: impl FnOnce(Arc<Connection>, Arc<Connector>, Weak<dyn PoolHandle>) -> L,
     ) -> Result<Lease, TransportError>
     where
         L: Future<Output = ()> + Send + 'static,
@@ -419,13 +419,13 @@ impl Inner {
         let connection = Arc::new(self.connection(state.opened, ALONE, server));
         connection.occupy();
         state.connections.push(connection.clone());
-        let life = life(connection.clone(), self.connector.clone(), self.home());
+        let life = life(connection.clone(), self.connector.clone(), self.pool_handle());
         connection.driven_by(self.environment.spawn(Box::pin(life)));
-        Ok(Lease::new(connection, self.home()))
+        Ok(Lease::new(connection, self.pool_handle()))
     }
 
     /// Assigns places to the waiting requests with requirements `want`, in their order.
-    fn give(self: &Arc<Self>, state: &mut State, want: Want, given: &mut Vec<(Waiter, Place)>) {
+    fn give(self: &Arc<Self>, state: &mut State, want: PlacementRequest, given: &mut Vec<(Waiter, Place)>) {
         let mut queue = std::mem::take(&mut state.waiting[want.index()]);
         let mut index = 0;
         while let Some(waiter) = queue.get(index) {
@@ -456,19 +456,19 @@ impl Inner {
     }
 }
 
-impl Home for Inner {
+impl PoolHandle for Inner {
     /// Assigns places to waiting requests, and dials connections for the rest.
     fn serve(self: Arc<Self>) {
         let mut given = Vec::new();
         {
             let mut state = self.lock();
-            for want in Want::all() {
+            for want in PlacementRequest::all() {
                 self.give(&mut state, want, &mut given);
             }
             for purpose in Purpose::SHARED {
                 self.dial(&mut state, purpose);
             }
-            for want in Want::all() {
+            for want in PlacementRequest::all() {
                 // If no further connection can be opened, an avoided connection is better than none.
                 if state.waiting[want.index()].iter().any(|waiter| !waiter.avoid.is_empty())
                     && !state.is_connecting(want.purpose())
@@ -546,7 +546,7 @@ impl Home for Inner {
                 // The requests that this connection would have served fail with it; without other dials in flight all
                 // waiting requests fail. An immediate redial would be a hot loop.
                 let mut share = if others { state.expected.max(1) } else { usize::MAX };
-                for want in Want::all().filter(|want| want.purpose() == gone.purpose) {
+                for want in PlacementRequest::all().filter(|want| want.purpose() == gone.purpose) {
                     let queue = &mut state.waiting[want.index()];
                     let taken = queue.len().min(share);
                     share -= taken;

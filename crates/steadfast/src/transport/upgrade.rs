@@ -21,14 +21,14 @@ use tokio::sync::oneshot;
 use super::body::ResponseBody;
 use super::connection::Connection;
 use super::connector::{Connector, Stage, Wire};
+use super::dead_peer_probe::peer_has_vanished;
 use super::end::End;
 use super::error::{TransportError, root_cause};
 use super::failure::Failure;
-use super::lease::{Home, Lease};
+use super::lease::{Lease, PoolHandle};
 use super::life::Record;
 use super::pool::Pool;
 use super::socket::Stream;
-use super::vanished::vanished;
 use super::{cause, http1};
 
 /// Values that live as long as the upgraded stream, set as a request extension.
@@ -68,8 +68,8 @@ impl Pool {
         let held = Arc::new(OnceLock::new());
         let (opened, opening) = oneshot::channel();
         let (connect, slot) = (self.inner.settings.connect, held.clone());
-        let lease = self.inner.dial_alone(|connection, connector, home| {
-            Life { connection, connector, home, connect }.live(slot, opened)
+        let lease = self.inner.dial_alone(|connection, connector, pool_handle| {
+            Life { connection, connector, pool_handle, connect }.live(slot, opened)
         })?;
         let connection = lease.connection.clone();
         let sender = tokio::select! {
@@ -105,7 +105,7 @@ impl Pool {
 struct Life {
     connection: Arc<Connection>,
     connector: Arc<Connector>,
-    home: Weak<dyn Home>,
+    pool_handle: Weak<dyn PoolHandle>,
     connect: Duration,
 }
 
@@ -114,7 +114,7 @@ type Opened = oneshot::Sender<Result<http1::Sender, TransportError>>;
 impl Life {
     async fn live(self, held: Arc<OnceLock<Held>>, opened: Opened) {
         let connection = &self.connection;
-        let mut record = Record::new(connection.clone(), self.home.clone());
+        let mut record = Record::new(connection.clone(), self.pool_handle.clone());
         // Dropping this sender, at the latest with the task, cuts the stream.
         let (_going_on, cut) = oneshot::channel();
         let outcome = tokio::select! {
@@ -148,7 +148,7 @@ impl Life {
         let end = tokio::select! {
             biased;
             end = served => end,
-            how = vanished(&connection.traffic, address, self.connector.environment()) => End::Failed(how),
+            how = peer_has_vanished(&connection.traffic, address, self.connector.environment()) => End::Failed(how),
             () = connection.ending.notified() => connection.ended().unwrap_or(End::Closed),
         };
         connection.end(end);

@@ -20,9 +20,9 @@ use steadfast_core::reflector::{Failure, FailureKind, Request};
 use steadfast_core::{Freshness, KeySet, ResourceVersion};
 
 use super::source::{Source, StreamError};
-use crate::answers::OBJECT_LIMIT;
 use crate::environment::SharedEnvironment;
-use crate::transport::{Notice, ResponseBody};
+use crate::responses::OBJECT_LIMIT;
+use crate::transport::{ConnectionEvent, ResponseBody};
 
 /// Bookmark interval of an API server (R2).
 const PERIOD: Duration = Duration::from_secs(60);
@@ -171,7 +171,7 @@ struct Reading {
 /// A watch with its response body in progress.
 struct Open {
     body: Pin<Box<ResponseBody>>,
-    notices: BoxStream<'static, Notice>,
+    notices: BoxStream<'static, ConnectionEvent>,
     framer: StreamFramer,
     opened: steadfast_core::Instant,
     heard: steadfast_core::Instant,
@@ -206,9 +206,9 @@ impl Open {
                     }
                 },
                 Some(notice) = self.notices.next() => match notice {
-                    Notice::Leave(true) => return Next::Leave("its connection is to end, or does not answer"),
-                    Notice::Answering(false) => return Next::Leave("the server does not answer on its connection"),
-                    Notice::Leave(false) | Notice::Answering(true) => {}
+                    ConnectionEvent::Leave(true) => return Next::Leave("its connection is to end, or does not answer"),
+                    ConnectionEvent::Answering(false) => return Next::Leave("the server does not answer on its connection"),
+                    ConnectionEvent::Leave(false) | ConnectionEvent::Answering(true) => {}
                 },
                 () = silent => return Next::Leave("neither a change nor a bookmark for two minutes"),
             }
@@ -268,8 +268,8 @@ impl Reading {
         }
         if self.unchecked {
             // A server that has not reached the version would wait for it silently, so its version is checked first.
-            let now = self.source.asker.connection.environment().now();
-            match self.source.asker.newest(now).await {
+            let now = self.source.request_builder.connection.environment().now();
+            match self.source.request_builder.newest(now).await {
                 Ok(Some(newest)) if newest.is_older_than(&self.at) => {
                     let why = format!("the server is at {newest}: its history is another one");
                     return Err(self.expired(why.into()));
@@ -285,7 +285,7 @@ impl Reading {
             elsewhere: std::mem::take(&mut self.elsewhere),
         };
         let now = self.source.environment.now();
-        match self.source.asker.ask_for_caller(&request, None).await {
+        match self.source.request_builder.ask_for_caller(&request, None).await {
             Ok((encoding, body)) => {
                 let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
                 let notices = body.notices(true);
@@ -320,7 +320,7 @@ impl Reading {
 
     /// Processes one line of a watch.
     async fn line<K: Kept>(&mut self, encoding: Encoding, line: &Line) -> Option<Result<Change<K>, StreamError>> {
-        let wanted = Some(&self.source.asker.wanted);
+        let wanted = Some(&self.source.request_builder.wanted);
         let record = match line {
             Line::Whole(record) => decode::watch_record(encoding, record, wanted),
             Line::Overlong(record) => decode::overlong_record(record, wanted),

@@ -16,7 +16,7 @@ use steadfast_core::reflector::{Failure, FailureKind, ListFrom, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
 use super::source::{Source, StreamError};
-use crate::answers::OBJECT_LIMIT;
+use crate::responses::OBJECT_LIMIT;
 use crate::transport::ResponseBody;
 
 /// Page size, in objects.
@@ -158,10 +158,10 @@ impl Reading {
             return Ok(None);
         };
         let encoding = page.framer.encoding();
-        let metadata = self.source.asker.wanted.metadata;
+        let metadata = self.source.request_builder.wanted.metadata;
         match page.next().await {
             Ok(Some(ListPart::Item(item))) => {
-                return Ok(match decode::list_item(encoding, &item, Some(&self.source.asker.wanted)) {
+                return Ok(match decode::list_item(encoding, &item, Some(&self.source.request_builder.wanted)) {
                     Ok(object) => {
                         self.failing_since = None;
                         self.source.backoff.reset();
@@ -172,7 +172,7 @@ impl Reading {
                 });
             }
             Ok(Some(ListPart::Overlong(item))) => {
-                let error = decode::overlong(&item, Some(&self.source.asker.wanted));
+                let error = decode::overlong(&item, Some(&self.source.request_builder.wanted));
                 return Ok(Some(Err(self.source.unreadable(&error))));
             }
             Ok(Some(ListPart::Meta(meta))) => {
@@ -185,7 +185,8 @@ impl Reading {
             }
             Ok(Some(ListPart::Status(status))) => self.failed(Failure::from_status(&status, None), None).await?,
             Ok(Some(ListPart::End { kind, items })) => {
-                if let Err(failure) = self.source.asker.check_list(kind.as_deref(), items, page.meta.as_ref(), metadata)
+                if let Err(failure) =
+                    self.source.request_builder.check_list(kind.as_deref(), items, page.meta.as_ref(), metadata)
                 {
                     self.failed(failure, None).await?;
                 }
@@ -203,7 +204,7 @@ impl Reading {
             limit: Some(PAGE),
             continue_token: self.continue_token.clone(),
         };
-        match self.source.asker.ask_for_caller(&request, Some(PATIENCE)).await {
+        match self.source.request_builder.ask_for_caller(&request, Some(PATIENCE)).await {
             Ok((encoding, body)) => {
                 let framer = ItemFramer::new(encoding, OBJECT_LIMIT);
                 self.open = Some(Page { body: Box::pin(body), framer, meta: None });

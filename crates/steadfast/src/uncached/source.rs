@@ -9,10 +9,10 @@ use steadfast_core::decode::{DecodeOptions, Decoder, Kept, RawObject};
 use steadfast_core::random::Random;
 use steadfast_core::reflector::{Failure, FailureKind};
 
-use crate::answers::Asker;
 use crate::connection::Connection;
 use crate::environment::SharedEnvironment;
 use crate::resource::{Collection, DynamicType};
+use crate::responses::RequestBuilder;
 use crate::scope::Scope;
 use crate::transport::Reader;
 
@@ -60,7 +60,7 @@ pub enum StreamError {
 
 /// Request state shared by both kinds of streams.
 pub(super) struct Source {
-    pub(super) asker: Asker,
+    pub(super) request_builder: RequestBuilder,
     scope: Scope,
     decoder: Decoder,
     pub(super) environment: SharedEnvironment,
@@ -72,16 +72,19 @@ impl Source {
     pub(super) fn new<K: Kept>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> Self {
         let collection = Collection::of::<K>(kind, &scope);
         // The caller decides when the response is read. It must not block the connections of the informers.
-        let asker = Asker { reader: Reader::Caller, ..Asker::new::<K>(connection.clone(), &collection, &scope) };
+        let request_builder = RequestBuilder {
+            reader: Reader::Caller,
+            ..RequestBuilder::new::<K>(connection.clone(), &collection, &scope)
+        };
         let environment = connection.environment().clone();
         let random = Random::new(environment.random());
         let backoff = Backoff::new(BackoffSettings::default());
-        Self { asker, scope, decoder: Decoder::new(DecodeOptions::default()), environment, random, backoff }
+        Self { request_builder, scope, decoder: Decoder::new(DecodeOptions::default()), environment, random, backoff }
     }
 
     /// Returns the resource and its scope, for display.
     pub(super) fn name(&self) -> String {
-        format!("{} in {}", self.asker.resource, self.scope)
+        format!("{} in {}", self.request_builder.resource, self.scope)
     }
 
     /// Waits before the next attempt, for the server's `Retry-After` or the backoff.
@@ -97,8 +100,8 @@ impl Source {
 
     /// Decodes the object as `K`.
     pub(super) fn keep<K: Kept>(&mut self, object: &RawObject) -> Result<K, StreamError> {
-        if self.asker.is_stray(&object.identity.key) {
-            return Err(self.unreadable(&self.asker.why_stray(&object.identity.key)));
+        if self.request_builder.is_stray(&object.identity.key) {
+            return Err(self.unreadable(&self.request_builder.why_stray(&object.identity.key)));
         }
         K::decode(object, &mut self.decoder).map_err(|error| self.unreadable(&error))
     }

@@ -44,7 +44,7 @@ impl Addresses {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_failure(&self, address: SocketAddr) {
+    fn record_failure(&self, address: SocketAddr) {
         let now = self.environment.now();
         let mut failed = self.failures();
         failed.retain(|_, at| now.since(*at) < MEMORY);
@@ -105,7 +105,7 @@ impl Reached {
 impl Drop for Reached {
     fn drop(&mut self) {
         if !self.proven {
-            self.addresses.note_failure(self.address);
+            self.addresses.record_failure(self.address);
         }
     }
 }
@@ -149,12 +149,12 @@ pub(super) async fn dial(
                 Ok(socket) => {
                     // Addresses that were tried earlier and are still pending count as failed.
                     for slow in under_way.into_iter().take_while(|earlier| *earlier != address) {
-                        addresses.note_failure(slow);
+                        addresses.record_failure(slow);
                     }
                     return Ok((socket, Reached { address, addresses: addresses.clone(), proven: false }));
                 }
                 Err(error) => {
-                    addresses.note_failure(address);
+                    addresses.record_failure(address);
                     under_way.retain(|other| *other != address);
                     failures.push((address, error));
                 }

@@ -25,7 +25,7 @@ impl<S: Stream> Judged<S> {
         Self { stream, traffic, taken: false }
     }
 
-    fn note<T>(&self, done: &Poll<io::Result<T>>) {
+    fn record<T>(&self, done: &Poll<io::Result<T>>) {
         let Poll::Ready(Err(error)) = done else { return };
         let said = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         if let Some(said @ rustls::Error::AlertReceived(alert)) = said
@@ -58,7 +58,7 @@ impl<S: Stream> AsyncRead for Judged<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
-        self.note(&read);
+        self.record(&read);
         self.taken |= into.filled().len() > before;
         read
     }
@@ -67,7 +67,7 @@ impl<S: Stream> AsyncRead for Judged<S> {
 impl<S: Stream> AsyncWrite for Judged<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.note(&written);
+        self.record(&written);
         written
     }
 
@@ -77,7 +77,7 @@ impl<S: Stream> AsyncWrite for Judged<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
-        self.note(&written);
+        self.record(&written);
         written
     }
 
@@ -87,7 +87,7 @@ impl<S: Stream> AsyncWrite for Judged<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.note(&flushed);
+        self.record(&flushed);
         flushed
     }
 

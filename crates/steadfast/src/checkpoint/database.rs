@@ -1,0 +1,330 @@
+//! Checkpoint file as partitions with rows.
+//!
+//! Rows and partitions carry checksums of their own, independent of the database's checks. A partition that fails a
+//! check is not used. A panic of the database on corrupt bytes is caught here.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition, TableError,
+};
+
+use super::disk::Disk;
+use super::head::{Head, Sum, Terms, Unreadable};
+use crate::runner::drop_contained;
+
+const HEADS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("heads");
+
+/// Size of the database's page cache in bytes, in addition to the page cache of the system.
+const CACHE: usize = 4 * 1024 * 1024;
+
+/// Database of a checkpoint.
+pub(super) struct CheckpointDatabase {
+    disk: Box<dyn Disk>,
+    /// Open database; `None` after a fault, until the next access opens it again.
+    database: Mutex<Option<Arc<Database>>>,
+    /// Held during a write.
+    writing: Mutex<()>,
+    /// Reason that the previous contents could not be read.
+    pub(super) unreadable: Option<Arc<str>>,
+}
+
+/// Changes of one partition.
+pub(super) struct Step<'a> {
+    /// Name of the partition.
+    pub(super) name: &'a str,
+    /// True if the stored rows must be discarded.
+    pub(super) anew: bool,
+    /// New header; `None` removes the partition.
+    pub(super) head: Option<Head>,
+    /// Function that writes the changed rows. It receives the mark of the stored state, or `None` if that state is
+    /// unusable.
+    pub(super) edit: Edit<'a>,
+}
+
+pub(super) type Edit<'a> = Box<dyn FnOnce(Option<u64>, &mut dyn Rows) -> Result<(), Fault> + 'a>;
+
+/// Rows of a partition, to be changed.
+pub(super) trait Rows {
+    /// Writes a row, replacing an existing one.
+    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Fault>;
+
+    /// Removes a row, if it exists.
+    fn remove(&mut self, key: &[u8]) -> Result<(), Fault>;
+}
+
+/// Reason that a read or write failed, for display.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault(pub(super) Arc<str>);
+
+impl<E: Into<redb::Error>> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Self(error.into().to_string().into())
+    }
+}
+
+/// Result of a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+}
+
+impl CheckpointDatabase {
+    /// Opens the database on `disk`. Unreadable contents are moved aside.
+    pub(super) fn open(disk: Box<dyn Disk>) -> io::Result<Self> {
+        let (database, unreadable) = match database(&*disk) {
+            Ok(database) => (database, None),
+            Err(Unopened::Io(error)) => return Err(error),
+            Err(Unopened::Unreadable(Fault(why))) => {
+                disk.set_aside()?;
+                let database = database(&*disk).map_err(io::Error::from)?;
+                tracing::warn!(%why, "a checkpoint cannot be read; it is set aside, and a new one is begun");
+                (database, Some(why))
+            }
+        };
+        Ok(Self { disk, database: Mutex::new(Some(database.into())), writing: Mutex::default(), unreadable })
+    }
+
+    fn database(&self) -> Result<Arc<Database>, Fault> {
+        let mut held = lock(&self.database);
+        if let Some(database) = &*held {
+            return Ok(database.clone());
+        }
+        let database = database(&*self.disk).map_err(|unopened| Fault(io::Error::from(unopened).to_string().into()))?;
+        let database = Arc::new(database);
+        *held = Some(database.clone());
+        Ok(database)
+    }
+
+    /// Blocks writes until the returned guard is dropped.
+    pub(super) fn pause(&self) -> impl Sized + '_ {
+        lock(&self.writing)
+    }
+
+    /// Reads a partition: passes its rows to `take`, which returns false for a row that it cannot use, and returns its
+    /// header.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason that the partition is unusable, or `None` if it does not exist.
+    pub(super) fn read(
+        &self,
+        name: &str,
+        terms: &Terms,
+        mut take: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Head, Option<Arc<str>>> {
+        let read = self.database().and_then(|database| contained(|| read(&database, name, terms, &mut take)));
+        match read {
+            Ok(Ok(head)) => Ok(head),
+            Ok(Err(Some(why))) => Err(Some(why)),
+            Ok(Err(None)) => {
+                Err(self.unreadable.as_ref().map(|why| format!("the checkpoint could not be read: {why}").into()))
+            }
+            Err(Fault(why)) => {
+                // The next access opens the database again.
+                *lock(&self.database) = None;
+                Err(Some(format!("the checkpoint could not be read: {why}").into()))
+            }
+        }
+    }
+
+    /// Writes all of `steps` in one transaction, which is durable when this function returns. `steps` is called under
+    /// the write lock.
+    ///
+    /// After a fault the transaction may still be on the disk. The next transaction detects this by the marks of the
+    /// headers.
+    pub(super) fn write<'a>(&self, steps: impl FnOnce() -> Vec<Step<'a>>) -> Result<Option<Written>, Fault> {
+        let _writing = lock(&self.writing);
+        let steps = steps();
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        let written = self.database().and_then(|database| contained(move || write(&database, steps)));
+        if written.is_err() {
+            *lock(&self.database) = None;
+        }
+        written.map(Some)
+    }
+}
+
+/// Reason that a database cannot be opened.
+enum Unopened {
+    /// The operating system returned an error, which may be transient.
+    Io(io::Error),
+    /// The contents are corrupt.
+    Unreadable(Fault),
+}
+
+impl From<Unopened> for io::Error {
+    fn from(unopened: Unopened) -> Self {
+        match unopened {
+            Unopened::Io(error) => error,
+            Unopened::Unreadable(Fault(why)) => Self::new(io::ErrorKind::InvalidData, &*why),
+        }
+    }
+}
+
+fn database(disk: &dyn Disk) -> Result<Database, Unopened> {
+    let medium = disk.open().map_err(Unopened::Io)?;
+    let open = move || {
+        let mut builder = Database::builder();
+        // Checks the whole database once at the start, so that remains of a torn write cause no failure later.
+        builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
+        Ok(builder.create_with_backend(medium))
+    };
+    match contained(open) {
+        Ok(Ok(database)) => Ok(database),
+        Ok(Err(DatabaseError::Storage(StorageError::Io(error))))
+            if !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+        {
+            Err(Unopened::Io(error))
+        }
+        Ok(Err(error)) => Err(Unopened::Unreadable(error.into())),
+        Err(fault) => Err(Unopened::Unreadable(fault)),
+    }
+}
+
+type ReadPart = Result<Head, Option<Arc<str>>>;
+
+fn read(
+    database: &Database,
+    name: &str,
+    terms: &Terms,
+    take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) -> Result<ReadPart, Fault> {
+    let damaged = || Err(Some(Arc::from("the checkpoint is damaged")));
+    let transaction = database.begin_read()?;
+    let heads = match transaction.open_table(HEADS) {
+        Ok(heads) => heads,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Err(None)),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(bytes) = heads.get(name)? else { return Ok(Err(None)) };
+    let (head, sum) = match Head::read(bytes.value()) {
+        Ok(read) => read,
+        Err(Unreadable::Damaged) => return Ok(damaged()),
+        Err(Unreadable::Format(format)) => {
+            return Ok(Err(Some(format!("the checkpoint has format {format}, of another release").into())));
+        }
+    };
+    if head.terms.server != terms.server {
+        return Ok(Err(Some(format!("the checkpoint is of another server, {}", head.terms.server).into())));
+    }
+    if head.terms != *terms {
+        return Ok(Err(Some("the checkpoint has other parts of the objects than are asked for now".into())));
+    }
+    let mut found = Sum::default();
+    let rows = transaction.open_table(TableDefinition::<&[u8], &[u8]>::new(&rows_of(name)))?;
+    for row in rows.iter()? {
+        let (key, value) = row?;
+        let Some((row, checksum)) = checked(key.value(), value.value()) else { return Ok(damaged()) };
+        found.add(checksum);
+        if !take(key.value(), row) {
+            return Ok(damaged());
+        }
+    }
+    Ok(if found == sum { Ok(head) } else { damaged() })
+}
+
+fn write(database: &Database, steps: Vec<Step<'_>>) -> Result<Written, Fault> {
+    let mut written = Written::default();
+    let transaction = database.begin_write()?;
+    {
+        let mut heads = transaction.open_table(HEADS)?;
+        for Step { name, anew, head, edit } in steps {
+            let rows_of = rows_of(name);
+            let definition = TableDefinition::<&[u8], &[u8]>::new(&rows_of);
+            if anew || head.is_none() {
+                transaction.delete_table(definition)?;
+            }
+            let Some(head) = head else {
+                heads.remove(name)?;
+                continue;
+            };
+            let before = if anew { None } else { heads.get(name)? };
+            let before = before.and_then(|bytes| Head::read(bytes.value()).ok());
+            let (mark, sum) = before.map_or_else(Default::default, |(head, sum)| (Some(head.mark), sum));
+            let mut rows = Part { table: transaction.open_table(definition)?, sum, written };
+            edit(mark, &mut rows)?;
+            let Part { sum, written: so_far, .. } = rows;
+            let bytes = head.write(sum);
+            written = Written { bytes: so_far.bytes + bytes.len() as u64, ..so_far };
+            heads.insert(name, bytes.as_slice())?;
+        }
+    }
+    transaction.commit()?;
+    Ok(written)
+}
+
+fn rows_of(name: &str) -> String {
+    format!("rows of {name}")
+}
+
+/// Rows of a partition that is being written.
+struct Part<'a> {
+    table: Table<'a, &'static [u8], &'static [u8]>,
+    sum: Sum,
+    written: Written,
+}
+
+impl Rows for Part<'_> {
+    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Fault> {
+        let checksum = checksum(key, row);
+        let mut value = Vec::with_capacity(row.len() + 4);
+        value.extend(checksum.to_le_bytes());
+        value.extend(row);
+        let before = self.table.insert(key, value.as_slice())?;
+        if let Some(before) = before.map(|before| said(before.value())) {
+            self.sum.subtract(before);
+        }
+        self.sum.add(checksum);
+        self.written.rows += 1;
+        self.written.bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), Fault> {
+        let before = self.table.remove(key)?;
+        if let Some(before) = before.map(|before| said(before.value())) {
+            self.sum.subtract(before);
+        }
+        self.written.rows += 1;
+        self.written.bytes += key.len() as u64;
+        Ok(())
+    }
+}
+
+fn checksum(key: &[u8], row: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key);
+    hasher.update(row);
+    hasher.finalize()
+}
+
+/// Returns the checksum stored in a row.
+fn said(value: &[u8]) -> u32 {
+    value.first_chunk().map_or(0, |checksum| u32::from_le_bytes(*checksum))
+}
+
+/// Returns the row and its checksum, if the checksum is correct.
+fn checked<'a>(key: &[u8], value: &'a [u8]) -> Option<(&'a [u8], u32)> {
+    let (_, row) = value.split_first_chunk::<4>()?;
+    let checksum = checksum(key, row);
+    (checksum == said(value)).then_some((row, checksum))
+}
+
+/// Runs `action` and converts a panic to an error.
+fn contained<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    std::panic::catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
+        drop_contained(panic);
+        Err(Fault("the store panicked over what is in it".into()))
+    })
+}
+
+/// Panics are caught before they reach a lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

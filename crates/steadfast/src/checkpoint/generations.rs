@@ -1,0 +1,111 @@
+//! Stored state of a partition, with uncertain transactions.
+//!
+//! A transaction that returned an error may still be on the disk, for example if only the final acknowledgement failed.
+//! The next transaction would then compute its changes from the wrong state. Rows that the uncertain transaction added,
+//! and that were removed since, would stay in the file forever. Each state therefore has a mark in the file. The next
+//! transaction reads the mark and starts from the state with that mark.
+
+use super::database::Fault;
+
+/// States that an informer has written to its partition, at most the last two.
+#[derive(Debug)]
+pub(super) struct Generations<S> {
+    /// State in the file; `None` if the file's state is unusable.
+    written: Option<(u64, S)>,
+    /// State of an uncertain transaction, which may be in the file instead.
+    doubtful: Option<(u64, S)>,
+    in_progress: Option<Transaction<S>>,
+    /// True if the partition was erased.
+    is_erased: bool,
+    next: u64,
+}
+
+/// A transaction in progress.
+#[derive(Debug)]
+struct Transaction<S> {
+    /// State after the transaction; `None` if it erases the partition.
+    to: Option<(u64, S)>,
+    begun: TransactionStart<S>,
+}
+
+#[derive(Debug)]
+enum TransactionStart<S> {
+    /// The transaction has not processed this partition yet.
+    Not,
+    /// The partition had this state.
+    With((u64, S)),
+    /// The partition had no known state.
+    Lost,
+}
+
+impl<S: Clone> Generations<S> {
+    /// Creates the history of a partition with `state` and its mark, or without a usable state.
+    pub(super) fn new(state: Option<(u64, S)>) -> Self {
+        let next = state.as_ref().map_or(0, |(mark, _)| mark.wrapping_add(1));
+        Self { written: state, doubtful: None, in_progress: None, is_erased: false, next }
+    }
+
+    /// Returns the state in the file, if it is certain.
+    pub(super) fn known(&self) -> Option<&S> {
+        self.written.as_ref().filter(|_| self.doubtful.is_none()).map(|(_, state)| state)
+    }
+
+    /// Returns true if the file's state is unusable.
+    pub(super) fn is_anew(&self) -> bool {
+        self.written.is_none()
+    }
+
+    /// Returns true if the partition was erased and not written since.
+    pub(super) fn is_erased(&self) -> bool {
+        self.is_erased
+    }
+
+    /// Starts a transaction that writes `state`, and returns the mark of that state.
+    pub(super) fn set_out(&mut self, state: S) -> u64 {
+        let mark = self.next;
+        self.next = mark.wrapping_add(1);
+        self.in_progress = Some(Transaction { to: Some((mark, state)), begun: TransactionStart::Not });
+        mark
+    }
+
+    /// Starts a transaction that erases the partition.
+    pub(super) fn set_out_to_erase(&mut self) {
+        self.in_progress = Some(Transaction { to: None, begun: TransactionStart::Not });
+    }
+
+    /// Returns the state with the mark that the transaction found, or `None` if the transaction starts from nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no known state has this mark. The next transaction then writes the whole partition.
+    pub(super) fn begin(&mut self, found: Option<u64>) -> Result<Option<S>, Fault> {
+        if self.is_anew() {
+            return Ok(None);
+        }
+        let known =
+            [&self.written, &self.doubtful].into_iter().flatten().find(|(mark, _)| Some(*mark) == found).cloned();
+        let begun = known.clone().map_or(TransactionStart::Lost, TransactionStart::With);
+        if let Some(going) = &mut self.in_progress {
+            going.begun = begun;
+        }
+        match known {
+            Some((_, state)) => Ok(Some(state)),
+            None => Err(Fault("the checkpoint has another state than was written".into())),
+        }
+    }
+
+    /// Ends the transaction, which `is_written` or else uncertain.
+    pub(super) fn settle(&mut self, is_written: bool) {
+        let Some(Transaction { to, begun }) = self.in_progress.take() else { return };
+        if is_written {
+            self.is_erased = to.is_none();
+            (self.written, self.doubtful) = (to, None);
+            return;
+        }
+        match begun {
+            TransactionStart::Not => {}
+            TransactionStart::With(from) => (self.written, self.doubtful) = (Some(from), to),
+            TransactionStart::Lost => (self.written, self.doubtful) = (None, None),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Partition of one informer: the stored state of its cache, and the difference from the current state.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use steadfast_core::checkpoint::{DeliveryKey, Forms, Saved, SavedDelivery, key_of, write_key};
+use steadfast_core::reflector::Diagnostic;
+use steadfast_core::store::Snapshot;
+use steadfast_core::{Entry, Lazy, ObjectKey, ResourceVersion};
+use tokio::sync::watch;
+
+use super::cluster;
+use super::database::{Fault, Rows, Step};
+use super::generations::Generations;
+use super::head::{Head, Terms};
+use super::write_queue::{Attached, Claim, WriteQueue};
+use super::writer;
+use crate::cache_storage::{CacheStorage, ClusterIdentity, Restored};
+use crate::connection::Connection;
+use crate::durable::OutboxRows;
+use crate::shared::Shared;
+
+/// Restored state of an informer.
+pub(super) struct PartitionStorage {
+    queue: Arc<WriteQueue>,
+    claim: Claim,
+    terms: Terms,
+    forms: Forms,
+    connection: Connection,
+    /// Mark of the restored state.
+    mark: u64,
+}
+
+impl PartitionStorage {
+    pub(super) fn new(
+        queue: Arc<WriteQueue>,
+        claim: Claim,
+        terms: Terms,
+        forms: Forms,
+        connection: Connection,
+    ) -> Self {
+        Self { queue, claim, terms, forms, connection, mark: 0 }
+    }
+}
+
+impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T>> for PartitionStorage {
+    fn belongs_to(&mut self, shared: &Arc<Shared<Lazy<T>>>) {
+        let shared = shared.clone();
+        self.claim.until(move || shared.is_stopped());
+    }
+
+    fn restore(&mut self, take: &mut dyn FnMut(Saved)) -> Result<Restored, Option<Arc<str>>> {
+        let forms = self.forms;
+        let mut owed = Vec::new();
+        let head = self.queue.database.read(&self.claim.name, &self.terms, |key, row| {
+            if DeliveryKey::is_meant(key) {
+                let read = DeliveryKey::read(key).and_then(|key| Some((pending(forms, &key, row)?, key)));
+                return read.map(|(pending, key)| owed.push((key, pending))).is_some();
+            }
+            let saved = key_of(key).and_then(|key| forms.read(key, row));
+            saved.map(&mut *take).is_some()
+        })?;
+        self.mark = head.mark;
+        Ok(Restored { version: head.version, cluster: head.cluster, owed })
+    }
+
+    fn ask(&self, restored: bool) -> BoxFuture<'static, ClusterIdentity> {
+        Box::pin(cluster::ask(self.connection.clone(), restored))
+    }
+
+    fn keep(self: Box<Self>, shared: &Arc<Shared<Lazy<T>>>, is_restored: bool, cluster: Option<String>) {
+        let Self { queue, claim, terms, forms, mark, .. } = *self;
+        let written = is_restored.then(|| (mark, (None, shared.snapshot())));
+        let called = queue.clone();
+        shared.durables.wake_by(move || called.called.notify_one());
+        let section = Partition {
+            claim,
+            terms,
+            forms,
+            cluster,
+            shared: shared.clone(),
+            state: Mutex::new(State {
+                generations: Generations::new(written),
+                epoch: None,
+                is_going: false,
+                failures: 0,
+            }),
+            is_unnameable: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
+        };
+        writer::attach(&queue, Arc::new(section), &shared.environment);
+    }
+}
+
+/// Partition of a running informer.
+struct Partition<T> {
+    claim: Claim,
+    terms: Terms,
+    forms: Forms,
+    /// Cluster of the server at the start of the informer.
+    cluster: Option<String>,
+    shared: Arc<Shared<Lazy<T>>>,
+    state: Mutex<State<T>>,
+    /// True after an object arrived in a form that the file cannot represent.
+    is_unnameable: AtomicBool,
+    /// True after the warning that nothing can be written.
+    is_told: AtomicBool,
+}
+
+/// Failed attempts to store pending deliveries before they are delivered anyway, after at least 1.5 s.
+const ATTEMPTS: u32 = 3;
+
+struct State<T> {
+    generations: Generations<Held<T>>,
+    /// Epoch in which the cluster was identified.
+    epoch: Option<u64>,
+    /// True during a transaction.
+    is_going: bool,
+    /// Consecutive failed transactions.
+    failures: u32,
+}
+
+/// State of a partition: cluster and version in its header, unless taken from an earlier run, and the snapshot of its
+/// rows.
+type Held<T> = (Option<(Option<String>, ResourceVersion)>, Arc<Snapshot<Lazy<T>>>);
+
+impl<T: Send + Sync + 'static> Attached for Partition<T> {
+    fn step(&self) -> Option<Step<'_>> {
+        // A restored and unconfirmed cache is already in the file.
+        if self.claim.is_lost() || !self.shared.is_synced() || self.shared.is_withheld() {
+            return None;
+        }
+        let mut state = lock(&self.state);
+        let anew = state.generations.is_anew();
+        let (now, evidence, owed) = self.shared.published(|now, evidence| {
+            let can_be = !evidence.unnamed && self.has_version(now);
+            if can_be { self.shared.durables.cut(anew) } else { Vec::new() }
+        });
+        // The cache may lack changes of objects whose identity could not be read, and a restart from it would lose them
+        // silently. The file keeps the last complete state; after a restart the server sends the later changes again.
+        if evidence.unnamed {
+            drop(state);
+            self.go_without("something came that could not be named, and no list has told yet what it was", true);
+            return None;
+        }
+        let name = self.claim.name.as_str();
+        let Some(version) = now.version().filter(|_| self.has_version(&now)) else {
+            // Without a version a restored watch could not resume.
+            let is_erased = state.generations.is_erased();
+            if !is_erased {
+                state.generations.set_out_to_erase();
+                state.is_going = true;
+            }
+            drop(state);
+            self.go_without("the server gives no version from which a watch could go on", false);
+            return (!is_erased).then(|| Step { name, anew: true, head: None, edit: Box::new(|_, _| Ok(())) });
+        };
+        // A new epoch may belong to another cluster. The next run verifies the cluster with a list.
+        let same_epoch = *state.epoch.get_or_insert(now.epoch()) == now.epoch();
+        let cluster = self.cluster.clone().filter(|_| same_epoch);
+        let says = Some((cluster.clone(), version.clone()));
+        let is_there = state.generations.known().is_some_and(|(said, held)| *said == says && is_same(held, &now));
+        if is_there && owed.is_empty() {
+            return None;
+        }
+        state.is_going = true;
+        let mark = state.generations.set_out((says, now.clone()));
+        let head = Head { terms: self.terms.clone(), cluster, version: version.clone(), mark };
+        let edit = move |found, rows: &mut dyn Rows| {
+            let written = lock(&self.state).generations.begin(found)?;
+            self.write(written.as_ref().map(|(_, held)| &**held), &now, rows)?;
+            self.write_owed(&owed, &now, rows)
+        };
+        Some(Step { name, anew, head: Some(head), edit: Box::new(edit) })
+    }
+
+    fn settle(&self, written: bool) {
+        let failures = {
+            let mut state = lock(&self.state);
+            state.generations.settle(written);
+            if !std::mem::take(&mut state.is_going) {
+                return;
+            }
+            state.failures = if written { 0 } else { state.failures.saturating_add(1) };
+            state.failures
+        };
+        self.shared.durables.settle(written);
+        if written {
+            self.is_told.store(false, Ordering::Relaxed);
+        } else if failures >= ATTEMPTS {
+            self.go_without("the disk does not take it", false);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        // Acknowledgements are still written while handlers drain.
+        (self.shared.is_stopped() && self.shared.durables.is_idle()) || self.claim.is_lost()
+    }
+
+    fn moved(&self) -> watch::Receiver<u64> {
+        self.shared.moved()
+    }
+
+    fn report(&self, diagnostic: &Diagnostic) {
+        self.shared.report(diagnostic);
+    }
+}
+
+impl<T: Send + Sync + 'static> Partition<T> {
+    /// Writes the difference between `now` and `written`.
+    fn write(
+        &self,
+        written: Option<&Snapshot<Lazy<T>>>,
+        now: &Snapshot<Lazy<T>>,
+        rows: &mut dyn Rows,
+    ) -> Result<(), Fault> {
+        let (mut key, mut row) = (Vec::new(), Vec::new());
+        let Some(written) = written else {
+            return now.iter().try_for_each(|entry| self.put(entry, &mut key, &mut row, rows));
+        };
+        let mut changes = Vec::new();
+        written.differences(now, |old, new| changes.push((old, new)));
+        // Removals come first: a deleted object may exist again under another row key.
+        for (old, new) in &changes {
+            let Some(old) = old.filter(|old| new.is_none_or(|new| new.key() != old.key())) else { continue };
+            key.clear();
+            write_key(old.key(), &mut key);
+            rows.remove(&key)?;
+        }
+        changes.iter().filter_map(|(_, new)| *new).try_for_each(|entry| self.put(entry, &mut key, &mut row, rows))
+    }
+
+    /// Returns true if a watch can resume from the snapshot's version.
+    fn has_version(&self, now: &Snapshot<Lazy<T>>) -> bool {
+        now.version().is_some_and(ResourceVersion::is_ordered) && !self.is_unnameable.load(Ordering::Relaxed)
+    }
+
+    /// Delivers the pending events of durable handlers although nothing can be written. Logs a warning once, and
+    /// reports a diagnostic if `noted`.
+    fn go_without(&self, why: &str, noted: bool) {
+        let waived = self.shared.durables.waive();
+        if (waived || noted) && !self.is_told.swap(true, Ordering::Relaxed) {
+            let why = Arc::<str>::from(why);
+            if noted {
+                self.shared.report(&Diagnostic::NotKept { why: why.clone() });
+            }
+            if waived {
+                tracing::warn!(informer = %self.shared.name, %why, "durable handlers are told what cannot be written down");
+                self.shared.report(&Diagnostic::ToldUnwritten { why });
+            }
+        }
+    }
+
+    /// Writes the pending deliveries of handlers, in addition to the cache `now`.
+    fn write_owed(
+        &self,
+        owed: &[OutboxRows<Lazy<T>>],
+        now: &Snapshot<Lazy<T>>,
+        rows: &mut dyn Rows,
+    ) -> Result<(), Fault> {
+        let mut row = Vec::new();
+        let key_of = |handler: &str, of: Option<&ObjectKey>| {
+            let mut key = Vec::new();
+            DeliveryKey::write(handler, of, &mut key);
+            key
+        };
+        for owed in owed {
+            let (handler, is_new, changed) = match owed {
+                OutboxRows::Nothing(handler, names) => {
+                    rows.remove(&key_of(handler, None))?;
+                    names.iter().try_for_each(|of| rows.remove(&key_of(handler, Some(of))))?;
+                    continue;
+                }
+                OutboxRows::Rows(handler, is_new, changed) => (handler, *is_new, changed),
+            };
+            if is_new {
+                rows.put(&key_of(handler, None), &[])?;
+            }
+            for (of, pending) in changed {
+                let key = key_of(handler, Some(of));
+                let Some(pending) = pending else {
+                    rows.remove(&key)?;
+                    continue;
+                };
+                row.clear();
+                let held = now.entry(of.namespace(), of.name());
+                self.forms.write_debt(pending, held, &mut row).map_err(|_| self.cannot_name(of))?;
+                rows.put(&key, &row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cannot_name(&self, key: &ObjectKey) -> Fault {
+        self.is_unnameable.store(true, Ordering::Relaxed);
+        Fault(format!("{key} came as a message that is not one of its kind").into())
+    }
+
+    fn put(
+        &self,
+        entry: &Entry<Lazy<T>>,
+        key: &mut Vec<u8>,
+        row: &mut Vec<u8>,
+        rows: &mut dyn Rows,
+    ) -> Result<(), Fault> {
+        key.clear();
+        row.clear();
+        write_key(entry.key(), key);
+        self.forms.write(entry, row).map_err(|_| self.cannot_name(entry.key()))?;
+        rows.put(key, row)
+    }
+}
+
+/// Decodes a row of a pending delivery. A row without an object name records that the handler exists.
+fn pending(forms: Forms, key: &DeliveryKey, row: &[u8]) -> Option<SavedDelivery> {
+    match &key.key {
+        Some(key) => forms.read_debt(key, row),
+        None => row.is_empty().then(SavedDelivery::default),
+    }
+}
+
+/// Returns true if both snapshots have equal entries.
+fn is_same<T>(written: &Snapshot<Lazy<T>>, now: &Snapshot<Lazy<T>>) -> bool {
+    let mut same = true;
+    written.differences(now, |_, _| same = false);
+    same
+}
+
+/// No user code runs under this lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

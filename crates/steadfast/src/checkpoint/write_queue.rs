@@ -1,0 +1,153 @@
+//! Queue of the writers of one checkpoint.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use steadfast_core::reflector::Diagnostic;
+use tokio::sync::{Notify, watch};
+
+use super::counts::CheckpointStats;
+use super::database::{CheckpointDatabase, Fault, Step, Written};
+
+/// One checkpoint file and its writers.
+pub(super) struct WriteQueue {
+    /// Path of the file, for display.
+    place: String,
+    pub(super) database: CheckpointDatabase,
+    claims: Mutex<BTreeMap<String, Weak<Holder>>>,
+    state: Mutex<State>,
+    /// Notified when an informer attaches.
+    pub(super) called: Notify,
+    counts: Mutex<CheckpointStats>,
+}
+
+#[derive(Default)]
+struct State {
+    newcomers: Vec<Arc<dyn Attached>>,
+    has_writer: bool,
+}
+
+/// An informer with changes to write.
+pub(super) trait Attached: Send + Sync {
+    /// Returns the pending changes, or `None` if all are written.
+    fn step(&self) -> Option<Step<'_>>;
+
+    /// Records the result of the last step: written or uncertain.
+    fn settle(&self, written: bool);
+
+    /// Returns true if no further changes can follow.
+    fn is_over(&self) -> bool;
+
+    /// Returns a receiver that is notified of possible changes.
+    fn moved(&self) -> watch::Receiver<u64>;
+
+    /// Reports a diagnostic to the informer's callbacks.
+    fn report(&self, diagnostic: &Diagnostic);
+}
+
+/// Exclusive claim of a partition.
+pub(super) struct Claim {
+    pub(super) name: String,
+    holder: Arc<Holder>,
+}
+
+#[derive(Default)]
+struct Holder {
+    /// True after another informer has taken over the partition.
+    is_retired: AtomicBool,
+    is_over: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl Claim {
+    /// Returns true if another informer has taken over the partition.
+    pub(super) fn is_lost(&self) -> bool {
+        self.holder.is_retired.load(Ordering::Acquire)
+    }
+
+    /// Allows a takeover of the partition as soon as `is_over` returns true.
+    pub(super) fn until(&self, is_over: impl Fn() -> bool + Send + Sync + 'static) {
+        drop(self.holder.is_over.set(Box::new(is_over)));
+    }
+}
+
+impl WriteQueue {
+    pub(super) fn new(place: String, database: CheckpointDatabase) -> Arc<Self> {
+        Arc::new(Self {
+            place,
+            database,
+            claims: Mutex::default(),
+            state: Mutex::default(),
+            called: Notify::new(),
+            counts: Mutex::default(),
+        })
+    }
+
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Claims the partition `name`, unless an active informer holds it. A previous holder can no longer write to it.
+    pub(super) fn claim(&self, name: &str) -> Option<Claim> {
+        let mut claims = lock(&self.claims);
+        if let Some(earlier) = claims.get(name).and_then(Weak::upgrade) {
+            if !earlier.is_over.get().is_some_and(|is_over| is_over()) {
+                return None;
+            }
+            // Waits for the write in progress, so that the new holder reads its result.
+            let _pause = self.database.pause();
+            earlier.is_retired.store(true, Ordering::Release);
+        }
+        claims.retain(|_, holder| holder.strong_count() > 0);
+        let holder = Arc::new(Holder::default());
+        claims.insert(name.to_owned(), Arc::downgrade(&holder));
+        Some(Claim { name: name.to_owned(), holder })
+    }
+
+    /// Attaches an informer. Returns true if the caller must start the writer task.
+    pub(super) fn attach(&self, attached: Arc<dyn Attached>) -> bool {
+        let mut state = lock(&self.state);
+        state.newcomers.push(attached);
+        self.called.notify_one();
+        !std::mem::replace(&mut state.has_writer, true)
+    }
+
+    /// Returns the informers attached since the last call. Returns `None` if there are none and `others` is zero; the
+    /// writer task must then end.
+    pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn Attached>>> {
+        let mut state = lock(&self.state);
+        if state.newcomers.is_empty() && others == 0 {
+            state.has_writer = false;
+            return None;
+        }
+        Some(std::mem::take(&mut state.newcomers))
+    }
+
+    pub(super) fn counts(&self) -> CheckpointStats {
+        lock(&self.counts).clone()
+    }
+
+    /// Counts the result of a transaction. Returns the error if it is the first since the last success.
+    pub(super) fn count(&self, written: &Result<Option<Written>, Fault>) -> Option<Arc<str>> {
+        let mut counts = lock(&self.counts);
+        match written {
+            Ok(None) => None,
+            Ok(Some(Written { rows, bytes })) => {
+                counts.commits += 1;
+                counts.rows += rows;
+                counts.bytes += bytes;
+                counts.failing = None;
+                None
+            }
+            Err(Fault(why)) => {
+                counts.failures += 1;
+                counts.failing.replace(why.clone()).is_none().then(|| why.clone())
+            }
+        }
+    }
+}
+
+/// No code that can panic runs under these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,337 @@
+//! A configuration that is followed: certificates and keys in files or from a plugin, and a loader that gives it anew.
+//!
+//! What has changed is used by new connections; those there are drain: their watches move to new ones.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use rustls::sign::CertifiedKey;
+use tokio::sync::oneshot;
+
+use super::attempts::Attempts;
+use super::auth::uses_plugin;
+use super::normal::normalize;
+use super::plugin::{self, Plugin};
+use super::request_decorator::RequestDecorator;
+use super::{ConnectError, reach};
+use crate::environment::{SharedEnvironment, Task};
+use crate::transport::{Pool, Route, Settings, Target};
+
+/// How often files are read to see whether they have changed: as often as `kube` reads a CA or a token.
+const FILES: Duration = Duration::from_secs(60);
+
+/// After how many looks at the files the loader is asked too: every 5 minutes.
+const ROUNDS: u32 = 5;
+
+/// How often a refusal by the server leads to a look, at most.
+const REFUSALS: Duration = Duration::from_secs(5);
+
+/// Gives a configuration, each time anew.
+pub(super) type Loader = Arc<dyn Fn() -> BoxFuture<'static, Result<kube::Config, ConnectError>> + Send + Sync>;
+
+/// Keeps a connection to what its configuration says.
+pub(super) struct ConfigReloader {
+    environment: SharedEnvironment,
+    target: Target,
+    prior_knowledge: bool,
+    /// How long loading may take.
+    patience: Duration,
+    loader: Option<Loader>,
+    followed: Mutex<Followed>,
+    /// Held while a look is under way.
+    looking: tokio::sync::Mutex<()>,
+    /// Looks because of refusals.
+    looks: Attempts<bool>,
+    /// Who is to reach the server in another way where the configuration says another one.
+    pool: Pool,
+    /// Who is to say to it what the configuration says.
+    decorator: Arc<RequestDecorator>,
+}
+
+/// A configuration, and what the files that it names held when that was read.
+pub(super) struct Followed {
+    config: Arc<kube::Config>,
+    files: Contents,
+    /// What the plugin returned, if there is one.
+    given: Option<Arc<plugin::Credentials>>,
+    /// Counts the changes.
+    generation: u64,
+    rounds: Option<Task>,
+}
+
+/// What files hold, by a hash; what cannot be read is not in it.
+type Contents = BTreeMap<PathBuf, u64>;
+
+/// What is to be used from now on.
+struct Change {
+    config: Arc<kube::Config>,
+    files: Contents,
+    given: Option<Arc<plugin::Credentials>>,
+    route: Route,
+    /// Keeps the plugin's credentials until the requests use them.
+    _plugin: Option<Arc<Plugin>>,
+}
+
+/// What a connection uses, with which a change is compared.
+struct Before {
+    files: Contents,
+    given: Option<Arc<plugin::Credentials>>,
+    target: Target,
+    prior_knowledge: bool,
+    plugin_timeout: Duration,
+}
+
+impl Followed {
+    /// `config`, and what its files hold now.
+    pub(super) fn new(config: Arc<kube::Config>) -> Self {
+        Self { files: contents(&config), config, given: None, generation: 0, rounds: None }
+    }
+
+    /// The same, with what the plugin has returned.
+    pub(super) fn with_given(self, given: Option<Arc<plugin::Credentials>>) -> Self {
+        Self { given, ..self }
+    }
+}
+
+impl ConfigReloader {
+    /// Keeps `pool` and `decorator` to what is `followed`.
+    pub(super) fn new(
+        followed: Followed,
+        loader: Option<Loader>,
+        target: Target,
+        settings: &Settings,
+        pool: Pool,
+        decorator: Arc<RequestDecorator>,
+    ) -> Self {
+        Self {
+            environment: pool.environment().clone(),
+            target,
+            prior_knowledge: settings.prior_knowledge,
+            patience: settings.headers,
+            loader,
+            followed: Mutex::new(followed),
+            looking: tokio::sync::Mutex::new(()),
+            looks: Attempts::new(),
+            pool,
+            decorator,
+        }
+    }
+
+    /// Looks for changes from time to time, where there can be any, until the connection is gone.
+    pub(super) fn start(self: &Arc<Self>) {
+        let config = self.config();
+        if self.loader.is_none() && names(&config).is_empty() && !uses_plugin(&config.auth_info) {
+            return;
+        }
+        let rounds = look_around(self.environment.clone(), Arc::downgrade(self));
+        self.lock().rounds = Some(self.environment.spawn(Box::pin(rounds)));
+    }
+
+    /// How often the configuration has changed.
+    pub(super) fn generation(&self) -> u64 {
+        self.lock().generation
+    }
+
+    /// The server does not take us as we are, as of `generation`; says whether we are someone else now.
+    ///
+    /// No longer than loading may take, whatever the look that is waited for does.
+    pub(super) async fn refused(self: &Arc<Self>, generation: u64) -> bool {
+        if self.generation() > generation {
+            return true;
+        }
+        let looking = Arc::downgrade(self);
+        let look = || -> BoxFuture<'static, bool> {
+            Box::pin(async move {
+                let Some(reloader) = looking.upgrade() else { return false };
+                let _looking = reloader.looking.lock().await;
+                // A plugin's certificate is known to no file: it is asked for another.
+                let plugin = uses_plugin(&reloader.config().auth_info) && reloader.decorator.authorizer.has_none();
+                reloader.look(true, plugin).await
+            })
+        };
+        let found = tokio::select! {
+            biased;
+            found = self.looks.join(&self.environment, REFUSALS, look) => found,
+            () = self.environment.sleep_until(self.environment.now() + self.patience) => None,
+        };
+        found == Some(true) || self.generation() > generation
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Followed> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn config(&self) -> Arc<kube::Config> {
+        self.lock().config.clone()
+    }
+
+    /// Takes over what has changed, if anything has; what cannot be used is reported and left as it is.
+    async fn look(&self, load: bool, force: bool) -> bool {
+        let (current, files, given) = {
+            let followed = self.lock();
+            (followed.config.clone(), followed.files.clone(), followed.given.clone())
+        };
+        let server = reach::server(&current);
+        let config = match self.loader.as_ref().filter(|_| load) {
+            Some(loader) => match self.load(loader).await.map(normalize) {
+                Ok(config) if config.cluster_url != current.cluster_url => {
+                    let named = reach::server(&config);
+                    tracing::warn!(%server, %named, "the configuration names another server now, which is not followed; restart for it");
+                    current.clone()
+                }
+                Ok(config) if alike(&config, &current) => current.clone(),
+                Ok(config) => Arc::new(config),
+                Err(error) => {
+                    tracing::warn!(%server, %error, "the configuration cannot be loaded again; the last one is used");
+                    current.clone()
+                }
+            },
+            None => current.clone(),
+        };
+        let other = !Arc::ptr_eq(&config, &current);
+        let (done, found) = oneshot::channel();
+        let (target, prior_knowledge) = (self.target.clone(), self.prior_knowledge);
+        let plugin_timeout = self.decorator.authorizer.plugin_timeout();
+        let before = Before { files, given, target, prior_knowledge, plugin_timeout };
+        self.environment.run_blocking(Box::new(move || {
+            drop(done.send(change(config, &before, other, force)));
+        }));
+        let change = match self.in_time(found).await {
+            Ok(Ok(Some(change))) => change,
+            Ok(Ok(None)) => return false,
+            Ok(Err(error)) => {
+                tracing::warn!(%server, %error, "the changed configuration cannot be used; the last one is");
+                return false;
+            }
+            Err(detail) => {
+                tracing::warn!(%server, detail, "the configuration's files cannot be read; what they held is used");
+                return false;
+            }
+        };
+        if other && let Err(error) = self.decorator.adopt(change.config.clone()).await {
+            tracing::warn!(%server, error, "the changed configuration cannot be used; the last one is");
+            return false;
+        }
+        {
+            let mut followed = self.lock();
+            followed.config = change.config;
+            followed.files = change.files;
+            followed.given = change.given;
+            followed.generation += 1;
+        }
+        self.pool.renew(change.route);
+        tracing::info!(%server, "the configuration has changed; new connections use it, those there are drain");
+        true
+    }
+
+    async fn load(&self, loader: &Loader) -> Result<kube::Config, ConnectError> {
+        let (done, answer) = oneshot::channel();
+        let loader = loader.clone();
+        // Whatever the loader needs of a runtime is there on this environment's own, and its panic stays there.
+        let task = self.environment.spawn_foreign(Box::pin(async move { drop(done.send(loader().await)) }));
+        let answer = self.in_time(answer).await.inspect_err(|_| task.abort());
+        answer.map_err(|detail| ConnectError::Infer { detail })?
+    }
+
+    async fn in_time<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, String> {
+        tokio::select! {
+            biased;
+            answer = answer => answer.map_err(|_| "the attempt was given up".to_owned()),
+            () = self.environment.sleep_until(self.environment.now() + self.patience) => {
+                Err(format!("nothing came within {:.1} s", self.patience.as_secs_f64()))
+            }
+        }
+    }
+}
+
+impl Drop for ConfigReloader {
+    fn drop(&mut self) {
+        if let Some(rounds) = self.lock().rounds.take() {
+            rounds.abort();
+        }
+    }
+}
+
+async fn look_around(environment: SharedEnvironment, reloader: Weak<ConfigReloader>) {
+    let mut round = 0_u32;
+    loop {
+        environment.sleep_until(environment.now() + FILES).await;
+        round = round.wrapping_add(1);
+        let Some(reloader) = reloader.upgrade() else { return };
+        let looking = reloader.looking.lock().await;
+        reloader.look(round.is_multiple_of(ROUNDS), false).await;
+        drop(looking);
+    }
+}
+
+/// What follows from `config`, the files that it names and its plugin, if that is not what was there `before`. It may block.
+///
+/// An `other` configuration is always a change; with `renew`, the plugin returns credentials newer than those before.
+fn change(
+    config: Arc<kube::Config>,
+    before: &Before,
+    other: bool,
+    renew: bool,
+) -> Result<Option<Change>, ConnectError> {
+    let files = contents(&config);
+    let plugin = config.auth_info.exec.as_ref().filter(|_| uses_plugin(&config.auth_info));
+    let plugin = plugin.map(|exec| Plugin::of(exec, before.plugin_timeout));
+    let refused = before.given.as_ref().filter(|_| renew && !other).map(|given| given.generation);
+    // A token is renewed by the request that needs it; a certificate before the connection that needs it.
+    let certifies = before.given.as_ref().is_some_and(|given| given.certificate.is_some());
+    let given = match &plugin {
+        Some(plugin) if other || renew || certifies => Some(plugin.obtain(refused)),
+        Some(_) => before.given.clone().map(Ok),
+        None => None,
+    };
+    let given = given.transpose().map_err(|detail| ConnectError::Credentials { detail })?;
+    let has_other_certificate = match (certificate(given.as_deref()), certificate(before.given.as_deref())) {
+        (Some(one), Some(another)) => !Arc::ptr_eq(one, another),
+        (one, another) => one.is_some() || another.is_some(),
+    };
+    let changed = files.iter().any(|(name, content)| before.files.get(name) != Some(content));
+    // A token alone is no reason to drain connections: each request has it.
+    if !changed && !has_other_certificate && !other && !renew {
+        return Ok(None);
+    }
+    let route = reach::route(&config, &before.target, before.prior_knowledge, given.as_deref())?;
+    Ok(Some(Change { config, files, given, route, _plugin: plugin }))
+}
+
+fn certificate(given: Option<&plugin::Credentials>) -> Option<&Arc<CertifiedKey>> {
+    given?.certificate.as_ref()
+}
+
+/// The files whose content decides how a server is reached; a token file is read by whoever sends the token.
+fn names(config: &kube::Config) -> Vec<PathBuf> {
+    let info = &config.auth_info;
+    let certificate = info.client_certificate.as_ref().filter(|_| info.client_certificate_data.is_none());
+    let key = info.client_key.as_ref().filter(|_| info.client_key_data.is_none());
+    certificate.into_iter().chain(key).map(PathBuf::from).chain(config.root_cert_file.clone()).collect()
+}
+
+fn contents(config: &kube::Config) -> Contents {
+    let hash = |name: PathBuf| {
+        let mut hasher = DefaultHasher::new();
+        std::fs::read(&name).ok()?.hash(&mut hasher);
+        Some((name, hasher.finish()))
+    };
+    names(config).into_iter().filter_map(hash).collect()
+}
+
+/// Whether two configurations lead to the same requests on the same connections.
+fn alike(one: &kube::Config, other: &kube::Config) -> bool {
+    let identity = |config: &kube::Config| serde_json::to_value(&config.auth_info).ok();
+    one.cluster_url == other.cluster_url
+        && one.root_cert == other.root_cert
+        && one.root_cert_file == other.root_cert_file
+        && one.accept_invalid_certs == other.accept_invalid_certs
+        && one.proxy_url == other.proxy_url
+        && one.tls_server_name == other.tls_server_name
+        && one.headers == other.headers
+        && identity(one) == identity(other)
+}

@@ -1,0 +1,63 @@
+//! Deadline timer that detects if the process was suspended before it fired.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use steadfast_core::Instant;
+
+use crate::environment::SharedEnvironment;
+
+/// Delay of a timer that indicates a suspended process. Also the time for which arrived data is then read first.
+pub(super) const LATENESS: Duration = Duration::from_secs(1);
+
+/// Timer for the next deadline.
+pub(super) struct DeadlineTimer {
+    environment: SharedEnvironment,
+    set: Option<(Instant, BoxFuture<'static, ()>)>,
+    /// True if the timer fired so late that the process was probably suspended. Arrived data is read first.
+    late: bool,
+}
+
+impl DeadlineTimer {
+    /// Creates a timer without a deadline.
+    pub(super) fn new(environment: SharedEnvironment) -> Self {
+        Self { environment, set: None, late: false }
+    }
+
+    /// Sets the deadline, if it differs. A timer that fires early only re-checks the deadline.
+    pub(super) fn set(&mut self, due: Option<Instant>) {
+        if self.late {
+            return;
+        }
+        match (due, &self.set) {
+            (None, _) => self.set = None,
+            (Some(due), Some((set, _))) if *set <= due => {}
+            (Some(due), _) => self.set_anew(due),
+        }
+    }
+
+    fn set_anew(&mut self, due: Instant) {
+        self.set = Some((due, self.environment.sleep_until(due)));
+    }
+
+    /// Waits for the deadline; forever without one.
+    pub(super) async fn fired(&mut self) {
+        match &mut self.set {
+            Some((_, sleep)) => sleep.await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns true if the due action must run now. If the timer is far overdue, arrived data must be read first,
+    /// because it may contain a proof of freshness.
+    pub(super) fn is_due(&mut self) -> bool {
+        let now = self.environment.now();
+        let due = self.set.take().map_or(now, |(due, _)| due);
+        let is_late = now.since(due) > LATENESS && !self.late;
+        self.late = is_late;
+        if is_late {
+            self.set_anew(now + LATENESS);
+        }
+        !is_late
+    }
+}

@@ -1,0 +1,97 @@
+//! Throttle for reports about undecodable objects: one diagnostic for each version, and a bounded number of log lines.
+
+use std::time::Duration;
+
+use steadfast_core::Instant;
+use steadfast_core::reflector::Diagnostic;
+
+/// Maximum number of log lines that name such an object within a [`WINDOW`]. The others are counted in a summary.
+const NAMED: u32 = 10;
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Pending and reported diagnostics of undecodable objects.
+#[derive(Default)]
+pub(super) struct LogThrottle {
+    /// Diagnostics to deliver after the list is complete. An incomplete list may be repeated many times.
+    staged: Vec<Diagnostic>,
+    /// Number of diagnostics that arrived later than their subject.
+    late: usize,
+    /// Start of the current window.
+    since: Option<Instant>,
+    /// Number of named objects in the window.
+    named: u32,
+    /// Number of unnamed objects since the last summary.
+    unnamed: u64,
+    /// True if the current window has a summary.
+    summed: bool,
+}
+
+impl LogThrottle {
+    /// Stores a diagnostic about a list's object until the list is complete.
+    pub(super) fn stage(&mut self, diagnostic: Diagnostic) {
+        self.staged.push(diagnostic);
+    }
+
+    /// Returns the number of diagnostics that arrived in order.
+    pub(super) fn told(&self) -> usize {
+        self.staged.len() - self.late
+    }
+
+    /// Inserts a late diagnostic about a list's object after the first `told` diagnostics.
+    pub(super) fn stage_late(&mut self, told: usize, diagnostic: Diagnostic) {
+        self.staged.insert(told + self.late, diagnostic);
+        self.late += 1;
+    }
+
+    /// Takes the diagnostics of a complete list.
+    pub(super) fn listed(&mut self) -> Vec<Diagnostic> {
+        self.late = 0;
+        std::mem::take(&mut self.staged)
+    }
+
+    /// Returns true if the log may name one more object at `now`.
+    pub(super) fn names(&mut self, now: Instant) -> bool {
+        self.turn(now);
+        if self.named < NAMED {
+            self.named += 1;
+            return true;
+        }
+        self.unnamed += 1;
+        false
+    }
+
+    /// Returns the number of unnamed objects if a summary is due.
+    pub(super) fn sum(&mut self, now: Instant) -> Option<u64> {
+        if self.unnamed == 0 {
+            return None;
+        }
+        self.turn(now);
+        let due = !std::mem::replace(&mut self.summed, true);
+        due.then(|| std::mem::take(&mut self.unnamed))
+    }
+
+    fn turn(&mut self, now: Instant) {
+        if self.since.is_none_or(|since| now.since(since) >= WINDOW) {
+            (self.since, self.named, self.summed) = (Some(now), 0, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_throttle_names_few_and_counts_rest() {
+        let at = |seconds| Instant::from_zero(Duration::from_secs(seconds));
+        let mut log_throttle = LogThrottle::default();
+        let first: usize = (0..500).map(|_| usize::from(log_throttle.names(at(1)))).sum();
+        assert_eq!((first, log_throttle.sum(at(1)), log_throttle.sum(at(1))), (10, Some(490), None));
+        let next = (2..50).filter(|second| log_throttle.names(at(*second)) || log_throttle.sum(at(*second)).is_some());
+        assert_eq!(next.count(), 0, "a log has had enough for a minute");
+        assert_eq!(log_throttle.sum(at(61)), Some(48), "and then the sum of it");
+        assert!(log_throttle.names(at(62)));
+        assert_eq!(log_throttle.sum(at(63)), None);
+    }
+}

@@ -1,0 +1,54 @@
+//! Cached form of objects: decoded, then transformed.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use steadfast_core::WithSize;
+use steadfast_core::decode::{DecodeError, Decoder, Kept, RawObject};
+
+use crate::runner::drop_contained;
+
+/// The user's transform.
+pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
+
+/// Decodes objects into their cached form.
+pub(crate) struct ObjectDecoder<K> {
+    decoder: Decoder,
+    transform: Option<Transform<K>>,
+}
+
+impl<K> ObjectDecoder<K> {
+    /// Creates a pipeline of `decoder` and `transform`.
+    pub(crate) fn new(decoder: Decoder, transform: Option<Transform<K>>) -> Self {
+        Self { decoder, transform }
+    }
+
+    /// Creates an equivalent pipeline for another thread.
+    pub(super) fn beside(&self) -> Self {
+        Self { decoder: self.decoder.another(), transform: self.transform.clone() }
+    }
+}
+
+impl<K: Kept> ObjectDecoder<K> {
+    /// Decodes an object into its cached form, or returns the error.
+    pub(super) fn keep(&mut self, object: &RawObject) -> Result<WithSize<K>, String> {
+        let Self { decoder, transform } = self;
+        // User code: a panic affects only this object.
+        let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let (kept, beyond) = decoder.weighed(object)?;
+            let kept = match transform {
+                Some(transform) => transform(kept),
+                None => kept,
+            };
+            Ok(WithSize::new(kept, beyond))
+        }));
+        match kept {
+            Ok(Ok(kept)) => Ok(kept),
+            Ok(Err::<_, DecodeError>(error)) => Err(error.to_string()),
+            Err(panic) => {
+                drop_contained(panic);
+                Err(format!("{}: decoding or transforming it panicked", object.identity.key))
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Detection of unordered versions, as returned by some aggregated API servers.
+//!
+//! If one counter produces all versions, a watch record below the cache's version is a repetition. If each object has
+//! its own counter, the record may be the only notification of a change. Such a record is therefore compared with the
+//! cache. A known state is a repetition. For an unknown state a list decides, and corrects the cache in any case. If
+//! the list shows that the record was current, although its stream had reached a higher version before it, the versions
+//! are unordered (C12).
+
+use std::collections::{HashSet, VecDeque};
+
+use steadfast_core::record::{Identity, RecordKind};
+use steadfast_core::store::Snapshot;
+use steadfast_core::{ResourceVersion, Uid};
+
+/// Number of remembered deleted objects, whose repeated records are ignored.
+const ENDED: usize = 4096;
+
+/// Maximum number of records that wait for the list.
+const MOST_DOUBTED: usize = 64;
+
+/// Number of consecutive lists that must confirm an out-of-order record. A single one may be a lost event that is
+/// repeated when a watch resumes.
+const OFTEN: u32 = 3;
+
+/// Observations about the order of versions.
+#[derive(Default)]
+pub(super) struct OrderingDetector {
+    /// UIDs of deleted objects, oldest first.
+    ended: VecDeque<Uid>,
+    known_to_have_ended: HashSet<Uid>,
+    /// Records below the cache's version with an unknown state. The flag is true if the record's own stream had reached
+    /// a higher version.
+    doubted: Vec<(RecordKind, Identity, bool)>,
+    /// Number of consecutive lists that confirmed such records.
+    true_again: u32,
+    /// True if versions are known to be unordered.
+    pub(super) is_known: bool,
+}
+
+impl OrderingDetector {
+    /// Records the deletion of an object. Names without a UID are not recorded, because another object may reuse the
+    /// name.
+    pub(super) fn ended(&mut self, uid: &Uid) {
+        if !uid.is_given() || !self.known_to_have_ended.insert(uid.clone()) {
+            return;
+        }
+        self.ended.push_back(uid.clone());
+        if self.ended.len() > ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.known_to_have_ended.remove(&oldest);
+        }
+    }
+
+    /// Returns true if a record below the cache's version has an unknown state. `held` is the UID and version of the
+    /// cached object of this name.
+    pub(super) fn is_news(&self, kind: RecordKind, record: &Identity, held: Option<(&Uid, &ResourceVersion)>) -> bool {
+        match (kind, held.filter(|(uid, _)| uid.is_same(&record.uid))) {
+            // An object that was deleted, or left the scope, after this state is not cached in an older one.
+            (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
+            (RecordKind::Deleted, None) => false,
+            (_, Some((_, version))) => record.version.is_newer_than(version),
+            (_, None) => !self.known_to_have_ended.contains(&record.uid),
+        }
+    }
+
+    /// Stores a record until a list decides. `unbroken` is true if the record's own stream had reached a higher
+    /// version.
+    pub(super) fn doubt(&mut self, kind: RecordKind, record: &Identity, unbroken: bool) {
+        if self.doubted.len() < MOST_DOUBTED {
+            self.doubted.push((kind, record.clone(), unbroken));
+        }
+    }
+
+    /// Returns true if the new list confirms an out-of-order record. A list of another history proves nothing.
+    pub(super) fn is_proven<K>(&mut self, listed: &Snapshot<K>, new_epoch: bool) -> bool {
+        let doubted = std::mem::take(&mut self.doubted);
+        if new_epoch || self.is_known {
+            return false;
+        }
+        let mut was_true = doubted.iter().filter(|(kind, record, _)| {
+            let entry = listed.entry(record.key.namespace(), record.key.name());
+            let same = entry.filter(|entry| entry.uid().is_same(&record.uid));
+            match kind {
+                RecordKind::Deleted => same.is_none(),
+                RecordKind::Added | RecordKind::Modified => {
+                    same.is_some_and(|entry| *entry.version() == record.version)
+                }
+            }
+        });
+        let Some((.., first)) = was_true.next() else {
+            self.true_again = 0;
+            return false;
+        };
+        self.true_again += 1;
+        *first || was_true.any(|(.., unbroken)| *unbroken) || self.true_again >= OFTEN
+    }
+
+    /// Marks the version as unordered, if versions are known to be unordered.
+    pub(super) fn count(&self, version: &mut ResourceVersion) {
+        if self.is_known && version.is_ordered() {
+            *version = version.unordered();
+        }
+    }
+}

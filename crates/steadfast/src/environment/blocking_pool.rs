@@ -1,0 +1,337 @@
+//! Thread pool for blocking code, grown on demand, so that a stuck job delays no other job.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time after which an idle thread ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Run time after which a job counts as stuck.
+pub(super) const STUCK: Duration = Duration::from_secs(10);
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Statistics of the threads for blocking code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockingThreads {
+    /// Number of threads, including idle ones. Idle threads end after 10 s, those of an informer after 20 s.
+    pub threads: usize,
+    /// Threads that run a job.
+    pub running: usize,
+    /// Jobs that have run for more than 10 s.
+    pub stuck: usize,
+}
+
+/// Handle of the thread pool; cheap to clone.
+#[derive(Clone)]
+pub(super) struct BlockingPool {
+    name: &'static str,
+    shared: Arc<Shared>,
+}
+
+/// Runs consecutive jobs on one dedicated thread.
+///
+/// Allocators keep memory for each thread. A task that changed threads with each job would spread its memory over many
+/// heaps.
+pub(super) struct ThreadAffinity {
+    pool: BlockingPool,
+    number: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Jobs that are assigned to a called thread each, and jobs for which no thread could be created.
+    jobs: VecDeque<Call>,
+    /// By number.
+    threads: BTreeMap<u64, Thread>,
+    /// Idle threads without an affinity, most recently used last. The most recent one is used first: if one thread is
+    /// enough, the others end, and memory is not spread over the heaps of many threads.
+    idle: Vec<u64>,
+    /// Start times of running jobs.
+    running: BTreeMap<u64, Instant>,
+    next: u64,
+    /// Number of jobs for which no thread could be created. The next free thread takes one.
+    unserved: usize,
+    closed: bool,
+}
+
+struct Call {
+    job: Job,
+    affinity: Option<u64>,
+}
+
+#[derive(Default)]
+struct Thread {
+    called: Arc<Condvar>,
+    /// Affinity of the thread's last job. The thread serves only this affinity until it has been idle for a while.
+    affinity: Option<u64>,
+    /// Jobs of the affinity.
+    jobs: VecDeque<Job>,
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn take_job(&mut self, number: u64) -> Option<Job> {
+        let thread = self.threads.get_mut(&number)?;
+        if let Some(job) = thread.jobs.pop_front() {
+            return Some(job);
+        }
+        if thread.affinity.is_some() && !self.closed && self.unserved == 0 {
+            return None;
+        }
+        thread.affinity = None;
+        let Call { job, affinity } = self.jobs.pop_front()?;
+        self.unserved = self.unserved.saturating_sub(1);
+        thread.affinity = affinity;
+        Some(job)
+    }
+
+    /// Registers a thread as idle and returns its wake-up condition, or `None` if the thread must end.
+    fn register_idle(&mut self, number: u64) -> Option<Arc<Condvar>> {
+        let thread = self.threads.get(&number).filter(|_| !self.closed)?;
+        if thread.affinity.is_none() {
+            self.idle.push(number);
+        }
+        Some(thread.called.clone())
+    }
+
+    /// Returns true if the thread was not called since.
+    fn is_idle(&self, number: u64) -> bool {
+        let seated = self.threads.get(&number).filter(|thread| thread.affinity.is_some());
+        !self.closed && seated.map_or_else(|| self.idle.contains(&number), |thread| thread.jobs.is_empty())
+    }
+
+    /// Detaches a thread from its affinity. Returns true if it had one.
+    fn release_thread(&mut self, number: u64) -> bool {
+        self.threads.get_mut(&number).is_some_and(|thread| thread.affinity.take().is_some())
+    }
+}
+
+impl BlockingPool {
+    /// Creates an empty pool with this thread name.
+    pub(super) fn named(name: &'static str) -> Self {
+        Self { name, shared: Arc::default() }
+    }
+
+    /// Runs `job` on an idle thread, or on a new one.
+    pub(super) fn run(&self, job: Job) {
+        self.call(self.shared.lock(), Call { job, affinity: None });
+    }
+
+    /// Creates an affinity without a thread.
+    pub(super) fn affinity(&self) -> ThreadAffinity {
+        ThreadAffinity { pool: self.clone(), number: self.shared.lock().number() }
+    }
+
+    fn call(&self, mut state: MutexGuard<'_, State>, call: Call) {
+        state.jobs.push_back(call);
+        let idle = state.idle.pop();
+        if let Some(thread) = idle.and_then(|number| state.threads.get(&number)) {
+            thread.called.notify_one();
+            return;
+        }
+        let number = state.number();
+        let pool = self.clone();
+        match thread::Builder::new().name(self.name.to_owned()).spawn(move || pool.work(number)) {
+            Ok(_) => drop(state.threads.insert(number, Thread::default())),
+            Err(error) => {
+                state.unserved += 1;
+                let threads = state.threads.len();
+                tracing::error!(%error, threads, "no thread for what may block; it waits until another one ends");
+            }
+        }
+    }
+
+    /// Returns the number of threads by state.
+    pub(super) fn count(&self) -> BlockingThreads {
+        let state = self.shared.lock();
+        BlockingThreads {
+            threads: state.threads.len(),
+            running: state.running.len(),
+            stuck: state.running.values().filter(|begun| begun.elapsed() > STUCK).count(),
+        }
+    }
+
+    /// Ends idle threads. Stuck threads end after their job.
+    pub(super) fn close(&self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.idle.clear();
+        for thread in state.threads.values() {
+            thread.called.notify_one();
+        }
+    }
+
+    fn work(&self, number: u64) {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(job) = state.take_job(number) {
+                let run = state.number();
+                state.running.insert(run, Instant::now());
+                drop(state);
+                // Callers catch panics of their jobs. This catch keeps the thread alive if one slips through.
+                drop(catch_unwind(AssertUnwindSafe(job)));
+                state = self.shared.lock();
+                state.running.remove(&run);
+                continue;
+            }
+            let Some(called) = state.register_idle(number) else { break };
+            let waited = called.wait_timeout_while(state, IDLE, |state| state.is_idle(number));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // The thread was called, but another thread may have finished first and taken the job.
+            if state.is_idle(number) && !state.release_thread(number) {
+                state.idle.retain(|idle| *idle != number);
+                break;
+            }
+        }
+        state.threads.remove(&number);
+    }
+}
+
+impl ThreadAffinity {
+    /// Runs `job` on the thread of the previous job, if the affinity has one.
+    ///
+    /// The previous job must be at its end: this job waits until it returns.
+    pub(super) fn run(&self, job: Job) {
+        let mut state = self.pool.shared.lock();
+        let affinity = Some(self.number);
+        if let Some(thread) = state.threads.values_mut().find(|thread| thread.affinity == affinity) {
+            thread.jobs.push_back(job);
+            thread.called.notify_one();
+        } else {
+            self.pool.call(state, Call { job, affinity });
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::{Arc, Barrier, mpsc};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::BlockingPool;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn stuck_jobs_delay_no_other() {
+        let pool = BlockingPool::named("test");
+        let (release, held) = mpsc::channel::<()>();
+        let held = Arc::new(std::sync::Mutex::new(held));
+        for _ in 0..20 {
+            let held = held.clone();
+            pool.run(Box::new(move || drop(held.lock().map(|held| held.recv()))));
+        }
+        let (done, finished) = mpsc::channel();
+        pool.run(Box::new(move || done.send(()).expect("the test waits")));
+        finished.recv_timeout(LONG).expect("a job ran beside twenty that do not end");
+        assert!(pool.count().running >= 20);
+        drop(release);
+    }
+
+    #[test]
+    fn thread_is_reused_and_survives_panic() {
+        let pool = BlockingPool::named("test");
+        for round in 0..50 {
+            let (done, finished) = mpsc::channel::<()>();
+            pool.run(Box::new(move || {
+                let _done = done;
+                assert!(round % 2 == 0, "a handler panics");
+            }));
+            finished.recv_timeout(LONG).expect_err("the job drops its sender at its end");
+            // The thread counts as idle only after it waits again.
+            while pool.count().running > 0 {
+                thread::yield_now();
+            }
+        }
+        assert!(pool.count().threads < 50, "{:?}", pool.count());
+    }
+
+    #[test]
+    fn sequential_jobs_use_one_thread() {
+        let pool = BlockingPool::named("test");
+        let (done, finished) = mpsc::channel();
+        let ended = |jobs: usize| -> HashSet<_> {
+            let threads = finished.iter().take(jobs).collect();
+            // A thread waits again in the same step in which its job ends.
+            while pool.count().running > 0 {
+                thread::yield_now();
+            }
+            threads
+        };
+        let all = Arc::new(Barrier::new(8));
+        for _ in 0..8 {
+            let (all, done) = (all.clone(), done.clone());
+            pool.run(Box::new(move || {
+                all.wait();
+                done.send(thread::current().id()).expect("the test waits");
+            }));
+        }
+        assert_eq!(ended(8).len(), 8);
+        let mut threads = HashSet::new();
+        for _ in 0..100 {
+            let done = done.clone();
+            pool.run(Box::new(move || done.send(thread::current().id()).expect("the test waits")));
+            threads.extend(ended(1));
+        }
+        assert_eq!(threads.len(), 1);
+    }
+
+    #[test]
+    fn seat_jobs_run_on_dedicated_thread() {
+        let pool = BlockingPool::named("test");
+        let affinity = pool.affinity();
+        let (done, finished) = mpsc::channel();
+        let tell = |seated: bool| -> super::Job {
+            let done = done.clone();
+            Box::new(move || done.send((seated, thread::current().id())).expect("the test waits"))
+        };
+        let (mut seated, mut others) = (HashSet::new(), HashSet::new());
+        for _ in 0..1000 {
+            // Called directly after the previous job has signalled, before it has returned.
+            affinity.run(tell(true));
+            pool.run(tell(false));
+            for (is_seated, thread) in finished.iter().take(2) {
+                if is_seated {
+                    seated.insert(thread)
+                } else {
+                    others.insert(thread)
+                };
+            }
+        }
+        assert_eq!(seated.len(), 1);
+        assert!(seated.is_disjoint(&others), "{seated:?}, {others:?}");
+        assert_eq!(pool.count().stuck, 0);
+    }
+
+    #[test]
+    fn idle_threads_end_at_closing() {
+        let pool = BlockingPool::named("test");
+        pool.run(Box::new(|| {}));
+        pool.affinity().run(Box::new(|| {}));
+        pool.close();
+        while pool.count().threads > 0 {
+            thread::yield_now();
+        }
+    }
+}

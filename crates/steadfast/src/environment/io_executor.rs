@@ -1,0 +1,662 @@
+//! Thread that serves sockets and timers and runs the informers, and a standby thread that takes over if it is blocked.
+//!
+//! Sockets and informers share one thread, so that an event reaches its informer without a thread switch. An informer
+//! also runs user code of unknown duration: `Deserialize` implementations, transforms, index functions, `Drop`. The
+//! standby thread therefore checks at intervals if an informer is still in the same step. If so, it takes over all
+//! other work, and leaves the first thread to that step. An informer that blocks repeatedly moves to a thread of its
+//! own until its steps have been short for a while.
+//!
+//! The sockets can change threads because informers run *between* two entries of the runtime, not inside: see
+//! [`Inner::lead`]. The first thread takes the sockets back after its step. Allocators keep memory for each thread, and
+//! objects that one thread created and another replaces would double the memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use futures::future::BoxFuture;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
+
+use super::Task;
+use super::blocking_pool::{BlockingPool, BlockingThreads, STUCK, ThreadAffinity};
+
+/// Interval of the standby thread's checks. A step that lasts from one check to the next blocks the other tasks, for at
+/// most twice this time.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Maximum number of steps before the sockets are served again; no step starts after this time either.
+const STEPS: u32 = 16;
+const TURN: Duration = Duration::from_millis(2);
+
+/// Number of blocking steps in close succession after which a task moves to a thread of its own. A single one may be a
+/// large list, or an overloaded machine.
+const OFTEN: u32 = 4;
+const SOON: Duration = Duration::from_secs(1);
+
+/// Maximum duration of a prompt step.
+const PROMPT: Duration = LOOK;
+
+/// Time of only prompt steps after which a task returns from a thread of its own.
+const PROBATION: Duration = Duration::from_secs(1);
+
+/// Handle of the threads, which end when it is dropped.
+pub(super) struct IoExecutor {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    handle: Handle,
+    state: Mutex<State>,
+    /// Interrupts the runtime of the leading thread.
+    called: Notify,
+    /// Wakes the standby thread.
+    relief: Condvar,
+    /// Wakes the first thread, which waits to lead again.
+    returned: Condvar,
+    pool: BlockingPool,
+}
+
+struct State {
+    /// `None` after the shutdown.
+    runtime: Option<Arc<Runtime>>,
+    /// Leading thread, as the number of changes so far.
+    charge: u64,
+    /// True while the leading thread is inside the runtime.
+    serving: bool,
+    first: FirstThread,
+    /// Relieved threads that are still in their step, with the time of the change.
+    relieved: BTreeMap<u64, Instant>,
+    /// Task of the current step.
+    stepping: Option<Arc<UserTask>>,
+    /// Number of started steps.
+    steps: u64,
+    /// True while the standby thread sleeps until the next step.
+    asleep: bool,
+    ready: VecDeque<Arc<UserTask>>,
+    closed: bool,
+}
+
+/// State of the first thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FirstThread {
+    /// Leading, or in the step in which it was relieved.
+    AtWork,
+    /// Relieved, finished with its step, and waiting to lead again.
+    Back,
+}
+
+impl IoExecutor {
+    /// Starts two threads; further threads of `pool` start on demand.
+    pub(super) fn new(pool: BlockingPool) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let state = State {
+            charge: 0,
+            serving: false,
+            first: FirstThread::AtWork,
+            relieved: BTreeMap::new(),
+            stepping: None,
+            steps: 0,
+            asleep: false,
+            ready: VecDeque::new(),
+            closed: false,
+            runtime: None,
+        };
+        let inner = Arc::new(Inner {
+            handle: runtime.handle().clone(),
+            state: Mutex::new(state),
+            called: Notify::new(),
+            relief: Condvar::new(),
+            returned: Condvar::new(),
+            pool,
+        });
+        inner.lock().runtime = Some(Arc::new(runtime));
+        inner.begin("steadfast-io", Inner::lead_and_return).inspect_err(|_| shut(inner.lock()))?;
+        // If the second thread cannot be created, dropping this handle ends the first.
+        let executor = Self { inner };
+        executor.inner.begin("steadfast-relief", Inner::stand_by)?;
+        Ok(executor)
+    }
+
+    /// Returns the runtime of the sockets.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.inner.handle
+    }
+
+    /// Returns the threads that were left to a blocked task, apart from the pool's threads.
+    pub(super) fn relieved(&self) -> BlockingThreads {
+        let state = self.inner.lock();
+        let stuck = state.relieved.values().filter(|since| since.elapsed() > STUCK).count();
+        BlockingThreads { threads: state.relieved.len(), running: state.relieved.len(), stuck }
+    }
+
+    /// Spawns a task that may block its thread.
+    pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
+        let step = Mutex::new(Progress { task_state: TaskState::Ready, held_up: None, apart: None });
+        let future = Mutex::new(Some(future));
+        let task =
+            Arc::new(UserTask { executor: self.inner.clone(), affinity: self.inner.pool.affinity(), step, future });
+        let running = Arc::downgrade(&task);
+        self.inner.queue(task, false);
+        Task::new(move || {
+            if let Some(task) = running.upgrade() {
+                task.abort();
+            }
+        })
+    }
+}
+
+impl Drop for IoExecutor {
+    fn drop(&mut self) {
+        self.inner.lock().closed = true;
+        self.inner.called.notify_one();
+        self.inner.relief.notify_all();
+        self.inner.returned.notify_all();
+    }
+}
+
+impl Inner {
+    fn begin(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> io::Result<()> {
+        let inner = self.clone();
+        thread::Builder::new().name(name.to_owned()).spawn(move || run(&inner)).map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(self: &Arc<Self>, task: Arc<UserTask>, apart: bool) {
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            // The task is dropped without the lock: the `Drop` of its future is user code.
+            drop(task);
+            return;
+        }
+        if apart {
+            drop(state);
+            let next = task.clone();
+            task.affinity.run(Box::new(move || next.step_apart()));
+            return;
+        }
+        state.ready.push_back(task);
+        if state.serving {
+            drop(state);
+            self.called.notify_one();
+        }
+    }
+
+    /// Main loop of the first thread, which leads unless a step blocks it.
+    fn lead_and_return(self: &Arc<Self>) {
+        let mut charge = 0;
+        loop {
+            self.lead(charge);
+            let mut state = self.lock();
+            if state.closed {
+                return;
+            }
+            state.first = FirstThread::Back;
+            if state.serving {
+                self.called.notify_one();
+            }
+            while state.first == FirstThread::Back {
+                if state.closed {
+                    return;
+                }
+                state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            charge = state.charge;
+        }
+    }
+
+    /// Serves the sockets and runs ready steps, alternately. Returns when the thread is relieved, when the first thread
+    /// wants to lead again, or at shutdown.
+    ///
+    /// No thread is inside the runtime during a step, so a relieving thread can enter it.
+    fn lead(self: &Arc<Self>, charge: u64) {
+        let mut steps = 0;
+        let mut begun = Instant::now();
+        let mut state = self.lock();
+        loop {
+            if state.charge != charge {
+                state.relieved.remove(&charge);
+                return;
+            }
+            state.stepping = None;
+            if state.closed {
+                break;
+            }
+            if std::mem::replace(&mut state.first, FirstThread::AtWork) == FirstThread::Back {
+                state.charge += 1;
+                drop(state);
+                self.returned.notify_one();
+                return;
+            }
+            let turn = steps == 0 || (steps < STEPS && begun.elapsed() < TURN);
+            let next = if turn { state.ready.pop_front() } else { None };
+            if let Some(task) = next {
+                steps += 1;
+                state.steps += 1;
+                state.stepping = Some(task.clone());
+                let asleep = std::mem::take(&mut state.asleep);
+                drop(state);
+                if asleep {
+                    self.relief.notify_one();
+                }
+                task.step();
+                drop(task);
+            } else {
+                let Some(runtime) = state.runtime.clone() else { break };
+                let idle = state.ready.is_empty();
+                state.serving = idle;
+                drop(state);
+                if idle {
+                    runtime.block_on(self.called.notified());
+                } else {
+                    runtime.block_on(tokio::task::yield_now());
+                }
+                steps = 0;
+                begun = Instant::now();
+            }
+            state = self.lock();
+            if state.charge == charge {
+                state.serving = false;
+            }
+        }
+        shut(state);
+    }
+
+    /// Checks if the leading thread is blocked, and relieves it.
+    fn stand_by(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let mut told = false;
+        // Number of steps at the last check that found no step running.
+        let mut idle = None;
+        loop {
+            if state.closed {
+                // The leading thread handles the shutdown, unless it is in a step, which may never end.
+                if state.stepping.is_some() {
+                    state.charge += 1;
+                    shut(state);
+                }
+                return;
+            }
+            let seen = state.steps;
+            if state.stepping.is_none() {
+                // A wake-up for each step would cost more than polling. The thread sleeps only if no step was started
+                // between two checks.
+                if idle.replace(seen) == Some(seen) {
+                    state.asleep = true;
+                    state = self.relief.wait(state).unwrap_or_else(PoisonError::into_inner);
+                } else {
+                    state = self.relief.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                continue;
+            }
+            let looked = self.relief.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+            state = looked.0;
+            if state.closed || state.steps != seen || !looked.1.timed_out() {
+                continue;
+            }
+            let Some(task) = state.stepping.clone() else { continue };
+            drop(state);
+            match self.begin("steadfast-relief", Self::stand_by) {
+                Ok(()) => {}
+                Err(error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::error!(%error, "no thread to relieve the one that an informer holds up; all wait for it");
+                    }
+                    state = self.lock();
+                    continue;
+                }
+            }
+            state = self.lock();
+            // Two checks in succession would both have seen the same step.
+            if state.steps == seen && state.stepping.take().is_some() && !state.closed {
+                let relieved = state.charge;
+                state.relieved.insert(relieved, Instant::now());
+                state.charge += 1;
+                let charge = state.charge;
+                drop(state);
+                task.held_up();
+                drop(task);
+                self.lead(charge);
+            }
+            return;
+        }
+    }
+}
+
+/// Shuts down the runtime with all sockets, and drops the queued tasks.
+fn shut(mut state: MutexGuard<'_, State>) {
+    let (runtime, stepping) = (state.runtime.take(), state.stepping.take());
+    let ready = std::mem::take(&mut state.ready);
+    drop(state);
+    drop((stepping, ready));
+    if let Some(runtime) = runtime.and_then(Arc::into_inner) {
+        // Waiting for threads that resolve names could take long.
+        runtime.shutdown_background();
+    }
+}
+
+/// A task that may block its thread.
+struct UserTask {
+    executor: Arc<Inner>,
+    /// Seat for its steps on a thread of its own.
+    affinity: ThreadAffinity,
+    step: Mutex<Progress>,
+    /// `None` after the end. Locked during a step, and only then.
+    future: Mutex<Option<BoxFuture<'static, ()>>>,
+}
+
+struct Progress {
+    task_state: TaskState,
+    /// Number of blocking steps in close succession, and the time of the last.
+    held_up: Option<(u32, Instant)>,
+    /// Time of the last long step, if the task runs on a thread of its own.
+    apart: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TaskState {
+    /// Waits for a wake-up.
+    Idle,
+    /// Waits for a thread.
+    Ready,
+    Stepping,
+    /// In a step, and woken again during it.
+    SteppingAgain,
+    /// Must end in this step or the next.
+    Aborted,
+    Over,
+}
+
+impl UserTask {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that the task blocks other tasks.
+    fn held_up(&self) {
+        let now = Instant::now();
+        let mut step = self.lock();
+        let before = step.held_up.filter(|(_, last)| now - *last < SOON).map_or(0, |(times, _)| times);
+        step.held_up = Some((before + 1, now));
+        if before + 1 >= OFTEN {
+            step.apart = Some(now);
+        }
+    }
+
+    fn abort(self: &Arc<Self>) {
+        let (idle, apart) = {
+            let mut step = self.lock();
+            let idle = step.task_state == TaskState::Idle;
+            if step.task_state != TaskState::Over {
+                step.task_state = TaskState::Aborted;
+            }
+            (idle, step.apart.is_some())
+        };
+        if idle {
+            self.executor.queue(self.clone(), apart);
+        }
+    }
+
+    fn step(self: &Arc<Self>) {
+        {
+            let mut step = self.lock();
+            match step.task_state {
+                TaskState::Ready => step.task_state = TaskState::Stepping,
+                TaskState::Aborted => {}
+                _ => return,
+            }
+        }
+        let over = self.poll();
+        let (again, apart) = {
+            let mut step = self.lock();
+            let again = match step.task_state {
+                _ if over => false,
+                TaskState::SteppingAgain | TaskState::Aborted => true,
+                _ => false,
+            };
+            if over {
+                step.task_state = TaskState::Over;
+            } else if step.task_state != TaskState::Aborted {
+                step.task_state = if again { TaskState::Ready } else { TaskState::Idle };
+            }
+            (again, step.apart.is_some())
+        };
+        if again {
+            self.executor.queue(self.clone(), apart);
+        }
+    }
+
+    /// Runs a step on the task's own thread.
+    fn step_apart(self: &Arc<Self>) {
+        let begun = Instant::now();
+        self.step();
+        let ended = Instant::now();
+        let mut step = self.lock();
+        if ended - begun > PROMPT {
+            step.apart = Some(ended);
+        } else if step.apart.is_some_and(|last| ended - last > PROBATION) {
+            step.apart = None;
+        }
+    }
+
+    /// Runs a step. Returns true if the task has finished.
+    fn poll(self: &Arc<Self>) -> bool {
+        let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        let aborted = self.lock().task_state == TaskState::Aborted;
+        let Some(polled) = future.as_mut().filter(|_| !aborted) else {
+            let ended = future.take();
+            drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
+            return true;
+        };
+        let _current = self.executor.handle.enter();
+        let waker = Waker::from(self.clone());
+        let made = catch_unwind(AssertUnwindSafe(|| polled.as_mut().poll(&mut Context::from_waker(&waker))));
+        if matches!(made, Ok(Poll::Pending)) {
+            return false;
+        }
+        if made.is_err() {
+            tracing::error!("a task panicked; it is over");
+        }
+        let ended = future.take();
+        drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
+        true
+    }
+}
+
+impl Wake for UserTask {
+    fn wake(self: Arc<Self>) {
+        let apart = {
+            let mut step = self.lock();
+            match step.task_state {
+                TaskState::Idle => step.task_state = TaskState::Ready,
+                TaskState::Stepping => {
+                    step.task_state = TaskState::SteppingAgain;
+                    return;
+                }
+                _ => return,
+            }
+            step.apart.is_some()
+        };
+        let executor = self.executor.clone();
+        executor.queue(self, apart);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.clone().wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Name of a task's own thread.
+    const OWN: &str = "of its own";
+
+    fn executor() -> IoExecutor {
+        IoExecutor::new(BlockingPool::named(OWN)).expect("threads")
+    }
+
+    /// Spawns a task that blocks in its first step until the returned value is dropped.
+    fn hang(executor: &IoExecutor) -> mpsc::Sender<()> {
+        let (release, held) = mpsc::channel::<()>();
+        let (begun, hangs) = mpsc::channel();
+        let task = async move {
+            begun.send(()).expect("the test waits");
+            let _ = held.recv();
+        };
+        executor.spawn(Box::pin(task));
+        hangs.recv_timeout(LONG).expect("it begins");
+        release
+    }
+
+    /// Verifies that both a task and the runtime make progress.
+    fn goes_on(executor: &IoExecutor) {
+        let (done, finished) = mpsc::channel();
+        let served = done.clone();
+        executor.handle().spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            served.send("served").expect("the test waits");
+        });
+        executor.spawn(Box::pin(async move {
+            tokio::task::yield_now().await;
+            done.send("stepped").expect("the test waits");
+        }));
+        let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)].map(|told| told.expect("it goes on"));
+        all.sort_unstable();
+        assert_eq!(all, ["served", "stepped"]);
+    }
+
+    #[test]
+    fn hanging_tasks_block_no_other_task() {
+        let executor = executor();
+        let mut held = Vec::new();
+        for _ in 0..5 {
+            goes_on(&executor);
+            held.push(hang(&executor));
+        }
+        goes_on(&executor);
+        let BlockingThreads { threads, running, stuck } = executor.relieved();
+        assert!((5..=6).contains(&running) && threads == running && stuck == 0, "{running} of {threads}");
+        drop(held);
+        goes_on(&executor);
+    }
+
+    #[test]
+    fn first_thread_leads_again_after_its_step() {
+        let executor = executor();
+        for _ in 0..3 {
+            let release = hang(&executor);
+            let begun = Instant::now();
+            for held in [true, false] {
+                if !held {
+                    release.send(()).expect("it hangs");
+                }
+                let name = || thread::current().name().map(str::to_owned);
+                loop {
+                    let (told, made) = mpsc::channel();
+                    executor.spawn(Box::pin(async move { told.send(name()).expect("the test waits") }));
+                    let by = made.recv_timeout(LONG).expect("it goes on").expect("it has a name");
+                    assert!(begun.elapsed() < LONG, "by {by}");
+                    if (by == "steadfast-io") != held {
+                        break;
+                    }
+                }
+            }
+            goes_on(&executor);
+        }
+        assert_eq!(executor.relieved().threads, 0);
+    }
+
+    #[test]
+    fn often_blocking_task_gets_own_thread() {
+        let executor = executor();
+        let (release, held) = mpsc::channel::<()>();
+        let (told, threads) = mpsc::channel();
+        let name = || thread::current().name().unwrap_or_default().to_owned();
+        executor.spawn(Box::pin(async move {
+            while told.send(name()).is_ok() && held.recv().is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }));
+        for time in 0.. {
+            let name = threads.recv_timeout(LONG).expect("it goes on");
+            if name == OWN {
+                assert!(time >= OFTEN, "after {time} times");
+                break;
+            }
+            goes_on(&executor);
+            release.send(()).expect("it waits");
+        }
+    }
+
+    #[test]
+    fn wake_during_step_schedules_another_step() {
+        let executor = executor();
+        let (done, finished) = mpsc::channel();
+        let mut steps = 0;
+        executor.spawn(Box::pin(std::future::poll_fn(move |context| {
+            steps += 1;
+            context.waker().wake_by_ref();
+            context.waker().wake_by_ref();
+            if steps < 1000 {
+                return Poll::Pending;
+            }
+            done.send(steps).expect("the test waits");
+            Poll::Ready(())
+        })));
+        assert_eq!(finished.recv_timeout(LONG), Ok(1000));
+    }
+
+    #[test]
+    fn panicking_or_aborted_task_is_dropped_alone() {
+        let executor = executor();
+        for aborted in [false, true] {
+            let (held, dropped) = mpsc::channel::<()>();
+            let task = executor.spawn(Box::pin(async move {
+                let _held = held;
+                assert!(aborted, "on purpose");
+                std::future::pending::<()>().await;
+            }));
+            if aborted {
+                task.abort();
+                task.abort();
+            }
+            assert_eq!(dropped.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected));
+        }
+        goes_on(&executor);
+    }
+
+    #[test]
+    fn drop_ends_threads_despite_hanging_task() {
+        for hangs in [false, true] {
+            let executor = executor();
+            let release = hangs.then(|| hang(&executor));
+            let (held, dropped) = mpsc::channel::<()>();
+            executor.handle().spawn(async move {
+                let _held = held;
+                std::future::pending::<()>().await;
+            });
+            let inner = Arc::downgrade(&executor.inner);
+            drop(executor);
+            assert_eq!(dropped.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected), "the runtime ends");
+            drop(release);
+            let begun = Instant::now();
+            while inner.strong_count() > 0 {
+                assert!(begun.elapsed() < LONG, "a thread goes on");
+                thread::yield_now();
+            }
+        }
+    }
+}

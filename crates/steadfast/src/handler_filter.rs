@@ -1,0 +1,72 @@
+//! Filter of a handler: the user's predicate, and the set of objects that matched it.
+
+use std::borrow::Borrow;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use steadfast_core::ObjectKey;
+use steadfast_core::event::Change;
+use steadfast_core::filter::Filter;
+
+/// The user's predicate.
+pub(crate) type Accepts<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
+
+/// Filter of a handler. Only the driver passes changes through it.
+pub(crate) struct HandlerFilter<K> {
+    /// `None` after the handler has ended, so that values captured by the predicate are dropped.
+    accepts: Mutex<Option<Accepts<K>>>,
+    filter: Mutex<Filter>,
+    /// True after the handler received the initial objects. From then on it receives changes.
+    joined: AtomicBool,
+}
+
+impl<K> HandlerFilter<K> {
+    pub(crate) fn new(accepts: Accepts<K>) -> Self {
+        Self { accepts: Mutex::new(Some(accepts)), filter: Mutex::default(), joined: AtomicBool::new(false) }
+    }
+
+    /// Returns the matching `changes`, adjusted to the handler's view. The caller must hold no lock that other tasks
+    /// need.
+    pub(crate) fn pass<C: Borrow<Change<K>>>(&self, changes: impl IntoIterator<Item = C>) -> Vec<Change<K>> {
+        let Some(accepts) = lock(&self.accepts).clone() else { return Vec::new() };
+        // Only the driver takes this lock; the predicate cannot reach it.
+        let mut filter = lock(&self.filter);
+        let passing = changes.into_iter().filter_map(|change| {
+            let change = change.borrow();
+            filter.pass(change, |object| {
+                let accepted = std::panic::catch_unwind(AssertUnwindSafe(|| accepts(object)));
+                accepted.unwrap_or_else(|_| {
+                    tracing::error!(key = %change.key(), "a handler's filter panicked; the object counts as not passing it");
+                    false
+                })
+            })
+        });
+        let mut passing = passing.collect();
+        Filter::deletions_first(&mut passing);
+        passing
+    }
+
+    /// Returns true if the object matched in its last checked state.
+    pub(crate) fn has(&self, key: &ObjectKey) -> bool {
+        lock(&self.filter).has(key)
+    }
+
+    pub(crate) fn join(&self) {
+        self.joined.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_joined(&self) -> bool {
+        self.joined.load(Ordering::Acquire)
+    }
+
+    /// Ends the filter and returns the predicate, to be dropped without a lock held.
+    pub(crate) fn end(&self) -> Option<Accepts<K>> {
+        lock(&self.accepts).take()
+    }
+}
+
+/// No user code runs under the first lock, and no code that panics under the other.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,106 @@
+//! Response heads: success or failure, encoding and compression.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http_body_util::{BodyExt, Limited};
+use steadfast_core::decode::{self, Encoding, UnsupportedContentType};
+use steadfast_core::record::Status;
+use steadfast_core::reflector::Failure;
+
+use super::gunzip::Gunzip;
+use crate::transport::ResponseBody;
+
+/// Maximum number of bytes read from an error body.
+const LONGEST_STATUS: usize = 64 * 1024;
+
+/// Error response with its details.
+pub(crate) struct ErrorResponse {
+    pub(crate) failure: Failure,
+    /// Continue token for the rest of a list whose previous token has expired.
+    pub(crate) continue_token: Option<String>,
+}
+
+impl From<Failure> for ErrorResponse {
+    fn from(failure: Failure) -> Self {
+        Self { failure, continue_token: None }
+    }
+}
+
+impl From<ErrorResponse> for Failure {
+    fn from(error_response: ErrorResponse) -> Self {
+        error_response.failure
+    }
+}
+
+/// Successful response head with an unread body.
+pub(super) struct Head {
+    pub(super) encoding: Encoding,
+    pub(super) body: ResponseBody,
+    /// True if the body is compressed.
+    pub(super) gzip: bool,
+}
+
+/// Expected properties of a response head.
+pub(super) struct Expected {
+    /// Permissions that a forbidden request requires, for messages.
+    pub(super) needs: String,
+    /// Advice for a resource that does not exist.
+    pub(super) missing: String,
+    /// True if protobuf is accepted.
+    pub(super) protobuf: bool,
+    /// True if compression is accepted.
+    pub(super) gzip: bool,
+}
+
+/// Processes a response head: returns the body of a success, or the meaning of an error.
+pub(super) async fn read_head(
+    response: http::Response<ResponseBody>,
+    expected: &Expected,
+) -> Result<Head, ErrorResponse> {
+    let (head, body) = response.into_parts();
+    let coding = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
+    let gzip = expected.gzip && coding.is_some_and(|coding| coding == "gzip");
+    if !head.status.is_success() {
+        let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let code = head.status.as_u16();
+        let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
+        let text = text.unwrap_or_default();
+        let text = if gzip { Gunzip::beginning(text, LONGEST_STATUS) } else { text };
+        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        // Some servers declare JSON bodies as text.
+        let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);
+        let status = decode::status(encoding, &text);
+        let continue_token = status.as_ref().and_then(|_| decode::continue_token(encoding, &text));
+        let status = Status { code, ..status.unwrap_or_default() };
+        let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));
+        if head.status == StatusCode::FORBIDDEN {
+            failure.why = format!("{} ({})", failure.why, expected.needs).into();
+        }
+        if head.status == StatusCode::NOT_FOUND {
+            failure.why = format!("{} ({})", failure.why, expected.missing).into();
+        }
+        return Err(ErrorResponse { failure, continue_token });
+    }
+    if head.status != StatusCode::OK {
+        let code = head.status.as_u16();
+        return Err(
+            Failure::unreadable(format!("the server answered {code}, which says that no objects follow")).into()
+        );
+    }
+    if let Some(coding) = coding.filter(|_| !gzip) {
+        let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
+        let why = format!("content encoding {coding:?}, which was not requested; look at proxies on the way");
+        return Err(Failure::unreadable(why).into());
+    }
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match Encoding::of_content_type(content_type) {
+        Ok(Encoding::Protobuf) if !expected.protobuf => {
+            let content_type = content_type.chars().take(128).collect();
+            Err(Failure::unreadable(UnsupportedContentType { content_type }.to_string()).into())
+        }
+        Ok(encoding) => Ok(Head { encoding, body, gzip }),
+        Err(error) => Err(Failure::unreadable(error.to_string()).into()),
+    }
+}

@@ -1,0 +1,404 @@
+//! Builder of an informer's HTTP requests.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use http::{HeaderValue, Version};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use steadfast_core::decode::{self, Encoding, Kept, Wanted, WatchRecord};
+use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
+use steadfast_core::protobuf::MessageId;
+use steadfast_core::record::ListMeta;
+use steadfast_core::reflector::{Failure, FailureKind, ProbeMethod, Request};
+use steadfast_core::{Instant, ObjectKey, ResourceVersion};
+
+use super::accepted;
+use super::head::{ErrorResponse, Expected, Head, read_head};
+use crate::connection::{Connection, SendError};
+use crate::probes::Probed;
+use crate::resource::Collection;
+use crate::scope::Scope;
+use crate::transport::{self, Awaited, Carrier, Deadlines, Placement, Reader, ResponseBody, TransportError};
+
+/// Maximum metadata size of a single object in a probe's response, in bytes.
+const LONGEST_METADATA: usize = 4 * 1024 * 1024;
+
+/// Common parts of an informer's requests.
+pub(crate) struct RequestBuilder {
+    pub(crate) connection: Connection,
+    pub(crate) path: String,
+    /// Path of the resource in all namespaces, as the key of shared probes.
+    pub(crate) everywhere: String,
+    /// Required `kind` of lists, if known.
+    pub(crate) list_kind: Option<String>,
+    /// Expected kinds of objects.
+    pub(crate) wanted: Wanted,
+    /// Required namespace of all objects, `None` for any.
+    pub(crate) namespace: Option<String>,
+    /// Resource name in RBAC rules, for messages.
+    pub(crate) resource: String,
+    pub(crate) selectors: String,
+    /// Selectors that match no object.
+    pub(crate) selectors_of_nothing: String,
+    /// Scope of the selectors, for requests that add an object name.
+    pub(crate) scope: Scope,
+    pub(crate) metadata_only: bool,
+    /// True if protobuf is preferred over JSON.
+    pub(crate) protobuf: bool,
+    /// End of the period in which JSON is requested because protobuf failed to decode.
+    pub(crate) json_until: Option<Instant>,
+    /// Reader of the responses.
+    pub(crate) reader: Reader,
+}
+
+impl RequestBuilder {
+    /// Creates a builder for the objects of `K` in `scope`, read by an informer.
+    pub(crate) fn new<K: Kept>(connection: Connection, collection: &Collection, scope: &Scope) -> Self {
+        Self {
+            json_until: connection.remembers_json(collection.everywhere()),
+            connection,
+            path: collection.path().to_owned(),
+            everywhere: collection.everywhere().to_owned(),
+            list_kind: collection.list_kind().map(str::to_owned),
+            wanted: collection.wanted(K::metadata_only()),
+            namespace: scope.in_namespace().map(str::to_owned),
+            resource: collection.name().to_owned(),
+            selectors: scope.query(),
+            selectors_of_nothing: scope.query_of_nothing(),
+            scope: scope.clone(),
+            metadata_only: K::metadata_only(),
+            protobuf: false,
+            reader: Reader::Informer,
+        }
+    }
+
+    /// Sends `request` for a caller that reads the response at its own pace. `progress` is the maximum time without
+    /// progress during a read.
+    pub(crate) fn ask_for_caller(
+        &self,
+        request: &Request,
+        progress: Option<Duration>,
+    ) -> BoxFuture<'static, Result<(Encoding, ResponseBody), ErrorResponse>> {
+        let (connection, expected) = (self.connection.clone(), self.expected(request));
+        let request = self.request(request, false).map(|mut request| {
+            request.extensions_mut().insert(Deadlines { headers: None, progress });
+            request
+        });
+        Box::pin(async move {
+            let Head { encoding, body, .. } = read_head(send(&connection, request?).await?, &expected).await?;
+            Ok((encoding, body))
+        })
+    }
+
+    /// Checks that a document is the requested list; any other document could pass for an empty list.
+    ///
+    /// A list without `items` is empty if it has the requested list's kind and a version. Go servers omit an empty
+    /// `items` if the type has `omitempty` (kube-apiserver 1.30, `ValidatingAdmissionPolicyList`).
+    pub(crate) fn check_list(
+        &self,
+        kind: Option<&str>,
+        items: bool,
+        meta: Option<&ListMeta>,
+        metadata: bool,
+    ) -> Result<(), Failure> {
+        let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
+        if !items && !self.is_empty_list(kind, meta) {
+            return Err(Failure::unreadable(format!("the response is not a list: it is a {told:?} without items")));
+        }
+        // Lists of metadata have a kind of their own, independent of the resource.
+        match (&self.list_kind, kind) {
+            (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
+            (Some(wanted), Some(kind)) if kind != wanted => {
+                Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was requested")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_empty_list(&self, kind: Option<&str>, meta: Option<&ListMeta>) -> bool {
+        let Some(kind) = kind else { return false };
+        let is_requested = match &self.list_kind {
+            Some(wanted) => kind == wanted,
+            // A CRD may choose another list kind, but only built-in types omit their items.
+            None => kind.strip_suffix("List") == Some(&self.wanted.kind),
+        };
+        is_requested && meta.is_some_and(|meta| meta.version.is_some())
+    }
+
+    /// Returns true if an object belongs to another namespace than the requested one.
+    pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
+        let wanted = self.namespace.as_deref();
+        wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
+    }
+
+    /// Returns the message for an object that [is stray](Self::is_stray).
+    pub(crate) fn why_stray(&self, key: &ObjectKey) -> String {
+        let wanted = self.namespace.as_deref().unwrap_or_default();
+        format!("{key} is not in the namespace {wanted} that was requested")
+    }
+
+    /// Sends `request`. A verification of a `doubted` stream uses a recent connection.
+    pub(super) fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
+        self.ask_telling(request, doubted, None)
+    }
+
+    /// Sends `request` and reports connection events to `awaited` until the response head.
+    pub(super) fn ask_telling(
+        &self,
+        request: &Request,
+        doubted: bool,
+        awaited: Option<Awaited>,
+    ) -> BoxFuture<'static, Result<Head, Failure>> {
+        // Short responses are not worth the compression, for the server neither. A streamed list is compressed. If a
+        // proxy then delays its later events, a proof is missed, and the next watch is uncompressed.
+        let gzip = self.connection.takes_gzip() && request.is_full_transfer();
+        let (connection, expected) = (self.connection.clone(), Expected { gzip, ..self.expected(request) });
+        let request = self.request(request, doubted).map(|mut request| {
+            if gzip {
+                request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+            }
+            if let Some(awaited) = awaited {
+                request.extensions_mut().insert(awaited);
+            }
+            request
+        });
+        Box::pin(async move { Ok(read_head(send(&connection, request?).await?, &expected).await?) })
+    }
+
+    fn request(&self, request: &Request, doubted: bool) -> Result<http::Request<Body>, Failure> {
+        let uri = match request {
+            // Within a namespace the server finds the object by its name; otherwise it would scan all objects.
+            Request::State { key, .. } => {
+                format!("{}?{}{}", self.path_in(key.namespace()), request.query(), self.scope.query_of_one(key.name()))
+            }
+            _ => format!("{}?{}{}", self.path, request.query(), self.selectors),
+        };
+        // A watch can be silent for long; the reflector decides when that is too long.
+        let deadlines = Deadlines::default();
+        let placement = match request {
+            Request::Watch { elsewhere: true, .. } => Placement::Elsewhere,
+            Request::Probe { .. } | Request::ShortWatch { .. } if doubted => Placement::Elsewhere,
+            Request::Probe { .. } => Placement::Beside,
+            _ => Placement::Any,
+        };
+        let built = http::Request::get(uri)
+            .header(ACCEPT, self.accept(request))
+            .extension(deadlines)
+            .extension(placement)
+            .extension(self.reader)
+            .body(Body::empty());
+        built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
+    }
+
+    /// Returns the path of the resource in a namespace.
+    fn path_in(&self, namespace: Option<&str>) -> String {
+        match (namespace, self.everywhere.rsplit_once('/')) {
+            (Some(namespace), Some((group, plural))) => format!("{group}/namespaces/{namespace}/{plural}"),
+            _ => self.everywhere.clone(),
+        }
+    }
+
+    /// Returns the `Accept` header for `request`.
+    fn accept(&self, request: &Request) -> &'static str {
+        let accepted = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
+            // Full objects must not replace metadata.
+            _ if matches!(request, Request::Metadata { .. }) => accepted::METADATA_LIST,
+            // For versions alone, full objects are accepted from servers that cannot return metadata.
+            _ if request.is_metadata_only() => accepted::VERSIONS,
+            (false, _) => accepted::OBJECTS,
+            (true, true) => accepted::METADATA,
+            (true, false) => accepted::METADATA_LIST,
+        };
+        accepted[usize::from(self.asks_in_protobuf(request))]
+    }
+
+    /// Returns true if the response to `request` may be protobuf.
+    fn asks_in_protobuf(&self, request: &Request) -> bool {
+        match request {
+            // Metadata are not cached. Custom resources support protobuf only for metadata.
+            Request::Metadata { .. } => self.protobuf && self.protobuf_works(),
+            _ => self.asks_for_protobuf(),
+        }
+    }
+
+    /// Returns true if responses may be protobuf, for which the message types must be known.
+    pub(crate) fn asks_for_protobuf(&self) -> bool {
+        let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
+        self.protobuf && known() && self.protobuf_works()
+    }
+
+    /// Returns true if protobuf has not failed to decode recently.
+    pub(crate) fn protobuf_works(&self) -> bool {
+        self.json_until.is_none_or(|until| self.connection.environment().now() >= until)
+    }
+
+    /// Sends a short watch on the connection on which the server has proven that it reached the target.
+    pub(super) fn watch_shortly(
+        &self,
+        short: &Request,
+        target: &ResourceVersion,
+        reach: ProbeMethod,
+        doubted: bool,
+    ) -> BoxFuture<'static, Result<Head, Failure>> {
+        let Some(query) = short.reach_query() else { return self.ask(short, doubted) };
+        let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
+        let streamed = reach == ProbeMethod::Streamed;
+        let requests = self.request(short, doubted).and_then(|short| {
+            let uri =
+                uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
+            let mut asked = transport::copy(&short).ok_or_else(|| Failure::unreadable("the request has a body"))?;
+            *asked.uri_mut() = uri;
+            if !streamed {
+                asked.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+                asked.extensions_mut().insert(if doubted { Placement::Elsewhere } else { Placement::Beside });
+            }
+            Ok((asked, short))
+        });
+        let (connection, expected, target) = (self.connection.clone(), self.expected(short), target.clone());
+        Box::pin(async move {
+            let (asked, mut short) = requests?;
+            let answer = send(&connection, asked).await?;
+            let carrier = answer.extensions().get::<Carrier>().copied();
+            if streamed && answer.version() != Version::HTTP_2 {
+                return Err(Failure::unreadable("a stream that is left takes its HTTP/1.1 connection along"));
+            }
+            let Head { encoding, body, .. } = read_head(answer, &expected).await?;
+            let reached = if streamed {
+                read_end_of_nothing(encoding, body).await?
+            } else {
+                read_version(encoding, body).await?
+            };
+            if reached.is_none_or(|reached| reached.is_older_than(&target)) {
+                let failure = Failure::unreachable(format!("the server has not reached version {target}"));
+                return Err(Failure { kind: FailureKind::TooLarge, ..failure });
+            }
+            let Some(carrier) = carrier else { return Err(Failure::unreadable("nothing says what carried an answer")) };
+            short.extensions_mut().insert(carrier);
+            let answer = connection.send(short).await.map_err(|error| gone(&error))?;
+            Ok(read_head(answer, &expected).await?)
+        })
+    }
+
+    /// Returns the expected response head of `request`.
+    fn expected(&self, request: &Request) -> Expected {
+        let (needs, missing) = (self.needs(request), self.missing());
+        Expected { needs, missing, protobuf: self.asks_in_protobuf(request), gzip: false }
+    }
+
+    /// What a 404 for the whole resource means, for people: a missing namespace is an empty list, and no 404.
+    fn missing(&self) -> String {
+        let Wanted { api_version, kind, .. } = &self.wanted;
+        let remedy = match api_version.split_once('/') {
+            // Kinds of the core are always there.
+            None => "check the URL of the server".to_owned(),
+            Some((group, version)) => format!(
+                "install the CustomResourceDefinition {} with `kubectl apply`, check that it serves {version}, or check \
+                 that the server has the group {group}",
+                self.resource
+            ),
+        };
+        format!("the server does not serve the kind {kind} of {api_version}: {remedy}")
+    }
+
+    /// Returns the permissions that a forbidden `request` requires, for messages.
+    fn needs(&self, request: &Request) -> String {
+        let verbs = match request {
+            // A list is followed by a watch, and may have been combined with one.
+            _ if request.is_full_transfer() => "list and watch",
+            _ if request.is_stream() => "watch",
+            _ => "list",
+        };
+        format!("needs {verbs} on {}", self.resource)
+    }
+
+    /// Returns the server's version from a request at `since` or later.
+    pub(crate) fn newest(
+        &self,
+        since: Instant,
+    ) -> impl Future<Output = Result<Option<ResourceVersion>, Failure>> + Send + use<> {
+        let probed = self.probe(&Request::Probe { since }, since, false);
+        async move { probed.await.map(|probed| probed.version) }
+    }
+
+    /// Sends a probe, or waits for another informer's probe that was sent at `since` or later.
+    pub(super) fn probe(
+        &self,
+        request: &Request,
+        since: Instant,
+        doubted: bool,
+    ) -> BoxFuture<'static, Result<Probed, Failure>> {
+        let asked = self.ask(request, doubted);
+        let (connection, resource) = (self.connection.clone(), self.everywhere.clone());
+        Box::pin(async move {
+            let probe = async {
+                let Head { encoding, body, .. } = asked.await?;
+                read_version(encoding, body).await
+            };
+            connection.probes().ask(&resource, since, connection.environment(), probe).await
+        })
+    }
+}
+
+/// Converts a failed send on a closing connection to a transient failure; the request is soon repeated on another.
+fn gone(error: &SendError) -> Failure {
+    let failure = Failure::unreachable(error.cause());
+    match error {
+        SendError::Transport(TransportError::Busy { .. }) => {
+            Failure { kind: FailureKind::Busy, retry_after: Some(Duration::from_secs(1)), ..failure }
+        }
+        _ => failure,
+    }
+}
+
+async fn send(connection: &Connection, request: http::Request<Body>) -> Result<http::Response<ResponseBody>, Failure> {
+    connection.send(request).await.map_err(|error| Failure::unreachable(error.cause()))
+}
+
+/// Reads the version at the end of empty initial events.
+async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
+    let mut framer = StreamFramer::new(encoding, LONGEST_METADATA);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        framer.feed(chunk);
+        if let Some(record) = framer.next() {
+            let Line::Whole(record) = record else {
+                return Err(Failure::unreadable("initial events of nothing are long"));
+            };
+            match decode::watch_record(encoding, &record, None) {
+                Ok(WatchRecord::Bookmark(bookmark)) if bookmark.initial_events_end => {
+                    return Ok(Some(bookmark.version));
+                }
+                Ok(WatchRecord::Error(status)) => return Err(Failure::from_status(&status, None)),
+                _ => {
+                    return Err(Failure::unreadable(
+                        "initial events of nothing have come to something else than their end",
+                    ));
+                }
+            }
+        }
+    }
+    Err(Failure::unreadable("initial events of nothing have come to no end"))
+}
+
+/// Reads the version of a list and skips its items.
+async fn read_version(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
+    let mut framer = ItemFramer::new(encoding, LONGEST_METADATA);
+    let mut meta = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        framer.feed(chunk);
+        while let Some(part) = framer.next() {
+            match part.map_err(|error| Failure::unreadable(error.to_string()))? {
+                ListPart::Meta(found) => meta = Some(found),
+                ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
+                ListPart::Item(_) | ListPart::Overlong(_) | ListPart::End { .. } => {}
+            }
+        }
+    }
+    framer.finish().map_err(|error| Failure::unreachable(error.to_string()))?;
+    meta.map(|meta| meta.version).ok_or_else(|| Failure::unreadable("the answer to a probe is not a list"))
+}

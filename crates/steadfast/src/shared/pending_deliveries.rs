@@ -1,0 +1,84 @@
+//! Pending deliveries of durable handlers. They are recorded with each publication, so that cache and deliveries are
+//! stored consistently.
+
+use std::sync::Arc;
+
+use steadfast_core::event::Change;
+use steadfast_core::freshness::Evidence;
+use steadfast_core::store::Snapshot;
+
+use super::{Shared, first_view, lock};
+use crate::durable::{Calls, Durable, Rejected};
+use crate::error::HandlerError;
+
+impl<K: Send + Sync + 'static> Shared<K> {
+    /// Returns the snapshot, its evidence and the result of `also`, all of one publication.
+    pub(crate) fn published<T>(
+        &self,
+        also: impl FnOnce(&Snapshot<K>, &Evidence) -> T,
+    ) -> (Arc<Snapshot<K>>, Arc<Evidence>, T) {
+        let _publication = lock(&self.handlers);
+        let (snapshot, evidence) = (self.snapshot(), self.evidence.load_full());
+        let also = also(&snapshot, &evidence);
+        (snapshot, evidence, also)
+    }
+
+    /// Records `changes` as pending deliveries of durable handlers. The first delivery after a restart also includes
+    /// the restored state `before` it.
+    ///
+    /// The caller must hold the lock of the publication.
+    pub(super) fn owe(&self, changes: &[Change<K>], before: Option<&Snapshot<K>>) {
+        let Some(before) = before else { return self.durables.record(changes) };
+        let now = self.snapshot();
+        // A UID belongs to one cluster only. If none of the restored objects exists, the cluster may be another one,
+        // and the deletion of all of them would be wrong.
+        let is_there = |entry: &steadfast_core::Entry<K>| {
+            let found = now.entry(entry.key().namespace(), entry.key().name());
+            found.is_some_and(|found| found.uid() == entry.uid())
+        };
+        if !before.is_empty() && !before.iter().any(is_there) {
+            self.durables.forget();
+        }
+        self.durables.record(changes);
+        self.durables.open(|| first_view(&now));
+    }
+
+    /// Records that all durable handlers of the file are restored.
+    pub(crate) fn durables_restored(&self) {
+        let _publication = lock(&self.handlers);
+        self.durables.restored();
+    }
+
+    /// Replaces a durable handler by others.
+    pub(crate) fn replace_durable(&self, name: &str, successors: &[&str]) {
+        let _publication = lock(&self.handlers);
+        self.durables.replace(&self.name, name, successors, &self.environment);
+    }
+
+    /// Adds a durable handler. A new handler first gets all objects as pending deliveries.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the informer has no checkpoint or has ended, or if a handler of this name exists.
+    pub(crate) fn add_durable(&self, name: &str, calls: Calls<K>) -> Result<Arc<Durable<K>>, HandlerError> {
+        let resource = self.name.clone();
+        let durable = {
+            let _publication = lock(&self.handlers);
+            if self.is_stopped() {
+                return Err(HandlerError::Stopped { resource });
+            }
+            let attached = self.durables.attach(&self.name, name, calls, &self.environment);
+            let durable = attached.map_err(|refused| match refused {
+                Rejected::CheckpointUnsupported => HandlerError::CheckpointUnsupported { resource },
+                Rejected::Taken => HandlerError::Taken { resource, name: name.to_owned() },
+            })?;
+            if self.is_shown() {
+                durable.open(first_view(&self.snapshot()));
+            }
+            durable
+        };
+        self.tell_moved();
+        durable.start();
+        Ok(durable)
+    }
+}

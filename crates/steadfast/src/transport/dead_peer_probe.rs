@@ -1,0 +1,78 @@
+//! Probe for a vanished peer on connections without a kernel timeout.
+//!
+//! With a peer that may read slowly, the kernel timeout is disabled (`Socket::allow_slow_peer`). The kernel cannot
+//! distinguish a full receive buffer from a vanished peer. Keepalive works only while no data is unacknowledged;
+//! otherwise the kernel retransmits for a quarter of an hour. If data was sent and nothing received since, a new
+//! connection to the peer's address is opened. The peer's kernel accepts it, however slow the reading process is.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::socket::Traffic;
+use crate::environment::SharedEnvironment;
+
+/// Time without received data, after data was sent, before the peer's address is dialled.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Minimum interval between successful probes. The sender of a large upload receives nothing during the upload, and the
+/// server may log each probe.
+const AGAIN: Duration = Duration::from_secs(20);
+
+/// Timeout of an attempt; several follow, because packets are lost and listeners busy.
+const PATIENCE: Duration = Duration::from_secs(4);
+const ATTEMPTS: u32 = 3;
+
+/// Completes when the peer at `address` has vanished, with the evidence.
+pub(super) async fn peer_has_vanished(
+    traffic: &Traffic,
+    address: SocketAddr,
+    environment: &SharedEnvironment,
+) -> String {
+    let mut earliest = environment.now();
+    loop {
+        let due = earliest.max(traffic.heard() + SILENCE);
+        if environment.now() < due || !traffic.awaits_an_answer() {
+            environment.sleep_until(due.max(environment.now() + SILENCE / 4)).await;
+            continue;
+        }
+        let silent_since = traffic.heard();
+        let mut said = String::new();
+        let mut answers = false;
+        for _ in 0..ATTEMPTS {
+            let attempt = attempt(address, environment).await;
+            answers = attempt.is_ok() || traffic.heard() > silent_since;
+            if answers {
+                break;
+            }
+            said = attempt.err().map(|error| error.to_string()).unwrap_or_default();
+        }
+        let now = environment.now();
+        if !answers {
+            let silent = now.since(silent_since).as_secs();
+            return format!("nothing was heard for {silent} s, and nobody is at {address} any more: {said}");
+        }
+        earliest = now + AGAIN;
+    }
+}
+
+/// Dials `address`. A refused connection also proves that the host is alive.
+async fn attempt(address: SocketAddr, environment: &SharedEnvironment) -> io::Result<()> {
+    let begun = environment.now();
+    let dialled = tokio::select! {
+        biased;
+        dialled = environment.dial(address) => dialled.map(drop),
+        () = environment.sleep_until(begun + PATIENCE) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs())))
+        }
+    };
+    match dialled {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) => {
+            // An unreachable network fails immediately, but may recover.
+            environment.sleep_until(begun + PATIENCE).await;
+            Err(error)
+        }
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,52 @@
+//! Exclusive use of an HTTP/1.1 connection by one request.
+
+use std::time::Duration;
+
+use hyper::client::conn::http1::SendRequest;
+use kube::client::Body;
+
+use super::end::End;
+use super::lease::Lease;
+use crate::environment::SharedEnvironment;
+
+/// Maximum time for a connection to become ready after a response.
+const TURNING: Duration = Duration::from_secs(1);
+
+/// Exclusive use of a connection by one request.
+pub(super) struct Http1Slot {
+    pub(super) lease: Option<Lease>,
+    pub(super) sender: Option<SendRequest<Body>>,
+}
+
+impl Http1Slot {
+    /// Ends the use after a complete response. Other requests can use the connection once its driver is ready.
+    pub(super) fn over(mut self, environment: &SharedEnvironment) {
+        let (Some(lease), Some(mut sender)) = (self.lease.take(), self.sender.take()) else { return };
+        if sender.is_ready() {
+            lease.connection.give_back(sender);
+            return;
+        }
+        let given_up = environment.sleep_until(environment.now() + TURNING);
+        environment.spawn(Box::pin(async move {
+            let ready = tokio::select! {
+                biased;
+                ready = sender.ready() => ready.is_ok(),
+                () = given_up => false,
+            };
+            if ready {
+                lease.connection.give_back(sender);
+            } else {
+                lease.connection.end(End::Drained);
+            }
+        }));
+    }
+}
+
+impl Drop for Http1Slot {
+    fn drop(&mut self) {
+        if let Some(lease) = &self.lease {
+            // The rest of the response would block any other request.
+            lease.connection.end(End::Abandoned);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Requirements of a request on its connection.
+
+use super::purpose::Purpose;
+use super::settings::Placement;
+
+/// Requirements of a request on its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlacementRequest {
+    purpose: Purpose,
+    placement: Placement,
+}
+
+impl PlacementRequest {
+    /// Number of values.
+    pub(super) const COUNT: usize = Purpose::SHARED.len() * Placement::ALL.len();
+
+    /// Returns all values in order of service, informers first.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Purpose::SHARED
+            .into_iter()
+            .flat_map(|purpose| Placement::ALL.into_iter().map(move |placement| Self { purpose, placement }))
+    }
+
+    /// Returns the index in [`PlacementRequest::all`].
+    pub(super) fn index(self) -> usize {
+        let Some(index) = Self::all().position(|want| want == self) else {
+            unreachable!("an upgrade has its connection made for it, and waits for no place")
+        };
+        index
+    }
+
+    /// Creates the requirements of a request for `purpose`.
+    pub(super) fn new(purpose: Purpose, placement: Placement) -> Self {
+        Self { purpose, placement }
+    }
+
+    pub(super) fn purpose(self) -> Purpose {
+        self.purpose
+    }
+
+    pub(super) fn placement(self) -> Placement {
+        self.placement
+    }
+}
