@@ -1,6 +1,6 @@
-//! Acknowledgement of a change, called when everything that the change caused is settled.
+//! Acknowledgement of a change after all resulting messages are settled.
 
-/// Acknowledgement of a change. Nothing is called if it is dropped.
+/// Acknowledgement callback of a change. Dropping the value does not call the callback.
 pub(crate) struct Ack(Box<dyn FnOnce() + Send>);
 
 impl Ack {
@@ -8,7 +8,7 @@ impl Ack {
         Self(Box::new(settled))
     }
 
-    /// The message is delivered, or is a dead letter.
+    /// Calls the callback after the message was delivered or became a dead letter.
     pub(crate) fn done(self) {
         (self.0)();
     }

@@ -1,6 +1,6 @@
-//! Chance, from a seed.
+//! Deterministic pseudorandom numbers from a seed.
 
-/// Numbers that nobody expects, the same ones for the same seed (splitmix64).
+/// Pseudorandom number generator (splitmix64). Equal seeds give equal sequences.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 
@@ -9,14 +9,14 @@ impl Chance {
         Self(seed)
     }
 
-    /// The next number, from zero to one.
+    /// Returns the next number, between zero and one.
     pub(crate) fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^= mixed >> 31;
-        // The upper bits, as many as a float has.
+        // Keep the upper 53 bits: the mantissa of an `f64` has 53 bits.
         (mixed >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

@@ -1,4 +1,4 @@
-//! What happened to an object, as an engine is handed it.
+//! Changes of objects, the input of an engine.
 
 use std::sync::Arc;
 
@@ -13,52 +13,52 @@ pub use crate::subject::Subject;
 
 /// A change of one object.
 ///
-/// Its `id` is the same whenever the same change is handed over, also by another run of the program: what is sent for it
-/// can be told from what was sent before.
+/// The `id` stays the same if another run of the program passes the same change. Receivers can use the ID to
+/// recognise repeated messages.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Which change it is.
+    /// Identity of the change.
     pub id: String,
-    /// What happened.
+    /// Kind of the change.
     pub kind: EventKind,
-    /// Whether the object was there when the program began to look.
+    /// Marks an object of the initial list, which existed before the program started.
     pub initial: bool,
-    /// Whether it was handed over before by this program, and what it caused may not be settled.
+    /// Marks a repeated change: the program passed the change before, and resulting messages may be unsettled.
     pub again: bool,
-    /// Which object it happened to.
+    /// The changed object.
     pub subject: Subject,
-    /// The state before; none where the object came to be.
+    /// State before the change. `None` for an added object.
     pub old: Option<State>,
-    /// The state after; none where the object is gone.
+    /// State after the change. `None` for a deleted object.
     pub new: Option<State>,
-    /// How a deletion is known: `observed` or `inferred`.
+    /// Certainty of a deletion: `observed` or `inferred`.
     pub certainty: Option<String>,
-    /// What ended it, where it is gone.
+    /// Reason of a deletion.
     pub reason: Option<String>,
-    /// When the change became known, or the instant that caused it: `now` in expressions.
+    /// Time of the change, or the instant that caused the evaluation: `now` in expressions.
     pub at: Timestamp,
-    /// What caused the evaluation.
+    /// Cause of the evaluation.
     pub cause: Cause,
-    /// The objects that expressions can look up, if they look up any.
+    /// Objects for lookups by expressions. `None` for rules without lookups.
     pub lookups: Option<Arc<Lookups>>,
-    /// The same before the change, if another object's change is the cause.
+    /// Objects for lookups before the change, if a change of another object is the cause.
     pub lookups_before: Option<Arc<Lookups>>,
 }
 
-/// What caused a rule to be evaluated for an object.
+/// Cause of the evaluation of a rule for an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
     /// The object changed.
     #[default]
     Change,
-    /// An instant passed at which a result may change.
+    /// A result may change at this instant.
     Time,
-    /// An object changed that an expression had looked up.
+    /// An object changed after an expression had looked up the object.
     Lookup,
 }
 
 impl Cause {
-    /// Name in expressions.
+    /// Returns the name in expressions.
     pub fn name(self) -> &'static str {
         match self {
             Self::Change => "change",
@@ -69,7 +69,7 @@ impl Cause {
 }
 
 impl Change {
-    /// A change of which nothing else is known: neither state, and the object itself as the cause.
+    /// Creates a change without states, caused by the object.
     pub fn new(id: String, kind: EventKind, subject: Subject, at: Timestamp) -> Self {
         Self {
             id,
@@ -88,7 +88,7 @@ impl Change {
         }
     }
 
-    /// Values of a field in both states, before and after; none where the state or the field is absent.
+    /// Returns the values of a field before and after the change. `None` for an absent state or field.
     pub(crate) fn at(&self, path: &FieldOf) -> (Option<&Value>, Option<&Value>) {
         (
             self.old.as_ref().and_then(|state| path.of(&state.whole)),
@@ -96,28 +96,28 @@ impl Change {
         )
     }
 
-    /// The state before it as if the object had come to be in that state; none where there was none.
+    /// Returns the previous state as an added object. `None` without a previous state.
     pub(crate) fn before(&self) -> Option<Self> {
         let old = self.old.clone()?;
         let mut before =
             Self { kind: EventKind::Added, new: Some(old), old: None, certainty: None, reason: None, ..self.clone() };
         match self.cause {
             Cause::Change => {}
-            // The last instant at which nothing had changed yet.
+            // One nanosecond earlier: at `at` itself the result may differ already.
             Cause::Time => before.at = self.at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(self.at),
             Cause::Lookup => before.lookups = self.lookups_before.clone().or_else(|| self.lookups.clone()),
         }
-        // Recorded apart: the message is identified by what is looked up now.
+        // A separate record of lookups: only the current lookups contribute to the message ID.
         before.lookups = before.lookups.map(|lookups| lookups.afresh());
         Some(before)
     }
 
-    /// The object as it is, or as it last was.
+    /// Returns the current state of the object, else the last known state.
     pub(crate) fn object(&self) -> Option<&State> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
-    /// The change as rules see it under the name `event`.
+    /// Returns the variable `event` of expressions.
     pub(crate) fn event(&self) -> Value {
         let Subject { cluster, resource, namespace, name, uid } = &self.subject;
         json!({
@@ -135,7 +135,7 @@ mod tests {
     use crate::object_state::LAST_APPLIED;
 
     #[test]
-    fn rules_see_nothing_of_what_a_secret_keeps_and_yet_that_it_changed() {
+    fn rules_cannot_read_secret_values() {
         let secret = |value: &str| {
             State::new(json!({
                 "apiVersion": "v1", "kind": "Secret",
@@ -158,7 +158,7 @@ mod tests {
             new: Some(new),
             ..Change::new("1".to_owned(), EventKind::Updated, subject, Timestamp::UNIX_EPOCH)
         };
-        let path = |text: &str| text.parse::<FieldOf>().expect("it is a path");
+        let path = |text: &str| text.parse::<FieldOf>().expect("a valid path");
         let changed = |text: &str| {
             let (before, after) = change.at(&path(text));
             before != after

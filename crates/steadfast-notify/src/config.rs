@@ -1,4 +1,4 @@
-//! The configuration: what to look at, when to act, what to send and where to.
+//! Configuration of resources, rules, messages and sinks.
 
 pub mod endpoints;
 pub mod mirrors;
@@ -17,42 +17,41 @@ use endpoints::{EndpointPort, Endpoints, Family};
 use sinks::Sink;
 pub use span::{MAX_SPAN, Span};
 
-/// What `steadfast notify` acts on, and how.
+/// Configuration of `steadfast notify`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The clusters that are looked at, each by the name that rules have for it. Without any there is one, called
-    /// `default`: what kubectl would talk to.
+    /// Clusters by the names that rules use. Defaults to a single cluster named `default`, the current context of
+    /// kubectl.
     #[serde(default)]
     pub clusters: BTreeMap<String, Cluster>,
-    /// Where messages go, each by the name that rules have for it.
+    /// Targets of messages, by the names that rules use.
     pub sinks: BTreeMap<String, Sink>,
-    /// What is sent, and when.
+    /// Rules: conditions and messages.
     pub rules: Vec<Rule>,
-    /// Where messages end that could not be delivered.
+    /// File of undeliverable messages.
     #[serde(default)]
     pub dead_letters: DeadLetters,
-    /// What no restart may forget.
+    /// Folder of state across restarts.
     #[serde(default)]
     pub state: StateFolder,
-    /// Several processes that act by this configuration together: one is the leader, the others stand by. By default there is
-    /// one process.
+    /// Several processes with this configuration: one leader, the others on standby. Defaults to a single process.
     pub replicas: Option<Replicas>,
 }
 
-/// Several processes that act by one configuration, of which the holder of a lease is the leader.
+/// Replicas of one configuration. The holder of a lease is the leader.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Replicas {
-    /// The `Lease`, as `NAMESPACE/NAME`. The state that replicas share lies in Secrets next to it, whose names begin with
+    /// The `Lease`, as `NAMESPACE/NAME`. Replicas share state in Secrets of the same namespace, with the name prefix
     /// `NAME-`.
     pub lease: String,
-    /// The cluster that has the lease. Optional if one cluster is configured.
+    /// Cluster of the lease. Optional if one cluster is configured.
     pub cluster: Option<String>,
-    /// How long the others wait for a leader that does not renew the lease, in whole seconds. Defaults to `15s`.
+    /// How long standby replicas wait after the last renewal of the lease, in whole seconds. Defaults to `15s`.
     #[serde(default = "lease_duration")]
     pub lease_duration: Span,
-    /// How long a leader acts that cannot renew the lease. At most four fifths of `lease_duration`. Defaults to `10s`.
+    /// How long a leader continues without a renewal. At most four fifths of `lease_duration`. Defaults to `10s`.
     #[serde(default = "renew_deadline")]
     pub renew_deadline: Span,
     /// Interval between two attempts to acquire or renew the lease. Defaults to `2s`.
@@ -73,7 +72,7 @@ fn retry_period() -> Span {
 }
 
 impl Replicas {
-    /// Returns namespace and name of the lease; `None` if they are not valid.
+    /// Returns namespace and name of the lease. `None` for an invalid value.
     pub fn place(&self) -> Option<(&str, &str)> {
         let is_name = |name: &str, dots: bool| {
             let fits = |letter: u8| {
@@ -88,90 +87,91 @@ impl Replicas {
     }
 }
 
-/// Longest name of a lease: names of Secrets, of up to 253 characters, begin with it.
+/// Longest name of a lease. The name is a prefix in names of Secrets, of up to 253 characters.
 const MAX_LEASE_NAME: usize = 200;
 
-/// What the only cluster is called, where none is configured.
+/// Name of the cluster if the configuration lists no clusters.
 pub const DEFAULT_CLUSTER: &str = "default";
 
-/// A cluster.
+/// Connection and cache settings of a cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// The kubeconfig; what kubectl would use unless given.
+    /// Path of the kubeconfig. Defaults to the kubeconfig of kubectl.
     pub kubeconfig: Option<PathBuf>,
-    /// The context within it; its current one unless given.
+    /// Context of the kubeconfig. Defaults to the current context.
     pub context: Option<String>,
-    /// How often what is held is compared with what the server has, by a list of versions; `10m` unless given. It finds what a
-    /// server has lost, or what a backup that was restored has changed unseen.
+    /// Interval between audits, which compare the versions of cached objects with the server. Defaults to `10m`. An
+    /// audit detects lost events of a server, and silent changes by a restored backup.
     pub audit: Option<Span>,
-    /// Maximum size of one cache in bytes: of the objects of one resource that rules watch or look up, in one namespace if the rule
-    /// has `namespaces`. A cache that would exceed it keeps its contents, is reported as failed, and is listed again once a minute.
-    /// No limit by default.
+    /// Maximum size of one cache in bytes. A cache holds the objects of one resource that rules watch or look up, in
+    /// one
+    /// namespace if the rule has `namespaces`. A cache at the limit keeps its contents, is reported as failed, and is
+    /// listed again once a minute. No limit by default.
     #[schemars(range(min = 1))]
     pub memory_limit: Option<usize>,
 }
 
 impl Cluster {
-    /// How often what is held is compared with what the server has.
+    /// Returns the interval between audits.
     pub fn audit_every(&self) -> Duration {
         self.audit.map_or(Duration::from_secs(600), |span| span.0)
     }
 
-    /// Whether it is the same as `other`, whatever the settings of its caches.
+    /// Returns true if both have the same kubeconfig and context, regardless of cache settings.
     pub fn is_same_place(&self, other: &Self) -> bool {
         (&self.kubeconfig, &self.context) == (&other.kubeconfig, &other.context)
     }
 }
 
-/// What is sent, and when.
+/// A rule: resources, condition, message and sinks.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What it is called: what was sent by it is remembered under this name.
+    /// Name of the rule. The state folder identifies sent messages by this name.
     pub name: String,
-    /// Resources that the rule reads, by any name that kubectl takes: `pods`, `deploy`, `widgets.example.com`.
+    /// Resources of the rule, by any name that kubectl accepts: `pods`, `deploy`, `widgets.example.com`.
     #[serde(default)]
     pub resources: Vec<String>,
-    /// For mirrors, instead of `resources` and `send`: the Services whose endpoints are mirrored, `NAMESPACE/SERVICE` each.
+    /// For mirrors, instead of `resources` and `send`: Services with mirrored endpoints, `NAMESPACE/SERVICE` each.
     pub endpoints: Option<Endpoints>,
-    /// With `endpoints`: the port, by its name or by its number at the endpoints. Optional if the Service has one port.
+    /// With `endpoints`: the port, by name or by number at the endpoints. Optional if the Service has one port.
     pub port: Option<EndpointPort>,
-    /// With `endpoints`: the address family, `ipv4` or `ipv6`. Both by default; for a sink of nftables or IPVS the family of its
-    /// own address.
+    /// With `endpoints`: the address family, `ipv4` or `ipv6`. Defaults to both. Defaults to the family of the sink's
+    /// address for a sink of nftables or IPVS.
     pub family: Option<Family>,
-    /// With `endpoints` and a sink of `dns`: the name that the addresses get. An endpoint with a host name, such as a pod of a
-    /// `StatefulSet`, has the name `HOSTNAME.HOST` too.
+    /// With `endpoints` and a sink of `dns`: DNS name of the addresses. An endpoint with a host name, such as a pod of
+    /// a
+    /// `StatefulSet`, also gets the name `HOSTNAME.HOST`.
     pub host: Option<String>,
-    /// In which clusters; all that are configured unless given.
+    /// Clusters of the rule. Defaults to all configured clusters.
     #[serde(default)]
     pub clusters: Vec<String>,
-    /// In which namespaces; all unless given.
+    /// Namespaces of the rule. Defaults to all.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Only objects whose labels match: `app=web,tier in (a,b)`.
+    /// Label selector: `app=web,tier in (a,b)`.
     pub labels: Option<String>,
-    /// Only objects whose fields match: `status.phase=Running`.
+    /// Field selector: `status.phase=Running`.
     pub fields: Option<String>,
-    /// Which changes are looked at; all unless given.
+    /// Kinds of changes. Defaults to all.
     #[serde(default = "every_kind")]
     pub events: Vec<EventKind>,
-    /// When to send, in CEL; always unless given.
+    /// Condition in CEL. Defaults to `true`.
     pub when: Option<String>,
-    /// What to send, in CEL; who the object is, and no more, unless given.
+    /// Message in CEL. Defaults to the identity of the object.
     pub send: Option<String>,
-    /// The sinks to send it to, by name.
+    /// Names of the target sinks.
     pub to: Vec<String>,
-    /// Whether to send, too, what is there already when the program begins to look.
+    /// Also send messages for objects of the initial list. Defaults to false.
     #[serde(default)]
     pub initial: bool,
-    /// Limits on what `send` results in for one object.
+    /// Limits on the result of `send` for one object.
     #[serde(default)]
     pub limits: ResultLimits,
 }
 
-/// Limits on what an expression of a rule results in for one object. An object beyond a limit is reported, and nothing is
-/// sent of it.
+/// Limits on the result of a rule's expression for one object. A result beyond a limit is reported and not sent.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResultLimits {
@@ -189,19 +189,19 @@ impl Default for ResultLimits {
     }
 }
 
-/// What happened to an object.
+/// Kind of a change of an object.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// It came to be, or came to match.
+    /// The object was created, or started to match.
     Added,
-    /// It changed.
+    /// The object changed.
     Updated,
-    /// It is gone, or does not match any more.
+    /// The object was deleted, or no longer matches.
     Deleted,
 }
 
 impl EventKind {
-    /// The kind's name, as in configurations and in what is sent.
+    /// Returns the name in configurations and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Added => "Added",
@@ -215,13 +215,13 @@ fn every_kind() -> Vec<EventKind> {
     vec![EventKind::Added, EventKind::Updated, EventKind::Deleted]
 }
 
-/// Where messages end that could not be delivered.
+/// File of undeliverable messages.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeadLetters {
-    /// The file, one message a line; one that is not absolute lies beside the configuration.
+    /// Path of the file, one message a line. A relative path starts at the folder of the configuration.
     pub file: PathBuf,
-    /// How many it may hold. While it is full, messages are tried on and not given up.
+    /// Maximum number of messages in the file. While the file is full, sinks retry messages instead. Defaults to 10000.
     #[schemars(range(min = 1))]
     pub most: usize,
 }
@@ -232,14 +232,16 @@ impl Default for DeadLetters {
     }
 }
 
-/// Where is kept what no restart may forget.
+/// Folder of state across restarts.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateFolder {
-    /// The folder, which is made where it is not there; one that is not absolute lies beside the configuration. One program at a
-    /// time acts by it.
+    /// Path of the folder, created if missing. A relative path starts at the folder of the configuration. Only one
+    /// program at a time can use the folder.
     pub folder: PathBuf,
-    /// Whether caches are kept there, and what rules have still to send, so that a restart misses no change; Secrets never are.
+    /// Stores caches and undelivered messages on disk, so that a restart misses no change. Secrets are never stored.
+    /// Defaults
+    /// to true.
     pub checkpoint: bool,
 }
 
@@ -249,7 +251,7 @@ impl Default for StateFolder {
     }
 }
 
-/// What a configuration may have, as JSON Schema.
+/// Returns the JSON Schema of a configuration.
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Config).to_value()
 }

@@ -1,10 +1,11 @@
-//! Dead letters: messages that could not be delivered, in a file, one a line.
+//! Dead letters: undeliverable messages in a file, one per line.
 //!
-//! Two locks next to the file keep several processes apart:
+//! Two lock files next to the file synchronise processes:
 //!
-//! - `.lock` is held for each change of the files, so that the running program can add letters during a `redrive`;
-//! - `.redrive` is held for as long as letters are [taken](DeadLetters::take). Without it, a second `redrive` would take the
-//!   letters of the first one again, and the first one would remove the file that holds the letters of both.
+//! - `.lock` protects each change of the files. The running program can add letters during a `redrive`.
+//! - `.redrive` protects letters until the process has settled all [taken](DeadLetters::take) letters. Otherwise a
+//!   second `redrive` would take the letters of the first `redrive` again, and the first `redrive` would remove the
+//!   file with the letters of both.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
@@ -15,66 +16,67 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
 
-/// A message that could not be delivered.
+/// An undeliverable message.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Letter {
-    /// To which sink.
+    /// Name of the sink.
     pub sink: String,
-    /// Why, as of the last attempt.
+    /// Error of the last attempt.
     pub why: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
     /// The message.
     pub message: Message,
 }
 
-/// The file of dead letters.
+/// File of dead letters.
 pub struct DeadLetters {
     file: PathBuf,
     most: usize,
-    /// How long the file was when its lines were counted, and how many it had.
+    /// File length and number of lines at the last count.
     counted: Mutex<(u64, usize)>,
 }
 
-/// Why a letter was not taken.
+/// Reason why the file did not accept a letter.
 #[derive(Debug)]
 pub enum Untaken {
-    /// The file has as many as it may have.
+    /// The file has reached the maximum number of letters.
     Full,
-    /// It cannot be written.
+    /// The file could not be written.
     Failed(io::Error),
 }
 
 impl std::fmt::Display for Untaken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Full => f.write_str("it is full"),
+            Self::Full => f.write_str("the file is full"),
             Self::Failed(error) => error.fmt(f),
         }
     }
 }
 
 impl DeadLetters {
-    /// The letters of this file, which is made with the first of them and may have `most`.
+    /// Opens the file at this path lazily, with at most `most` letters. The first letter creates the file.
     pub fn at(file: PathBuf, most: usize) -> Self {
         Self { file, most, counted: Mutex::new((0, 0)) }
     }
 
-    /// Where they are.
+    /// Returns the path of the file.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Puts a letter behind the others, and returns when the disk has it.
+    /// Appends a letter. Returns after the disk has synced the data.
     ///
     /// # Errors
     ///
-    /// Where the file is full, or cannot be written.
+    /// Returns an error if the file is full or cannot be written.
     pub fn add(&self, letter: &Letter) -> Result<(), Untaken> {
         let _lock = self.lock().map_err(Untaken::Failed)?;
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let mut file = owners_own(&self.file).map_err(Untaken::Failed)?;
         let length = file.metadata().map_err(Untaken::Failed)?.len();
+        // Another process may have changed the file. Lines are only counted again after such a change.
         if counted.0 != length {
             *counted = (length, BufReader::new(&file).lines().count());
         }
@@ -82,7 +84,7 @@ impl DeadLetters {
             return Err(Untaken::Full);
         }
         let line = serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
-        // What was cut off when a machine stopped is a line of its own, and not the beginning of this one.
+        // A machine crash can truncate the last line. The next letter must start a new line.
         let whole = ends_whole(&mut file).map_err(Untaken::Failed)?;
         let text = if whole { line + "\n" } else { format!("\n{line}\n") };
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
@@ -91,17 +93,20 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Takes all letters out for another attempt. Letters that are not [done](Taken::done) are taken again the next time.
+    /// Takes all letters for another attempt. Letters without a call of [`done`](Taken::done) are taken again the next
+    /// time.
     ///
     /// # Errors
     ///
-    /// Returns an error if the files cannot be read or written, and of the kind `ResourceBusy` if another process has taken
-    /// letters and is not done.
+    /// Returns an error if the files cannot be read or written. The kind is `ResourceBusy` if another process has taken
+    /// letters and has not finished.
     pub fn take(&self) -> io::Result<Taken> {
         let redrive = self.redrive_lock()?;
         let _lock = self.lock()?;
         let taken = beside(&self.file, ".taken");
-        // What another attempt has left goes first: it is older.
+        // Letters of an interrupted attempt are older and go first.
+        // The combined file is written before the main file is removed: a crash in between duplicates letters and loses
+        // none.
         let text = match (read(&taken)?, read(&self.file)?) {
             (Some(left), Some(more)) => {
                 let text = left + &more;
@@ -155,24 +160,24 @@ impl DeadLetters {
     }
 }
 
-/// Letters that are tried again.
+/// Letters for another attempt.
 #[derive(Debug)]
 pub struct Taken {
-    /// In their order.
+    /// Letters in order of arrival.
     pub letters: Vec<Letter>,
-    /// How many lines were no letters: what was cut off when a machine stopped.
+    /// Number of unreadable lines, truncated by a machine crash.
     pub torn: usize,
     file: PathBuf,
-    /// Held until this is dropped: a second `redrive` must not take these letters too.
+    /// Lock against a second `redrive` of the same letters.
     _redrive: File,
 }
 
 impl Taken {
-    /// All were delivered, or are among the dead letters again.
+    /// Removes the letters: all were delivered or are dead letters again.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be removed.
+    /// Returns an error if the file cannot be removed.
     pub fn done(self) -> io::Result<()> {
         match fs::remove_file(&self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -180,11 +185,11 @@ impl Taken {
         }
     }
 
-    /// Those that are still to be tried: the others were delivered, or are among the dead letters again.
+    /// Keeps the unsettled `letters` for the next attempt. The others were delivered or are dead letters again.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn keep(self, letters: &[Letter]) -> io::Result<()> {
         let line = |letter| serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
         let text: String = letters.iter().map(|letter| line(letter) + "\n").collect();
@@ -194,14 +199,14 @@ impl Taken {
 
 fn read(file: &Path) -> io::Result<Option<String>> {
     match fs::read(file) {
-        // What was cut off may be no text: it is one line, and no letter.
+        // A truncated line may contain invalid UTF-8. The line is counted as torn later.
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// A file of its own is renamed over the other: whoever reads finds the one or the other, whole.
+/// Replaces a file atomically by renaming a new file. Readers see either version as a whole.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let new = beside(file, ".new");
     let _ = fs::remove_file(&new);
@@ -211,7 +216,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, file)
 }
 
-/// Opens a file that its owner alone can read, and makes it where it is not there.
+/// Opens a file for appending with read access for the owner only. Creates a missing file.
 fn owners_own(file: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true);

@@ -1,7 +1,7 @@
-//! A configuration as a file has it: values, and the place of each.
+//! A configuration file as values with positions.
 //!
-//! Both languages are read into the same thing, so that everything behind it knows neither: a value as of JSON, beside it
-//! the places by path (`rules[2].when`), as serde's own errors name it.
+//! TOML and YAML are parsed into the same representation: a JSON value, and the positions by path (`rules[2].when`),
+//! in the syntax of serde's errors. Later stages do not depend on the file format.
 
 mod found;
 mod parts;
@@ -16,7 +16,7 @@ use crate::problem::{Place, Problem};
 use found::{Stand, Stands};
 pub(crate) use parts::{Incomplete, Parsed};
 
-/// A file that was read.
+/// A parsed file.
 #[derive(Debug)]
 pub(crate) struct Document {
     file: String,
@@ -26,18 +26,18 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Reads `text`, which is TOML or YAML by the ending of the file's name.
+    /// Parses `text` as TOML or YAML, by the extension of the file name.
     pub(crate) fn read(file: &str, text: &str) -> Result<Self, Problem> {
         let ending = Path::new(file).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         let mut stands = Stands::new();
         let value = match ending.to_ascii_lowercase().as_str() {
             "toml" => toml::read(text, &mut stands),
-            // JSON is YAML too.
+            // JSON is a subset of YAML.
             "yaml" | "yml" | "json" => yaml::read(text, &mut stands),
             _ => Err((
                 Place::START,
-                format!("the file's name ends in {ending:?}, so that nobody knows what language it is in"),
-                "call it .toml or .yaml".to_owned(),
+                format!("the file extension {ending:?} is neither TOML nor YAML"),
+                "rename the file to .toml or .yaml".to_owned(),
             )),
         };
         let problem = |(place, what, remedy)| Problem { file: file.to_owned(), place, what, remedy };
@@ -45,46 +45,46 @@ impl Document {
         Ok(Self { file: file.to_owned(), text: text.to_owned(), value, stands })
     }
 
-    /// Returns the problem of an error of serde, with its place.
+    /// Converts an error of serde into a problem with a position.
     fn problem_of(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
         let path = error.path().to_string();
-        // Whoever writes a secret where its place belongs does not want to read it in a log.
+        // A secret written literally must not appear in a log, so the value is not quoted.
         let is_secret = ["secret", "hmac"].iter().any(|word| path.contains(word));
         let what = if is_secret {
-            "it does not say where a secret is to be found, as {file = \"key\"} and {env = \"KEY\"} do".to_owned()
+            "expected a reference to a secret, as {file = \"key\"} or {env = \"KEY\"}".to_owned()
         } else {
             error.inner().to_string()
         };
-        // What is unknown is the key, what does not fit is the value.
+        // Unknown fields are problems of the key, other errors are problems of the value.
         let of_key = what.starts_with("unknown field");
         let remedy = if of_key {
-            "take it out, or spell it as one of those; `steadfast notify schema` has them all"
+            "remove or correct the field; `steadfast notify schema` lists all fields"
         } else if what.starts_with("missing field") {
-            "add it; `steadfast notify schema` says what belongs there"
+            "add the field; `steadfast notify schema` describes it"
         } else {
-            "`steadfast notify schema` says what belongs there"
+            "`steadfast notify schema` describes the expected value"
         };
         let place = if of_key { self.key(&path) } else { self.value(&path) };
         let what = if path == "." { what } else { format!("{path}: {what}") };
         Problem { file: self.file.clone(), place, what, remedy: remedy.to_owned() }
     }
 
-    /// The value below these keys, as written.
+    /// Returns the verbatim value below these keys.
     pub(crate) fn at(&self, keys: &[&str]) -> Option<&Value> {
         keys.iter().try_fold(&self.value, |value, key| value.get(key))
     }
 
-    /// Whether it says anything at `path`.
+    /// Returns true if the file has a value at `path`.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.stands.contains_key(path)
     }
 
-    /// A problem with the value at `path`.
+    /// Creates a problem with the value at `path`.
     pub(crate) fn problem(&self, path: &str, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
         Problem { file: self.file.clone(), place: self.value(path), what: what.into(), remedy: remedy.into() }
     }
 
-    /// A problem with the letter at `offset` of the text at `path`.
+    /// Creates a problem with the character at `offset` of the text at `path`.
     pub(crate) fn problem_within(
         &self,
         path: &str,
@@ -100,12 +100,13 @@ impl Document {
         problem
     }
 
-    /// The place of the letter at `offset` of the text that is `written` at `path`, where the file has the text as it is:
-    /// without escapes, and without indentation that is taken away.
+    /// Returns the position of the character at `offset` of the text `written` at `path`. `None` if the file has
+    /// escapes in
+    /// the text, or indentation that the parser removes.
     fn within(&self, path: &str, written: &str, offset: usize) -> Option<Place> {
         let stand = self.stands.get(path)?;
         let rest = self.text.get(stand.offset..)?;
-        // At most the quotes, or a block's mark, are before it.
+        // Only quotes or a block marker can precede the text.
         let (at, _) = rest.match_indices(written).next().filter(|(at, _)| *at <= 4)?;
         let bytes: usize = written.chars().take(offset).map(char::len_utf8).sum();
         Some(Place::of(&self.text, stand.offset + at + bytes))
@@ -119,7 +120,7 @@ impl Document {
         self.nearest(path).map_or(Place::START, |stand| stand.key.unwrap_or(stand.value))
     }
 
-    /// What stands at `path`, else what it would be in.
+    /// Returns the position of `path`, or else of the nearest existing parent.
     fn nearest(&self, path: &str) -> Option<Stand> {
         let mut path = path;
         loop {

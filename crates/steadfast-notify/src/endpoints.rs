@@ -1,10 +1,11 @@
-//! The endpoints of Services as entries of mirrors: `EndpointSlice`s, read and merged.
+//! Endpoints of Services as entries of mirrors, merged from `EndpointSlice`s.
 //!
-//! Several slices describe one Service: one or more for each address family, and during an update an endpoint may be in two of
-//! them. So entries follow from all slices of a namespace together, and an entry belongs to its endpoint (the pod), not to a slice.
+//! Several slices describe one Service: at least one for each address family, and during an update an endpoint may be
+//! in two slices. Entries therefore result from all slices of a namespace together. An entry belongs to the endpoint
+//! (the pod), not to a slice.
 //!
-//! An endpoint takes new connections while it is ready. If no endpoint of a Service is ready, those that terminate and still serve
-//! take the connections, as with kube-proxy.
+//! An endpoint accepts new connections while ready. Without any ready endpoint of a Service, terminating endpoints that
+//! still serve accept connections, like in kube-proxy.
 
 mod slice;
 
@@ -19,48 +20,48 @@ use crate::shape::{FieldKind, KEY, READY, SERVER, Shape};
 pub(crate) use slice::Slice;
 use slice::{Condition, Endpoint, Port, SERVICE_LABEL};
 
-/// The resource with the endpoints of Services.
+/// Resource with the endpoints of Services.
 const RESOURCE: &str = "endpointslices.discovery.k8s.io";
 
-/// The endpoints that a rule mirrors.
+/// Endpoints that a rule mirrors.
 #[derive(Clone, Debug)]
 pub(crate) struct EndpointSource {
-    /// The Services, as namespace and name.
+    /// Namespace and name of each Service.
     services: BTreeSet<(String, String)>,
     port: Option<EndpointPort>,
     family: Option<Family>,
     host: Option<String>,
-    /// What the first mirror of the rule needs, for explanations.
+    /// Entry shape of the rule's first mirror, for explanations.
     shape: Shape,
 }
 
-/// An endpoint of a Service: the owner of entries.
+/// An endpoint of a Service, the owner of entries.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EndpointEntries {
     pub(crate) namespace: String,
-    /// Name of the pod, or of the Service and the address if there is no pod behind the endpoint.
+    /// Name of the pod, or Service and address for an endpoint without pod.
     pub(crate) name: String,
-    /// UID of the pod; empty if there is no pod, or its UID is unknown.
+    /// UID of the pod. Empty without a pod, or if the UID is unknown.
     pub(crate) uid: String,
-    /// Whether the endpoint is about to end.
+    /// True if the endpoint is terminating.
     pub(crate) is_terminating: bool,
-    /// The entries in the form that a `send` expression gives, or the reason why they are unknown.
+    /// Entries in the format of a `send` expression, or the reason why the entries are unknown.
     pub(crate) entries: Result<Vec<Value>, String>,
 }
 
-/// Identity of an endpoint within a cluster: its namespace, its name and its UID.
+/// Identity of an endpoint within a cluster: namespace, name and UID.
 type Identity = (String, String, String);
 
-/// A place at which an endpoint can be reached: the Service, the address and the port. DNS needs no port.
+/// Service, address and port of an endpoint. DNS needs no port.
 type Address = (String, IpAddr, Option<u16>);
 
-/// An endpoint at one of its addresses.
+/// State of an endpoint at one address.
 #[derive(Default)]
 struct Reached {
-    /// Whether any slice reports it as ready.
+    /// True if any slice reports the endpoint as ready.
     is_ready: bool,
     is_serving: bool,
-    /// A pod that terminates stays terminating: if two slices disagree, the other one is outdated.
+    /// Terminating in any slice: termination is final, so a slice without the condition is outdated.
     is_terminating: bool,
     pod: Option<String>,
     hostname: Option<String>,
@@ -68,7 +69,7 @@ struct Reached {
     zone: Option<String>,
 }
 
-/// What the slices say of one endpoint.
+/// Merged data of one endpoint from all slices.
 #[derive(Default)]
 struct Merged {
     reached: BTreeMap<Address, Reached>,
@@ -76,11 +77,11 @@ struct Merged {
 }
 
 impl EndpointSource {
-    /// Reads the source of `rule`, whose first mirror has this `shape`. Returns `None` if the rule reads resources.
+    /// Reads the source of `rule` with this `shape` of the first mirror. Returns `None` if the rule reads resources.
     pub(crate) fn of(rule: &Rule, config: &Config, shape: Option<Shape>) -> Option<Self> {
         let services = rule.endpoints.as_ref()?.services().into_iter();
         let mut sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));
-        // The kernel forwards from an address to servers of the same family.
+        // The kernel forwards only between addresses of the same family.
         let address = sinks.find_map(|sink| {
             let nftables = sink.nftables.as_ref().map(|nftables| nftables.address);
             nftables.or(sink.ipvs.as_ref().map(|ipvs| ipvs.address))
@@ -95,9 +96,10 @@ impl EndpointSource {
         })
     }
 
-    /// Returns `rule` with the resource, the namespaces and the labels of the slices that it reads.
+    /// Returns `rule` with the resource, namespaces and labels of the slices.
     ///
-    /// With Services in several namespaces the selection is wider than the Services; [`resolve`](Self::resolve) leaves the others out.
+    /// With Services in several namespaces the selection may include other Services, which [`resolve`](Self::resolve)
+    /// skips.
     pub(crate) fn watched(&self, rule: &Rule) -> Rule {
         let mut namespaces: Vec<String> = self.services.iter().map(|(namespace, _)| namespace.clone()).collect();
         namespaces.dedup();
@@ -113,7 +115,7 @@ impl EndpointSource {
     ///
     /// # Errors
     ///
-    /// If the slice, or one of its endpoints, cannot be used.
+    /// Returns an error if the slice or an endpoint is malformed.
     pub(crate) fn explained(&self, cluster: &str, object: &Value) -> Result<Value, String> {
         let slice = Slice::read(object)?;
         let endpoints = self.resolve(cluster, std::iter::once(&slice), self.shape);
@@ -124,7 +126,7 @@ impl EndpointSource {
         Ok(entries.into())
     }
 
-    /// Returns the endpoints of all `slices` of a cluster, each with its entries for a mirror of this `shape`.
+    /// Returns the endpoints of all `slices` of a cluster, each with entries for a mirror of this `shape`.
     pub(crate) fn resolve<'a>(
         &self,
         cluster: &str,
@@ -139,6 +141,7 @@ impl EndpointSource {
                 self.merge(slice, service, &mut endpoints, shape);
             }
         }
+        // Readiness is known per Service only after all slices are merged.
         let ready_services: BTreeSet<(String, String)> = endpoints
             .iter()
             .flat_map(|((namespace, ..), merged)| {
@@ -166,7 +169,7 @@ impl EndpointSource {
         resolved.collect()
     }
 
-    /// Adds what `slice` says of its endpoints.
+    /// Merges the endpoints of `slice`.
     fn merge(&self, slice: &Slice, service: &str, endpoints: &mut BTreeMap<Identity, Merged>, shape: Shape) {
         let namespace = slice.namespace();
         let ports = self.ports(slice.ports(), shape);
@@ -217,9 +220,9 @@ impl EndpointSource {
         }
     }
 
-    /// Chooses the port of a slice. A named port of a Service may have another number in each slice.
+    /// Returns the port of a slice. A named port of a Service may have a different number in each slice.
     ///
-    /// Records of addresses have no port: there, `port` only selects the slices that have it.
+    /// Address records have no port. For DNS, `port` only selects slices with this port.
     fn ports(&self, ports: &[Port], shape: Shape) -> Result<Vec<Option<u16>>, String> {
         let is_portless = is_dns(shape);
         let found: BTreeSet<u16> = match &self.port {
@@ -228,25 +231,25 @@ impl EndpointSource {
             Some(EndpointPort::Name(name)) => {
                 ports.iter().filter(|port| port.name() == name).filter_map(Port::number).collect()
             }
-            // A headless Service may have no ports, and a port without number stands for all.
+            // A headless Service may have no ports. A port without number matches every port.
             Some(EndpointPort::Number(number)) if ports.iter().all(|port| port.port.is_none()) => [*number].into(),
             Some(EndpointPort::Number(number)) => {
                 ports.iter().filter_map(Port::number).filter(|port| port == number).collect()
             }
         };
-        let told = || {
-            let told = ports.iter().map(|port| match (port.name(), port.number()) {
+        let listed = || {
+            let listed = ports.iter().map(|port| match (port.name(), port.number()) {
                 (name, None) => format!("{name} without number"),
                 ("", Some(number)) => number.to_string(),
                 (name, Some(number)) => format!("{name} ({number})"),
             });
-            told.collect::<Vec<_>>().join(", ")
+            listed.collect::<Vec<_>>().join(", ")
         };
         match (found.len(), &self.port) {
             (0, _) if ports.is_empty() && self.port.is_none() => {
-                Err("the Service has no port; give the number with `port`".to_owned())
+                Err("the Service has no port; set `port` to the number".to_owned())
             }
-            // A slice without ports has no endpoint that could be used.
+            // A slice without ports has no usable endpoint.
             (0, Some(EndpointPort::Name(_))) if ports.is_empty() => Ok(Vec::new()),
             (0, _) => {
                 let wanted = match &self.port {
@@ -254,13 +257,13 @@ impl EndpointSource {
                     Some(EndpointPort::Number(number)) => number.to_string(),
                     None => "a number".to_owned(),
                 };
-                let what = format!("it has the ports {}, and none is {wanted}", told());
+                let what = format!("it has the ports {}, and none is {wanted}", listed());
                 Err(format!("{what}; `port` takes the name, or the number at the endpoints (the Service's targetPort)"))
             }
             (1, _) if is_portless => Ok(vec![None]),
             (1, _) => Ok(found.into_iter().map(Some).collect()),
-            (_, None) => Err(format!("the Service has the ports {}; choose one with `port`", told())),
-            (_, Some(_)) => Err(format!("several of its ports fit: {}; choose one by its number", told())),
+            (_, None) => Err(format!("the Service has the ports {}; choose one with `port`", listed())),
+            (_, Some(_)) => Err(format!("several ports match: {}; choose one by number", listed())),
         }
     }
 }
@@ -283,7 +286,7 @@ impl Reached {
     }
 }
 
-/// Where an endpoint is reached.
+/// Location of an endpoint.
 struct At<'a> {
     cluster: &'a str,
     namespace: &'a str,
@@ -293,13 +296,13 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// Returns the fields of the entries, by key. Neither clusters, namespaces nor Services have dots, and no name has an underscore:
-    /// keys of different endpoints differ.
+    /// Returns the fields of the entries, by key. Keys of different endpoints differ: names of clusters, namespaces and
+    /// Services contain no dots, and no name contains an underscore.
     fn fields(&self, reached: &Reached, host: Option<&str>, shape: Shape) -> Vec<(String, Map<String, Value>)> {
         let Self { cluster, namespace, service, address, port } = self;
         let address_text = match address {
             IpAddr::V4(address) => address.to_string(),
-            // Not every target takes colons.
+            // Some targets do not accept colons in keys.
             IpAddr::V6(address) => format!("{:032x}", address.to_bits()),
         };
         let suffix = port.map_or_else(|| format!("_{address_text}"), |port| format!("_{address_text}_{port}"));
@@ -316,7 +319,7 @@ impl At<'_> {
             }
             records
         } else if let Some(value) = shape.iter().find(|field| field.name == "value") {
-            // Registries are searched by key: there the Service is part of it.
+            // Registry users search by key, so the key contains the Service.
             let pod_part = pod.map(|pod| format!(".{pod}")).unwrap_or_default();
             let key = format!("{cluster}.{namespace}.{service}{pod_part}{suffix}");
             let value = if value.kind == FieldKind::Text {
@@ -341,7 +344,7 @@ impl At<'_> {
     }
 }
 
-/// Whether entries are records of a DNS zone.
+/// Returns true for the entry shape of a DNS zone.
 fn is_dns(shape: Shape) -> bool {
     shape.iter().any(|field| field.name == "data")
 }

@@ -1,4 +1,4 @@
-//! The engine: it is handed changes, asks the rules, and has delivered what they send.
+//! Engine: evaluates rules for changes and delivers the resulting messages.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,19 +27,20 @@ use crate::turns::Turns;
 use crate::watermark::{Settled, Watermark};
 use crate::worker::{SinkStats, SinkWorker, delivery};
 
-/// How long an attempt of a sink that is down may still take at the end of the program.
+/// Grace period at shutdown for in-flight attempts of a sink that is down.
 const ATTEMPT_GRACE: Duration = Duration::from_secs(5);
 
-/// How long nothing is deliverable before that counts: messages for other sinks may be evaluated in the meantime.
+/// How long all pending messages must be undeliverable before shutdown stops waiting. Messages for other sinks may be
+/// evaluated in the meantime.
 const STUCK_PERIOD: Duration = Duration::from_millis(500);
 
-/// Interval between two checks for that.
+/// Interval between two checks for undeliverable messages.
 const STUCK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The streams of a plan's sinks, by name.
+/// Streams of a plan's sinks, by name.
 pub type Streams = BTreeMap<String, Arc<dyn Stream>>;
 
-/// Asks rules about changes, and has delivered what they send. Cheap to clone.
+/// Evaluates rules for changes and delivers the resulting messages. Cloning shares the engine.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -56,23 +57,24 @@ struct Shared {
     counts: Mutex<Counts>,
 }
 
-/// A rule at work.
+/// Runtime state of a rule.
 struct Acting {
     rule: Arc<Compiled>,
-    /// What the rule has sent, by sink. Kept when the configuration is read again.
+    /// Results that the rule has sent, by sink. Retained when the configuration is reloaded.
     sent: Arc<Mutex<BTreeMap<String, Projections>>>,
-    /// Held from the evaluation until the message is in the queue, by sink and object: two evaluations of one object could
-    /// otherwise overtake each other. Only for rules that depend on more than the object.
+    /// Locks by sink and object, held from the evaluation until the message is in the queue. Otherwise two evaluations
+    /// of
+    /// one object could overtake each other. Only for rules that depend on more than the object.
     turns: Arc<Turns>,
 }
 
 /// Result of an evaluation.
 enum Judged {
-    /// There is a message to send. `hash` identifies its content, if it is remembered.
+    /// A message to send. `hash` identifies the content, if remembered.
     Message { message: Arc<Message>, hash: Option<Hash> },
-    /// There is nothing to send. `settled` is the result, if it is settled by that.
+    /// Nothing to send. `settled` is the result, if the evaluation settles a result.
     Nothing { settled: Option<Settled> },
-    /// The evaluation looked up an object of a resource that is in doubt.
+    /// The evaluation looked up an object of a resource in doubt.
     Uncertain(Arc<Lookups>),
 }
 
@@ -82,16 +84,16 @@ pub(crate) struct Postponed<S> {
     settled: S,
 }
 
-/// Why an evaluation was not possible.
+/// Reason why an evaluation was not possible.
 enum Why {
-    /// It looked up an object of a resource that is in doubt.
+    /// The evaluation looked up an object of a resource in doubt.
     Uncertain(Arc<Lookups>),
-    /// The namespace of the object has its share of the sink's queue.
+    /// The namespace of the object has used up its share of the sink's queue.
     Full,
 }
 
 impl<S: FnOnce()> Postponed<S> {
-    /// Settles the evaluation, which is repeated later.
+    /// Settles the evaluation. The caller repeats the evaluation later.
     pub(crate) fn settle(self) {
         (self.settled)();
     }
@@ -103,18 +105,18 @@ struct Running {
     _task: Supervised,
 }
 
-/// What an engine has done.
+/// Counters of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Changes that were accepted, once for each rule and sink.
+    /// Number of accepted changes, once for each rule and sink.
     pub changes: u64,
-    /// Those for which the rule sent something.
+    /// Number of changes with a resulting message.
     pub fired: u64,
-    /// Those of which it would have sent what it had sent before.
+    /// Number of changes with an unchanged result, which was not sent again.
     pub unchanged: u64,
-    /// Those for which it could not be evaluated, by rule.
+    /// Number of failed evaluations, by rule.
     pub failed: BTreeMap<String, u64>,
-    /// What came of the messages, by sink.
+    /// Delivery counters, by sink.
     pub sinks: BTreeMap<String, SinkStats>,
 }
 
@@ -123,18 +125,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// Starts to act by `plan`, on the current runtime. Random numbers come from `seed`.
+    /// Starts an engine for `plan` on the current runtime. `seed` initialises the random numbers.
     pub fn start(plan: &Plan, streams: Streams, seed: u64, tell: impl Fn(Notice) + Send + Sync + 'static) -> Self {
         let tell: Arc<Tell> = Arc::new(tell);
         Self::supervised(plan, streams, seed, Supervisor::new(tell.clone()), tell)
     }
 
-    /// Starts to act by `plan`, with the tasks of its sinks under `supervisor`.
+    /// Starts an engine for `plan`, with the tasks of the sinks under `supervisor`.
     pub fn supervised(plan: &Plan, streams: Streams, seed: u64, supervisor: Supervisor, tell: Arc<Tell>) -> Self {
         Self::replicated(plan, streams, seed, supervisor, tell, Replication::none())
     }
 
-    /// Starts to act by `plan` as one of several replicas, which sends nothing while another one is the leader.
+    /// Starts an engine for `plan` as one of several replicas. A standby replica sends nothing.
     pub fn replicated(
         plan: &Plan,
         streams: Streams,
@@ -159,8 +161,9 @@ impl Engine {
         engine
     }
 
-    /// Changes to another plan. Pending messages stay, and so does the record of what rules have sent. A sink that is removed
-    /// stays until its pending messages are settled.
+    /// Applies another plan. Pending messages and the record of sent results are retained. A removed sink stays until
+    /// all
+    /// pending messages are settled.
     pub fn act_by(&self, plan: &Plan, streams: Streams) {
         {
             let mut workers = lock(&self.shared.workers);
@@ -170,7 +173,7 @@ impl Engine {
                     running.worker.reconfigure(delivery(sink), stream);
                     continue;
                 }
-                // Each sink has a random sequence of its own.
+                // Each sink has an independent random sequence.
                 let chance = Chance::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
                 let (dead, tell) = (self.shared.dead.clone(), self.shared.tell.clone());
                 let worker = SinkWorker::new(&name, delivery(sink), stream, chance, dead, tell);
@@ -185,15 +188,17 @@ impl Engine {
         for rule in &plan.rules {
             let known = before.remove(&rule.config.name);
             let (sent, turns) = known.map(|acting| (acting.sent.clone(), acting.turns.clone())).unwrap_or_default();
-            // A sink that is added again later starts as a new one.
+            // A sink that is added again later starts without history.
             lock(&sent).retain(|sink, _| rule.config.to.contains(sink));
             rules.insert(rule.config.name.clone(), Arc::new(Acting { rule: rule.clone(), sent, turns }));
         }
     }
 
-    /// Evaluates a rule for a change, and queues the message for one of the rule's sinks. Changes of one object have to come
-    /// in order. Returns when the message is in the queue; `settled` is called when it is delivered or a dead letter, or when
-    /// there is nothing to send.
+    /// Evaluates a rule for a change, and queues the message for one of the rule's sinks. The caller must pass changes
+    /// of
+    /// one object in order. Returns when the message is in the queue. Calls `settled` when the message is delivered or
+    /// a
+    /// dead letter, or if there is nothing to send.
     pub async fn accept(&self, rule: &str, sink: &str, change: Arc<Change>, settled: impl FnOnce() + Send + 'static) {
         let current = || {
             let mut change = change.clone();
@@ -207,8 +212,9 @@ impl Engine {
         self.accept_current(rule, sink, &key, None, current, settled).await;
     }
 
-    /// [`accept`](Self::accept) of a change that is made when it is its turn. There may be none then. Waits while a resource is in
-    /// doubt of which the evaluation looks up anything. `key` identifies the object, and `record` has the results that are settled.
+    /// Like [`accept`](Self::accept), but calls `change` after acquiring the object's lock. `change` may return `None`.
+    /// Waits
+    /// while a looked-up resource is in doubt. `key` identifies the object, and `record` stores settled results.
     pub(crate) async fn accept_current(
         &self,
         rule: &str,
@@ -226,7 +232,8 @@ impl Engine {
         }
     }
 
-    /// [`accept_current`](Self::accept_current) that fails instead of waiting, for an object in the namespace of `key`.
+    /// Like [`accept_current`](Self::accept_current), but fails instead of waiting, for an object in the namespace of
+    /// `key`.
     pub(crate) async fn attempt<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,
@@ -242,11 +249,12 @@ impl Engine {
         if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
             return Err(Postponed { why: Why::Full, settled });
         }
-        // Never waits for space that another change has taken in the meantime: the caller has other objects to evaluate.
+        // Do not wait for queue space that another change has taken in the meantime: the caller has other objects to
+        // evaluate.
         self.evaluate(rule, sink, (&object.to_string(), false), record, change, settled).await
     }
 
-    /// Evaluates a rule for a change of the object `key`. `waits` says whether to wait for space in the queue of the sink.
+    /// Evaluates a rule for a change of the object `key`. With `waits`, waits for space in the queue of the sink.
     async fn evaluate<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,
@@ -258,7 +266,7 @@ impl Engine {
     ) -> Result<(), Postponed<S>> {
         let acting = lock(&self.shared.rules).get(rule).cloned();
         let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
-        // The rule or the sink was removed from the configuration since.
+        // A reload has removed the rule or the sink in the meantime.
         let (Some(acting), Some(worker)) = (acting, worker) else {
             settled();
             return Ok(());
@@ -268,7 +276,8 @@ impl Engine {
             settled();
             return Ok(());
         };
-        // Numbered within the turn: the results of one object are in the order of their evaluations.
+        // The number is taken while holding the lock, so that results of one object are numbered in order of
+        // evaluation.
         let record = record.map(|record| (record.clone(), record.number(), change.subject.clone()));
         match self.judge(&acting, sink, &change).await {
             Judged::Message { message, hash } => {
@@ -311,20 +320,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Evaluates a rule for a change that another replica has settled, so that what the rule has sent is known here too.
+    /// Evaluates a rule for a change that another replica has settled, to record the sent result in this replica.
     pub(crate) async fn observe(&self, rule: &str, sink: &str, change: Arc<Change>) {
         let acting = lock(&self.shared.rules).get(rule).cloned();
         if let Some(acting) = acting {
             lock(&self.shared.counts).changes += 1;
-            // The leader may have sent another result since, at an instant or after another object changed. What a rule with time or
-            // lookups has sent is determined by the state before a change instead.
+            // The leader may have sent another result since, at an instant or after a change of another object. For
+            // rules with
+            // time or lookups, the state before a change determines the sent result instead.
             if !acting.rule.is_of_context() {
                 let _ = self.judge(&acting, sink, &change).await;
             }
         }
     }
 
-    /// Adopts what an earlier run of the program has sent last: nothing if the rule did not fire.
+    /// Restores the last sent results of an earlier run. `None` if the rule did not fire.
     pub(crate) fn adopt(&self, rule: &str, sink: &str, sent: impl IntoIterator<Item = (Subject, Option<Hash>)>) {
         let acting = lock(&self.shared.rules).get(rule).cloned();
         if let Some(acting) = acting {
@@ -334,24 +344,26 @@ impl Engine {
         }
     }
 
-    /// Forgets what a rule has sent to `sink`: other replicas have sent other results since.
+    /// Forgets the sent results of a rule for `sink`. Other replicas have sent other results since.
     pub(crate) fn forget(&self, rule: &str, sink: &str) {
         let acting = lock(&self.shared.rules).get(rule).cloned();
+        // The map is dropped after both locks are released: dropping many projections takes time.
         if let Some(known) = acting.and_then(|acting| lock(&acting.sent).get_mut(sink).map(std::mem::take)) {
             drop(known);
         }
     }
 
-    /// Returns what is known of other replicas.
+    /// Returns the replication state shared with other replicas.
     pub fn replication(&self) -> &Replication {
         &self.shared.replication
     }
 
-    /// Evaluates the rule, and compares the result with what it has sent to `sink` before.
+    /// Evaluates the rule, and compares the result with the previous result sent to `sink`.
     async fn judge(&self, acting: &Arc<Acting>, sink: &str, change: &Arc<Change>) -> Judged {
         let (asked, sink, of) = (acting.clone(), sink.to_owned(), change.clone());
         let judged = offload(move || {
             let verdict = asked.rule.judge(&of);
+            // Checked before the result is recorded: a result from objects in doubt must not count as sent.
             if of.lookups.as_ref().is_some_and(|lookups| lookups.is_uncertain()) {
                 return None;
             }
@@ -393,7 +405,7 @@ impl Engine {
         lock(&self.shared.rules).get(name).map(|acting| acting.rule.clone())
     }
 
-    /// Starts a task that is restarted whenever it ends.
+    /// Starts a supervised task that is restarted whenever the task ends.
     pub(crate) fn supervise<F: Future<Output = String> + Send + 'static>(
         &self,
         name: String,
@@ -402,7 +414,7 @@ impl Engine {
         self.shared.supervisor.spawn(name, run)
     }
 
-    /// Counts and tells that the rule of this name could not be asked about an object.
+    /// Counts and reports an object for which the rule could not be evaluated.
     pub(crate) fn overlook(&self, rule: &str, object: String, why: String) {
         lock(&self.shared.counts).changes += 1;
         self.failed(rule, "object", object, why);
@@ -416,21 +428,22 @@ impl Engine {
             *times += 1;
             *times
         };
-        // Told ever more rarely: an expression that fails for one object fails for many.
+        // Report at powers of two only: an expression that fails for one object fails for many.
         if times.is_power_of_two() {
             (self.shared.tell)(Notice::Failed { rule, expression, object, why, times });
         }
     }
 
-    /// Returns its counters.
+    /// Returns a copy of the counters.
     pub fn counts(&self) -> Counts {
         let workers = lock(&self.shared.workers);
         let sinks = workers.iter().map(|(name, running)| (name.clone(), running.worker.counts())).collect();
         Counts { sinks, ..lock(&self.shared.counts).clone() }
     }
 
-    /// Waits until messages are pending, and only for sinks that are down: all attempts of each have failed for ten seconds. Attempts in
-    /// flight have five more seconds. Returns the names of these sinks.
+    /// Waits until messages are pending only for sinks that are down: all attempts of such a sink have failed for ten
+    /// seconds.
+    /// In-flight attempts get five more seconds. Returns the names of these sinks.
     pub async fn until_undeliverable(&self) -> Vec<String> {
         let (start, mut since) = (Instant::now(), None);
         loop {
@@ -450,7 +463,7 @@ impl Engine {
         }
     }
 
-    /// Waits until all messages are settled, for `deadline` at most; returns how many are not.
+    /// Waits until all messages are settled, at most for `deadline`. Returns the number of unsettled messages.
     pub async fn drain(&self, deadline: Duration) -> usize {
         let workers: Vec<Arc<SinkWorker>> =
             lock(&self.shared.workers).values().map(|running| running.worker.clone()).collect();
@@ -459,7 +472,7 @@ impl Engine {
                 worker.until_empty().await;
             }
         };
-        // Messages that are pending at the deadline are counted.
+        // The result of the timeout is not needed: pending messages are counted below.
         let _ = tokio::time::timeout(deadline, all).await;
         workers.iter().map(|worker| worker.pending()).sum()
     }

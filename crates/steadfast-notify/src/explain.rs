@@ -1,4 +1,4 @@
-//! Which rules fire for an object, and why the others do not.
+//! Explanation of the rules' results for an object.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,22 +12,22 @@ use crate::config::EventKind;
 use crate::lookups::Lookups;
 use crate::rule::{Compiled, Verdict};
 
-/// Why a rule does not look at an object at all.
+/// Reason why a rule does not cover an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Overlooked {
-    /// It is for other clusters.
+    /// The rule is limited to other clusters.
     Cluster,
-    /// It is for other resources.
+    /// The rule is limited to other resources.
     Resource,
-    /// It is for other namespaces.
+    /// The rule is limited to other namespaces.
     Namespace,
-    /// Its selectors do not match, as the server says.
+    /// The server reports that the rule's selectors do not match.
     Selectors,
 }
 
-/// What `rule` does about an object as it is now, for people; or why it does not look at it.
+/// Describes the result of `rule` for the current object, or the reason why the rule does not cover the object.
 ///
-/// `lookups` are the objects that the rule can look up; without them a rule that looks anything up fails.
+/// `lookups` are the objects for lookups. Without `lookups`, a rule with lookups fails.
 pub fn explain(
     rule: &Compiled,
     subject: &Subject,
@@ -43,32 +43,34 @@ pub fn explain(
         Ok(object) => object,
         Err(why) => {
             line(match why {
-                Overlooked::Cluster => format!("does not look: it is for the clusters {}", config.clusters.join(", ")),
+                Overlooked::Cluster => {
+                    format!("does not apply: the rule covers the clusters {}", config.clusters.join(", "))
+                }
                 Overlooked::Resource => match &config.endpoints {
                     Some(endpoints) => {
                         let services = endpoints.written().into_iter().map(|(_, service)| service);
                         let services = services.collect::<Vec<_>>().join(", ");
                         format!(
-                            "does not look: it mirrors the endpoints of {services}; explain one of their endpointslices"
+                            "does not apply: the rule mirrors the endpoints of {services}; explain one of their endpointslices"
                         )
                     }
-                    None => format!("does not look: it is for {}", config.resources.join(", ")),
+                    None => format!("does not apply: the rule covers {}", config.resources.join(", ")),
                 },
                 Overlooked::Namespace => {
-                    format!("does not look: it is for the namespaces {}", config.namespaces.join(", "))
+                    format!("does not apply: the rule covers the namespaces {}", config.namespaces.join(", "))
                 }
                 Overlooked::Selectors => {
                     let selectors = [("labels", &config.labels), ("fields", &config.fields)];
                     let selectors = selectors.iter().filter_map(|(of, is)| Some(format!("{of} {}", is.as_ref()?)));
                     let selectors = selectors.collect::<Vec<_>>().join(", ");
-                    format!("does not look: the object does not match its selectors, {selectors}")
+                    format!("does not apply: the object does not match the selectors {selectors}")
                 }
             });
             return text;
         }
     };
     if !config.initial {
-        line("at the start: sends nothing, `initial` is not set".to_owned());
+        line("initial list: sends nothing, `initial` is not set".to_owned());
     }
     let (mut recheck_at, mut reads) = (None, BTreeSet::new());
     for kind in [EventKind::Added, EventKind::Updated, EventKind::Deleted] {
@@ -89,14 +91,14 @@ pub fn explain(
             Verdict::Fires(value) => format!("{name}: fires, sends {value} to {}", config.to.join(", ")),
             Verdict::Initial(_) => continue,
             Verdict::OtherKind => format!("{name}: does not fire, `events` leaves it out"),
-            // An update of which nothing is known but the state it ends in.
+            // The explanation simulates an update without any difference between the states.
             Verdict::DoesNotHold if kind == EventKind::Updated && !rule.paths().is_empty() => {
                 format!("{name}: does not fire while {} stays the same", rule.paths().join(", "))
             }
             Verdict::DoesNotHold if kind == EventKind::Updated && !rule.is_of_states() => {
-                format!("{name}: does not fire where nothing changes; `when` looks at `old`")
+                format!("{name}: does not fire without a change; `when` depends on `old`")
             }
-            Verdict::DoesNotHold => format!("{name}: does not fire, `when` does not hold"),
+            Verdict::DoesNotHold => format!("{name}: does not fire, `when` is false"),
             Verdict::Failed { expression, why } => format!("{name}: does not fire, `{expression}` fails: {why}"),
         });
     }
@@ -107,7 +109,7 @@ pub fn explain(
         line(format!("evaluated again at {at}, when the result may change"));
     }
     if rule.is_of_states() {
-        line("the same is not sent twice in a row".to_owned());
+        line("an unchanged result is not sent again".to_owned());
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Expressions of rules in CEL, over `old`, `new`, `object`, `event` and `now`, with `changed(path)`.
+//! CEL expressions of rules, over `old`, `new`, `object`, `event` and `now`, with `changed(path)`.
 
 mod flaw;
 mod kinds;
@@ -19,26 +19,26 @@ use kinds::Checker;
 pub(crate) use uses::{Chain, Constant, Step};
 use uses::{STATES, Uses};
 
-/// Maximum cost of one evaluation: some tens of milliseconds, and less than 50 MB of memory.
+/// Maximum cost of one evaluation, equivalent to some tens of milliseconds and less than 50 MB of memory.
 const MAX_COST: u64 = 1_000_000;
 
 /// Maximum cost of all expressions of a rule for one object.
 const MAX_COST_OF_OBJECT: u64 = 1_500_000;
 
-/// An expression that was checked.
+/// A checked expression.
 pub(crate) struct Expression {
     text: String,
     program: Program,
     is_of_entries: bool,
-    /// Whether the expression depends on the change itself: on `old` or `changed(…)`.
+    /// True if the expression depends on the change: on `old` or `changed(…)`.
     pub(crate) is_of_changes: bool,
-    /// The arguments of `changed(…)`, as they are written.
+    /// Verbatim arguments of `changed(…)`.
     pub(crate) paths: Vec<String>,
-    /// Whether the expression depends on the time.
+    /// True if the expression depends on the time.
     pub(crate) is_of_time: bool,
-    /// The resources that it looks up, as they are written, with the number of characters in front of each.
+    /// Verbatim names of looked-up resources, with the number of characters before each name.
     pub(crate) lookups: Vec<(String, usize)>,
-    /// Fields and constants that it uses.
+    /// Fields and constants in the expression.
     pub(crate) uses: Uses,
 }
 
@@ -61,7 +61,7 @@ impl Expression {
         Ok(Self { text: text.to_owned(), program, is_of_entries, is_of_changes, paths, is_of_time, lookups, uses })
     }
 
-    /// The fields of its value, if the expression is a map with constant keys.
+    /// Returns the field names if the expression is a map with constant keys.
     pub(crate) fn map_fields(&self) -> Option<Vec<String>> {
         let ExprKind::Map(entries) = &self.program.root().kind else { return None };
         let field = |entry: &Entry| match &entry.key.kind {
@@ -71,12 +71,12 @@ impl Expression {
         entries.iter().map(field).collect()
     }
 
-    /// Evaluates the expression. The error contains no value, since values may be secrets.
+    /// Evaluates the expression. The error contains no values, since values may be secrets.
     pub(crate) fn evaluate(&self, bindings: &mut Bindings) -> Result<Value, String> {
         let mut budget = Budget::new(MAX_COST.min(bindings.cost_left));
         let (result, recheck_at) = self.result(bindings, &mut budget);
         bindings.cost_left -= budget.spent();
-        // Also if it failed: at that instant it may succeed.
+        // Record the instant even after a failure: the expression may succeed at that instant.
         bindings.recheck_at = bindings.recheck_at.into_iter().chain(recheck_at).min();
         result
     }
@@ -94,12 +94,12 @@ impl Expression {
             && list.len() > limits.entries
         {
             let (found, most) = (list.len(), limits.entries);
-            return Err(format!("it results in {found} entries, and `limits.entries` of the rule allows {most}"));
+            return Err(format!("the result has {found} entries, and `limits.entries` of the rule allows {most}"));
         }
         to_json(value, budget, limits.bytes).map_err(|fault| self.told(&Error { at: 0, fault }))
     }
 
-    /// Message for an error, with the position of the cause.
+    /// Formats an error with the position of the cause.
     fn told(&self, error: &Error) -> String {
         let before = self.text.get(..error.at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
@@ -108,56 +108,56 @@ impl Expression {
     }
 }
 
-/// Advice on a fault, to follow its description.
+/// Returns advice that follows the description of a fault.
 fn advice(fault: &Fault) -> String {
     match fault {
         Fault::NoSuchField(_) | Fault::NoSuchKey => {
-            "; `has(…)` asks whether there is, and `.?` takes it where there is one; a field that is null counts as absent".to_owned()
+            "; `has(…)` checks if the field exists, and `.?` selects an optional field; a null field counts as absent".to_owned()
         }
         Fault::NoSuchOverload { types, .. } if types.contains(&"null_type") => {
-            "; `old` is null for an object that was added, `new` for one that was deleted, and a field may be null: `has(…)` checks, and `.?` with `.orValue(…)` has a default".to_owned()
+            "; `old` is null for an object that was added, `new` for one that was deleted, and a field may be null: check with `has(…)`, or use `.?` with `.orValue(…)` for a default".to_owned()
         }
         Fault::BudgetExceeded(_) => {
             format!(
-                "; one evaluation may cost {MAX_COST}, and all expressions of a rule together {MAX_COST_OF_OBJECT} for each object"
+                "; the maximum cost is {MAX_COST} for one evaluation, and for all expressions of a rule {MAX_COST_OF_OBJECT} for each object"
             )
         }
         Fault::ResultTooLarge(_) => "; `limits.bytes` of the rule sets the limit".to_owned(),
-        Fault::NotJson("an optional value") => "; `.orValue(…)` gives its value".to_owned(),
+        Fault::NotJson("an optional value") => "; `.orValue(…)` unwraps the value".to_owned(),
         _ => String::new(),
     }
 }
 
-/// Variables of expressions, and what the expressions may still cost.
+/// Variables of expressions, and the remaining evaluation cost.
 pub(crate) struct Bindings<'c> {
     over: Over<'c>,
     now: Timestamp,
     limits: ResultLimits,
     cost_left: u64,
-    /// Earliest instant at which a result may differ although the object does not change.
+    /// Earliest instant at which a result may differ without a change of the object.
     pub(crate) recheck_at: Option<Timestamp>,
 }
 
-/// What the variables are.
+/// Source of the variables.
 enum Over<'c> {
-    /// The states of a change, and the change itself.
+    /// States of a change, and the change as `event`.
     Change { change: &'c Change, event: Value },
     /// Values by name.
     Values(Vec<(&'static str, Value)>),
 }
 
 impl<'c> Bindings<'c> {
-    /// Bindings of one change, at the time of the change.
+    /// Creates the bindings of one change, at the time of the change.
     pub(crate) fn of(change: &'c Change, limits: ResultLimits) -> Self {
         Self::new(Over::Change { change, event: change.event() }, change.at, limits)
     }
 
-    /// Bindings of these names.
+    /// Creates bindings with these names and values.
     pub(crate) fn over<const N: usize>(values: [(&'static str, Value); N]) -> Self {
         Self::new(Over::Values(values.into()), Timestamp::now(), ResultLimits::default())
     }
 
-    /// Replaces the value of a name that was bound by [`over`](Self::over).
+    /// Replaces the value of a name bound by [`over`](Self::over).
     pub(crate) fn set(&mut self, name: &'static str, value: Value) {
         if let Over::Values(values) = &mut self.over {
             values.retain(|(other, _)| *other != name);
@@ -195,7 +195,7 @@ impl<'c> Bindings<'c> {
     }
 }
 
-/// The object that is looked up; `null` if there is none.
+/// Returns the looked-up object, or `null` if the object does not exist.
 fn get<'v>(change: &Change, arguments: &[Cel<'v>], meter: &mut Meter) -> Result<Cel<'v>, Fault> {
     let invalid = || Fault::InvalidArgument { function: "get".to_owned(), why: "namespace and name must be text" };
     let texts: Option<Vec<&str>> =

@@ -1,4 +1,4 @@
-//! Fields of resources, by the `OpenAPI` v3 document of a cluster: does an expression select a field that its resource does not have?
+//! Checks of selected fields against the `OpenAPI` v3 document of a cluster.
 
 use serde_json::{Map, Value};
 
@@ -7,25 +7,25 @@ use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::rule::Compiled;
 
-/// References that are followed in a row; schemas of custom resources may refer to themselves.
+/// Maximum number of consecutive references. Schemas of custom resources may be recursive.
 const MAX_REFERENCES: usize = 32;
 
-/// Names longer than this are not compared with others.
+/// Maximum length of names in similarity comparisons.
 const MAX_NAME_LENGTH: usize = 128;
 
-/// A name that differs in more letters is not suggested.
+/// Maximum number of different characters in a suggested name.
 const MAX_DISTANCE: usize = 3;
 
-/// The schemas of one group and version.
+/// Schemas of one group and version.
 #[derive(Debug)]
 pub struct Schemas {
     schemas: Map<String, Value>,
 }
 
-/// A resource whose objects a rule reads.
+/// Resource of a rule, with schemas.
 #[derive(Clone, Copy, Debug)]
 pub struct Typed<'a> {
-    /// Name of the resource with its group, as in `deployments.apps`.
+    /// Name of the resource with the group, such as `deployments.apps`.
     pub resource: &'a str,
     /// API group. Empty for the core group.
     pub group: &'a str,
@@ -37,16 +37,16 @@ pub struct Typed<'a> {
     pub schemas: &'a Schemas,
 }
 
-/// Why a chain leads nowhere.
+/// A step to a field that does not exist.
 #[derive(Debug, PartialEq, Eq)]
 struct Unknown {
-    /// Number of the step that does not exist.
+    /// Index of the unknown step.
     step: usize,
     what: String,
 }
 
 impl Schemas {
-    /// Reads a document of `/openapi/v3/…`. Returns `None` if it has no schemas.
+    /// Parses a document of `/openapi/v3/…`. Returns `None` without schemas.
     pub fn read(mut document: Value) -> Option<Self> {
         match document.get_mut("components")?.get_mut("schemas")?.take() {
             Value::Object(schemas) => Some(Self { schemas }),
@@ -54,17 +54,17 @@ impl Schemas {
         }
     }
 
-    /// The schema of a kind.
+    /// Returns the schema of a kind.
     fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Value> {
         let is_kind = |named: &Value| named["group"] == group && named["version"] == version && named["kind"] == kind;
         self.schemas.values().find(|schema| {
             let kinds = schema["x-kubernetes-group-version-kind"].as_array();
-            // Types such as DeleteOptions belong to every group.
+            // Types such as DeleteOptions belong to several groups.
             kinds.is_some_and(|kinds| kinds.len() == 1 && kinds.iter().any(is_kind))
         })
     }
 
-    /// Follows references, and the `allOf` with a single item by which references have a description.
+    /// Resolves references, and a single-item `allOf`, which adds a description to a reference.
     fn resolved<'a>(&'a self, mut schema: &'a Value) -> Option<&'a Value> {
         for _ in 0..MAX_REFERENCES {
             if let Some(reference) = schema["$ref"].as_str() {
@@ -80,7 +80,8 @@ impl Schemas {
         None
     }
 
-    /// Returns the first of `steps` that leads out of the schema `of`. `None` if there is none, or the schema allows any field.
+    /// Returns the first of `steps` without a schema in `of`. `None` if all fields exist, or the schema allows any
+    /// field.
     fn unknown(&self, of: &Value, steps: &[Step]) -> Option<Unknown> {
         let mut schema = self.resolved(of)?;
         let mut path = String::new();
@@ -126,7 +127,9 @@ impl Schemas {
 }
 
 impl Plan {
-    /// Returns the fields that the expressions of `rule` select and none of its resources has. `resources` are all resources of the rule.
+    /// Returns problems for selected fields in the expressions of `rule` that exist in none of `resources`, the
+    /// complete list of the rule's
+    /// resources.
     pub fn unknown_fields(&self, rule: &Compiled, resources: &[Typed<'_>]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
@@ -138,7 +141,8 @@ impl Plan {
                     let unknown = typed.schemas.unknown(schema, &chain.steps)?;
                     Some((typed.resource, unknown))
                 });
-                // A rule for several resources may tell them apart before it selects a field.
+                // A rule for several resources may check the resource before selecting a field, so one matching
+                // resource is enough.
                 let Some(unknown) = unknown.collect::<Option<Vec<_>>>() else { continue };
                 let Some((resource, unknown)) = unknown.into_iter().next() else { continue };
                 let what = format!("{field}: {resource}: {}", unknown.what);
@@ -155,29 +159,30 @@ impl Plan {
     }
 }
 
-/// Returns the offset of a step of a chain in `text`, in characters.
+/// Returns the offset of a chain's step in `text`, in characters.
 pub(crate) fn offset(text: &str, chain: &Chain, step: usize) -> usize {
     let mut at = chain.offset;
     for step in chain.steps.get(chain.inherited..=step).unwrap_or_default() {
         let Step::Field(name) = step else { continue };
-        // Behind the variable's own name, or the field before.
+        // Search after the previous field or the variable.
         let Some(found) = text.get(at..).and_then(|rest| rest.find(name.as_str())) else { break };
         at += found;
     }
     text.get(..at).map_or(0, |before| before.chars().count())
 }
 
-/// Returns the most similar of `names`, if one is similar.
+/// Returns the most similar of `names`, if any is similar enough.
 pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
     let near = names.filter_map(|other| {
         let distance = distance(name, other)?;
-        // Of a short name only few letters may differ.
+        // A short name may only differ in few characters.
         (distance <= MAX_DISTANCE && distance * 2 <= name.len().max(2)).then_some((distance, other.as_str()))
     });
     near.min().map(|(_, other)| other)
 }
 
-/// Returns the number of letters to insert, remove or replace (Levenshtein), without regard to case. `None` for very long names.
+/// Returns the number of characters to insert, remove or replace (Levenshtein distance), ignoring case. `None` for very
+/// long names.
 fn distance(one: &str, other: &str) -> Option<usize> {
     if one.len() > MAX_NAME_LENGTH || other.len() > MAX_NAME_LENGTH {
         return None;

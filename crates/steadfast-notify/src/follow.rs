@@ -1,8 +1,9 @@
-//! Handlers of informers that pass changes to the engine: one for each source of a rule and each of the rule's streams.
+//! Informer handlers that pass changes to the engine, for each source of a rule and each of the rule's streams.
 //!
-//! Each handler acknowledges for its own sink, so that a sink that is down delays nothing for the others. With a checkpoint the
-//! handlers are durable: changes that are not settled when the program dies are delivered to the next run of it. Without one,
-//! such changes are lost.
+//! Each handler acknowledges for a single sink, so that a sink that is down does not delay other sinks. With a
+//! checkpoint
+//! the handlers are durable: the next run of the program receives unsettled changes again. Without a checkpoint,
+//! unsettled changes are lost at the end of the program.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -32,33 +33,35 @@ use crate::supervise::Supervised;
 use crate::watermark::{Settled, Watermark};
 use crate::worker::MAX_PENDING_MESSAGES;
 
-/// How many changes of a rule may wait for it to be asked; of what comes then, the newest state of each object does.
+/// Maximum number of queued changes of a rule. Beyond the limit, only the newest state of each object is kept.
 const WAITING: usize = 1024;
 
-/// Number of objects of which a change is not settled, for each rule and sink. Namespaces share it, as they share the queue of a sink, so
-/// that objects whose messages a sink does not accept do not keep others waiting. Twice the queue: changes that the queue has no space
-/// for are counted.
+/// Maximum number of objects with unsettled changes, for each rule and sink. The limit is divided among namespaces,
+/// like
+/// the queue of a sink, so that one namespace does not block others. Twice the queue length, since changes beyond the
+/// queue's limit count too.
 const UNSETTLED_SHARE: usize = 2 * MAX_PENDING_MESSAGES;
 
-/// Deadline of a durable handler. A message is settled at its `give_up_after`, which may be as long as a [`Span`] can be.
+/// Deadline of a durable handler. A message is settled at `give_up_after`, which can be as long as the longest
+/// [`Span`].
 ///
 /// [`Span`]: crate::config::Span
 const SETTLE_TIMEOUT: Duration = MAX_SPAN.saturating_mul(2);
 
-/// Bytes of the hash that stands for a longer name: enough to tell any two apart.
+/// Length of the hash that replaces a longer name, in bytes. Collisions are negligible.
 const HASH_BYTES: usize = 16;
 
-/// The longest name that a durable handler may have, in bytes.
+/// Maximum length of a durable handler's name, in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// Registration of a rule's handler for one source and one sink. Dropping it removes the handler.
+/// Registration of a rule's handler for one source and one sink. Dropping the value removes the handler.
 pub struct Following {
     registered: Registered,
-    /// Sends what no change of an object causes, if the rule depends on anything else.
+    /// Task for messages caused by time or lookups, if the rule depends on either.
     recheck: Option<Supervised>,
-    /// The rule that this is for.
+    /// Rule of the recheck task.
     rule: Option<Arc<Compiled>>,
-    /// What is settled of that, if there is anything.
+    /// Watermark of the recheck task.
     watermark: Option<Arc<Watermark>>,
 }
 
@@ -68,12 +71,15 @@ enum Registered {
 }
 
 impl Following {
-    /// Starts to pass the changes of `source` to `engine`, for one of the rule's `sinks` each; for those of `known` it has
-    /// started already. With a checkpoint it resumes where an earlier run ended. Sources of the same objects share one watch.
+    /// Starts to pass the changes of `source` to `engine`, with one handler for each of the rule's `sinks`. Handlers in
+    /// `known`
+    /// are reused. With a checkpoint, the handlers resume after the last settled change of an earlier run. Sources of
+    /// the
+    /// same objects share one watch.
     ///
     /// # Errors
     ///
-    /// Returns the informer's error text if there is no such informer or it rejects the handler.
+    /// Returns the informer's error text if the informer cannot be started or rejects the handler.
     pub fn begin(
         lookout: &Lookout,
         source: &Source,
@@ -92,7 +98,7 @@ impl Following {
             let rule = engine.rule(&source.rule);
             let mut known = known.remove(sink);
             let watermark = known.as_ref().and_then(|known| known.watermark.clone()).or_else(|| {
-                // Its handler has one already where it is needed.
+                // A reused handler already has a watermark, if needed.
                 let rule = rule.as_ref().filter(|rule| rule.is_of_context())?;
                 let folder = lookout.rechecks.as_deref();
                 let folder = folder.filter(|_| is_kept && !engine.replication().gate().is_replicated());
@@ -109,7 +115,7 @@ impl Following {
                 clock: lookout.clock,
             };
             if let Some(mut known) = known.take() {
-                // The handler asks the engine for the rule; the task has one of its own, which may have changed.
+                // The handler looks up the rule in the engine, but the recheck task has a copy, which may be outdated.
                 if known.rule.as_ref().map(|rule| &rule.config) != rule.as_ref().map(|rule| &rule.config) {
                     known.recheck = None;
                     if let (Some(watermark), Some(rule)) = (&watermark, &rule) {
@@ -129,8 +135,9 @@ impl Following {
         Ok(following)
     }
 
-    /// Returns the positions of the handler among replicas, by name: the version up to which everything is settled, and the instant
-    /// up to which messages are that time or lookups cause.
+    /// Returns the positions of the handler among replicas, by name: the version up to which everything is settled, and
+    /// the
+    /// instant up to which messages by time or lookups are settled.
     pub fn positions(&self, source: &Source, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
         let position = position_name(source, sink);
         let settled = self.watermark.as_ref().and_then(|watermark| watermark.settled());
@@ -140,15 +147,17 @@ impl Following {
         version.into_iter().chain(settled)
     }
 
-    /// Returns the version that the cache has reached: every change up to it is pending here, or settled. `None` as for
-    /// [`settled`](Self::settled).
+    /// Returns the version that the cache has reached: every change up to this version is pending or settled. `None` in
+    /// the
+    /// cases of [`settled`](Self::settled).
     pub fn reached(&self) -> Option<u64> {
         let Registered::Durable(registration) = &self.registered else { return None };
         number(&registration.position()?.reached)
     }
 
-    /// Returns the version up to which everything is settled: delivered, or a dead letter. `None` if that is not known, or if the
-    /// server's versions are no numbers.
+    /// Returns the version up to which all messages are delivered or dead letters. `None` if unknown, or if the
+    /// server's
+    /// versions are not numeric.
     pub fn settled(&self) -> Option<u64> {
         let Registered::Durable(registration) = &self.registered else { return None };
         let position = registration.position()?;
@@ -159,7 +168,7 @@ impl Following {
     }
 }
 
-/// Returns a version as a number, if it is one.
+/// Returns a numeric version as a number.
 fn number(version: &ResourceVersion) -> Option<u64> {
     version.is_ordered().then(|| version.as_str().parse().ok()).flatten()
 }
@@ -176,7 +185,7 @@ impl Drop for Following {
     }
 }
 
-/// Opens the watermark of a rule and sink, and has the engine adopt the results that an earlier run has recorded.
+/// Opens the watermark of a rule and sink, and restores the results of an earlier run in the engine.
 fn watermark(engine: &Engine, rule: &Compiled, source: &Source, sink: &str, folder: Option<&Path>) -> Arc<Watermark> {
     let watermark = Watermark::open(&position_name(source, sink), rule, folder);
     let results = watermark.results().into_iter().map(|(namespace, name, uid, result)| {
@@ -184,7 +193,7 @@ fn watermark(engine: &Engine, rule: &Compiled, source: &Source, sink: &str, fold
         let hash = match result {
             Settled::Sent(hash) => Some(hash),
             Settled::Silent => None,
-            // Differs from each result, so that the present one is sent.
+            // An impossible hash differs from every result, so that the present result is sent.
             Settled::Pending => Some([0; 32]),
         };
         (Subject { cluster, resource, namespace, name, uid }, hash)
@@ -193,16 +202,18 @@ fn watermark(engine: &Engine, rule: &Compiled, source: &Source, sink: &str, fold
     watermark
 }
 
-/// Takes over the state of an older version, which acknowledged once for all sinks of a rule: what was pending for the rule is
-/// pending for each of its sinks.
+/// Migrates the state of an older version with one acknowledgement for all sinks of a rule: changes pending for the
+/// rule
+/// become pending for each sink.
 fn take_over(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str]) {
     let successors: Vec<String> = sinks.iter().map(|sink| durable_name(rule, sink)).collect();
     let successors: Vec<&str> = successors.iter().map(String::as_str).collect();
     informer.replace_durable(&bounded(rule), &successors);
 }
 
-/// Drops the state of rules and sinks other than `known`, and of rules other than `incomplete`, of which it is not known yet what
-/// they watch. If a rule or sink of the same name is configured later, it starts as a new one.
+/// Drops the state of rules and sinks other than `known`. Keeps the state of `incomplete` rules with unresolved
+/// resources.
+/// A rule or sink with a dropped name starts without history later.
 pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &str)], incomplete: &[&str]) {
     let names: Vec<String> = known.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
     for (name, counts) in informer.durables() {
@@ -214,13 +225,13 @@ pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &
     }
 }
 
-/// Whether `name` may be a [durable name](durable_name) of this rule, with any sink or of an older version.
+/// Returns true if `name` may be a [durable name](durable_name) of this rule, with any sink or from an older version.
 fn may_be_of(name: &str, rule: &str) -> bool {
     let is_hash = name.len() == 2 * HASH_BYTES && name.bytes().all(|letter| letter.is_ascii_hexdigit());
     is_hash || name == rule || name.strip_prefix(rule).is_some_and(|sink| sink.starts_with('/'))
 }
 
-/// Returns the name under which the checkpoint has the state of a rule and sink. No rule's name contains the slash.
+/// Returns the checkpoint name of a rule and sink. Names of rules contain no slash, so the result is unique.
 fn durable_name(rule: &str, sink: &str) -> String {
     bounded(&format!("{rule}/{sink}"))
 }
@@ -239,15 +250,15 @@ struct HandOver {
     position: String,
     sink: String,
     engine: Engine,
-    /// What the rule looks up, if it does.
+    /// Caches for lookups, if the rule has lookups.
     caches: Option<Arc<LookupCaches>>,
-    /// What is settled, if the rule depends on anything else than the object.
+    /// Watermark, if the rule depends on more than the object.
     watermark: Option<Arc<Watermark>>,
     clock: fn() -> Timestamp,
 }
 
 impl HandOver {
-    /// Starts the task that sends what no change of an object causes, if the rule depends on anything else.
+    /// Starts the task for messages caused by time or lookups, if the rule depends on either.
     fn recheck(&self, informer: &Informer<Lazy<DynamicObject>>) -> Option<Supervised> {
         let rule = self.engine.rule(&self.source.rule).filter(|rule| rule.is_of_context())?;
         let recheck = Arc::new(Recheck {
@@ -270,11 +281,11 @@ impl HandOver {
         informer.handler().deliver_each(WAITING).add_async_handler(passing).map(Registered::Passing)
     }
 
-    /// Passes an event on without a record of what is pending.
+    /// Passes an event without a durable record.
     async fn pass(&self, event: &Event<Lazy<DynamicObject>>) {
         let (rule, sink) = (&self.source.rule, &self.sink);
         if self.engine.replication().gate().permit().is_none() {
-            // Nothing is pending without a record, as after a restart.
+            // A standby replica only observes the result: without a record, nothing is pending after a restart either.
             if let Some(change) = self.change(event, false) {
                 self.engine.observe(rule, sink, change).await;
             }
@@ -297,7 +308,8 @@ impl HandOver {
         registered.map(Registered::Durable)
     }
 
-    /// Delivers a change as the leader, or waits until a leader has settled it. `reached` returns the version of the cache.
+    /// Delivers a change as the leader, or waits until a leader has settled the change. `reached` returns the cache's
+    /// version.
     async fn deliver(
         &self,
         told: DurableEvent<Lazy<DynamicObject>>,
@@ -305,7 +317,7 @@ impl HandOver {
     ) -> Result<(), &'static str> {
         let replication = self.engine.replication();
         let version = match &told.event {
-            // The deletion is known by a list, and happened before it.
+            // A deletion detected by a list happened before the version of the list.
             Event::Deleted { version, .. } => version.as_ref().map_or_else(reached, number),
             event => number(event.object().version()),
         };
@@ -332,20 +344,20 @@ impl HandOver {
             };
             self.engine
                 .accept_current(rule, sink, &key, self.watermark.as_ref(), change, move || {
-                    // Nobody waits for it where the program ends.
+                    // The receiver is dropped when the program ends.
                     let _ = settled.send(());
                 })
                 .await;
             match settlement.await {
                 Ok(()) => return Ok(()),
-                // The term has ended before the delivery had.
+                // The term ended before the delivery completed. The next leader may have delivered the message already.
                 Err(_) if replication.gate().is_replicated() => again = true,
-                Err(_) => return Err("what it was to send was dropped before it was delivered"),
+                Err(_) => return Err("the message was dropped before delivery"),
             }
         }
     }
 
-    /// The change that an event is, if it is one; `again` says that it was handed over before, and not settled.
+    /// Converts an event into a change. `again` marks a repeated delivery of an unsettled change.
     fn change(&self, event: &Event<Lazy<DynamicObject>>, again: bool) -> Option<Arc<Change>> {
         match event.decoded() {
             Ok(event) => {
@@ -362,16 +374,16 @@ impl HandOver {
     }
 }
 
-/// A handler that acknowledges nothing. The events of an object whose evaluation is not certain, or whose namespace has its share of
-/// the sink's queue, are parked, so that they do not hold up those of other objects.
+/// Handler without acknowledgements. Events of an object are parked if the evaluation is uncertain, or if the namespace
+/// has used up its share of the sink's queue. Parked events do not delay events of other objects.
 struct Passing {
     hand_over: Arc<HandOver>,
     parked: Arc<Parked>,
-    /// One for each object with parked events.
+    /// One task for each object with parked events.
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// Events that wait until their evaluation is certain, by object.
+/// Parked events by object.
 #[derive(Default)]
 struct Parked {
     events: Mutex<HashMap<ObjectKey, VecDeque<Event<Lazy<DynamicObject>>>>>,
@@ -383,7 +395,7 @@ impl Parked {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the event behind those of its object, if there are any. Otherwise it is returned.
+    /// Appends the event to the parked events of the object. Returns the event if the object has no parked events.
     fn follow_up(&self, event: Event<Lazy<DynamicObject>>) -> Option<Event<Lazy<DynamicObject>>> {
         match self.events().get_mut(event.object().key()) {
             Some(queue) => {
@@ -394,9 +406,10 @@ impl Parked {
         }
     }
 
-    /// Waits until there are fewer than [`WAITING`] objects and events.
+    /// Waits until fewer than [`WAITING`] events are parked.
     async fn until_space(&self) {
         loop {
+            // Registered before the check, so that a notification in between is not lost.
             let shrunk = self.shrunk.notified();
             tokio::pin!(shrunk);
             shrunk.as_mut().enable();
@@ -407,7 +420,7 @@ impl Parked {
         }
     }
 
-    /// Returns the first event of an object, which stays in place, or forgets the object if it has none.
+    /// Returns the first event of an object without removing the event. Removes an object without events.
     fn first(&self, key: &ObjectKey) -> Option<Event<Lazy<DynamicObject>>> {
         let mut events = self.events();
         let first = events.get(key).and_then(|queue| queue.front().cloned());
@@ -442,6 +455,7 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
         }
         self.parked.events().insert(key.clone(), VecDeque::from([event]));
         let (hand_over, parked) = (hand_over.clone(), self.parked.clone());
+        // Remove finished tasks, so that the set does not grow without bound.
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
@@ -453,9 +467,9 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
     }
 }
 
-/// The change that an event is; none where nothing changed.
+/// Converts an event into a change. `None` for a resync, which changes nothing.
 ///
-/// Its id is made of what the server says alone, so that it is the same for whoever is told the same.
+/// The ID depends only on data of the server. Equal events have equal IDs in all runs and replicas.
 fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Timestamp, again: bool) -> Option<Change> {
     let state = |object: &Object<DynamicObject>| Some(State::new(whole(object, &source.resource)));
     let object = event.object();

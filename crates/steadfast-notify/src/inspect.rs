@@ -1,6 +1,6 @@
-//! Inspection of what a configuration refers to on this machine: programs, secrets and certificates.
+//! Inspection of local dependencies of a configuration: programs, secrets and certificates.
 //!
-//! Nothing is connected to, and no program is started.
+//! Opens no connections and starts no programs.
 
 mod certificate;
 mod program;
@@ -19,13 +19,13 @@ use certificate::Judged;
 /// Findings of an inspection, in the order of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What cannot work.
+    /// Errors: the configuration cannot work.
     pub problems: Vec<Problem>,
-    /// What works today: certificates that expire soon. What works for a single object: a constant key.
+    /// Warnings: certificates that expire soon, and constant keys, which suit only a single object.
     pub warnings: Vec<Problem>,
 }
 
-const RENEW: &str = "renew it, or name another file";
+const RENEW: &str = "renew the certificate, or configure another file";
 
 impl Plan {
     /// Inspects the programs, secrets and certificates of all sinks.
@@ -45,7 +45,7 @@ impl Plan {
     fn inspect_programs(&self, findings: &mut Findings) {
         for (name, sink) in &self.sinks {
             let exec = sink.exec.as_ref().map(|exec| {
-                // A program is looked up in the `PATH` that it is started with.
+                // The child process searches the `PATH` of the configured environment.
                 let path = exec.env.get("PATH").map(Into::into);
                 ("exec", &exec.command, self.folder.clone(), path)
             });
@@ -54,14 +54,14 @@ impl Plan {
                 let Some(program) = command.first() else { continue };
                 if let Err(why) = program::find(program, &folder, path.or_else(|| std::env::var_os("PATH"))) {
                     let path = format!("{name}.{kind}.command");
-                    let remedy = "install it, or correct its name";
+                    let remedy = "install the program, or correct the name";
                     findings.problems.push(self.problem_with_sink(&path, why, remedy));
                 }
             }
         }
     }
 
-    /// Finds keys of entries that are the same for all objects of a rule.
+    /// Detects constant keys of entries, which all objects of a rule would share.
     fn inspect_keys(&self, findings: &mut Findings) {
         for rule in self.rules.iter().filter(|rule| self.mirrors_of(&rule.config).next().is_some()) {
             let (Some(send), Some(text)) = (&rule.send, &rule.config.send) else { continue };
@@ -73,11 +73,11 @@ impl Plan {
             for constant in send.uses.maps.iter().flatten().filter(|constant| constant.field == "key") {
                 let path = format!("rules[{}].send", rule.number);
                 let what = format!(
-                    "{path}: all objects of the rule share the key {}: one object holds it, and the others are left out",
+                    "{path}: all objects of the rule share the key {}: only one object gets an entry",
                     constant.value
                 );
                 let offset = text.get(..constant.offset).map_or(0, |before| before.chars().count());
-                let remedy = "leave `key` out, build it from `object.metadata`, or select one object by `fields` and `namespaces`";
+                let remedy = "remove `key`, build the key from `object.metadata`, or select one object by `fields` and `namespaces`";
                 let problem = self.document().problem_within(&path, text, offset, what, remedy);
                 if !findings.warnings.contains(&problem) {
                     findings.warnings.push(problem);
@@ -86,11 +86,11 @@ impl Plan {
         }
     }
 
-    /// Inspects a part of a sink, as written: kinds of sinks differ in where they have secrets and certificates.
+    /// Inspects the verbatim value of a sink, recursively: secrets and certificates can be anywhere.
     fn inspect_part(&self, path: &str, written: &Value, findings: &mut Findings) {
         if let Some(from) = secret(written) {
             if let Err(why) = Secret::read(&from, &self.folder) {
-                let remedy = "put the secret there, or say where else it is";
+                let remedy = "store the secret there, or correct the reference";
                 findings.problems.push(self.problem_with_sink(path, why, remedy));
             }
             return;
@@ -115,7 +115,7 @@ impl Plan {
         if let (Some(certificate), Some(key)) = (file("certificate_file"), file("key_file"))
             && let Err(what) = certificate::pair(&certificate, &key)
         {
-            let remedy = "name the key that belongs to the certificate";
+            let remedy = "configure the key of the certificate";
             findings.problems.push(self.problem_with_sink(&format!("{path}.key_file"), what, remedy));
         }
     }
@@ -130,7 +130,7 @@ impl Plan {
     }
 }
 
-/// The place of a secret, if `written` is one: a file or a variable, and nothing else.
+/// Returns the reference if `written` is a reference to a secret: an object with only `file` or `env`.
 fn secret(written: &Value) -> Option<SecretFrom> {
     let fields = written.as_object().filter(|fields| fields.len() == 1)?;
     let text = |field: &str| fields.get(field).and_then(Value::as_str);

@@ -1,11 +1,11 @@
-//! When objects have to be evaluated again because the result depends on the time.
+//! Instants at which objects must be evaluated again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use jiff::Timestamp;
 
-/// At most one instant for each object.
+/// Queue with at most one instant for each object.
 #[derive(Debug)]
 pub(crate) struct Instants<K> {
     queue: BTreeSet<(Timestamp, K)>,
@@ -19,7 +19,7 @@ impl<K> Default for Instants<K> {
 }
 
 impl<K: Clone + Ord + Hash> Instants<K> {
-    /// Replaces the instant of the object `key`.
+    /// Replaces or removes the instant of the object `key`.
     pub(crate) fn set(&mut self, key: &K, at: Option<Timestamp>) {
         if let Some(before) = self.by_object.remove(key) {
             self.queue.remove(&(before, key.clone()));
@@ -30,12 +30,12 @@ impl<K: Clone + Ord + Hash> Instants<K> {
         }
     }
 
-    /// The first instant.
+    /// Returns the earliest instant.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.queue.first().map(|(at, _)| *at)
     }
 
-    /// Takes out the first object whose instant is not after `now`.
+    /// Removes and returns the earliest object with an instant up to `now`.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
         if self.next().is_none_or(|at| at > now) {
             return None;
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn due_objects_come_in_order_and_once() {
+    fn due_objects_are_ordered_and_unique() {
         let mut instants = Instants::default();
         instants.set(&"a", Some(at(3)));
         instants.set(&"b", Some(at(2)));

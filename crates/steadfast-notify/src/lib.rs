@@ -1,43 +1,45 @@
-//! Acts on every change of a cluster: rules, what they send, and its delivery.
+//! Sends messages on changes in Kubernetes clusters, by configured rules.
 //!
-//! A configuration names resources, says when to act and what to send in CEL, and where to send it. It is read into a
-//! [`Plan`]; an [`Engine`] acts by it: it is handed [changes](change::Change), each with an id that stays the same, asks
-//! the rules, and has delivered what they send, at least once and in order for each object. Whoever hands a change over is
-//! told when all that it caused is delivered, or is among the [dead letters](dead::DeadLetters).
+//! A configuration lists resources, conditions and messages in CEL, and sinks. A [`Plan`] is a checked configuration.
+//! An
+//! [`Engine`] runs a plan: the caller passes [changes](change::Change) with stable IDs, the engine evaluates the rules
+//! and
+//! delivers the resulting messages, at least once and in order for each object. The engine notifies the caller when all
+//! messages of a change are delivered or [dead letters](dead::DeadLetters).
 //!
-//! | room | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `document` | a file of TOML or YAML as values, and the place of each |
-//! | [`config`] | what a configuration may say |
-//! | `plan`, [`problem`] | a configuration that was looked through, and what is wrong with one |
-//! | `expression`, `path` | the language of rules: read, looked through, evaluated |
-//! | [`rule`], [`explain`] | whether a rule fires for a change and what it sends, and why not |
-//! | [`change`], [`message`], `ack` | what comes in, what goes out, and the acknowledgement |
-//! | `offload` | evaluation outside of the threads that serve sockets and timers |
-//! | `projections` | what rules have sent: the same again is no news |
-//! | [`outbox`], [`outcome`] | what waits for one sink: what goes next, and when; without clock or task |
-//! | `courier`, `chance` | an outbox at work: time, tasks, the stream at its end |
-//! | [`sink`], `secret`, `template` | the streams: standard output, programs, webhooks; what nobody else is to see |
-//! | `fields` | fields of resources, by the cluster's OpenAPI document |
-//! | `inspect` | programs, secrets and certificates that a configuration refers to |
-//! | `reach` | whether what lies outside is there, asked before anything is sent |
-//! | [`dead`], `redrive` | what could not be delivered, and trying it again |
-//! | `engine`, [`notice`] | all of it together, and what it tells |
-//! | `endpoints` | the endpoints of Services as entries of mirrors: EndpointSlices, read and merged |
-//! | `mirror`, `shape` | sinks that are made equal to what rules send, and what that has to be |
-//! | `state`, `short_hash` | the folder of what no restart may forget, and its lock; names in it |
-//! | `private_file` | files that only their owner may read |
-//! | `supervise` | long-lived tasks, restarted when they end unexpectedly |
-//! | `replication` | what replicas know of each other: up to which version everything is settled |
-//! | `server` | a web server as a configuration says it: headers, certificates, proxy |
-//! | `source` | what a rule looks at in one place, and the informer of it |
-//! | `follow` | the handlers of informers that changes come from: what is not settled when the program dies, they tell its next life |
-//! | `object_state`, `subject` | a state of an object as rules see it, and which object it is |
-//! | `lookups` | objects of other resources that expressions look up, and which objects depend on them |
-//! | `instants`, `recheck` | when objects are evaluated again although they do not change, and the messages of streams that this causes |
-//! | `watermark` | the instant up to which messages that time or lookups cause are settled, in the state folder |
+//! | `document` | parser of TOML and YAML with positions of values |
+//! | [`config`] | configuration types |
+//! | `plan`, [`problem`] | checked configuration, configuration errors |
+//! | `expression`, `path` | CEL expressions of rules, paths of fields |
+//! | [`rule`], [`explain`] | evaluation of a rule for a change, explanation of the result |
+//! | [`change`], [`message`], `ack` | input, output and acknowledgement of the engine |
+//! | `offload` | evaluation outside of the threads for sockets and timers |
+//! | `projections` | hashes of sent results, which suppress unchanged messages |
+//! | [`outbox`], [`outcome`] | queue of one sink, without clock or tasks |
+//! | `worker`, `chance` | task of a sink: delivers messages of an outbox; random jitter |
+//! | [`sink`], `secret`, `template` | streams (standard output, programs, webhooks), secrets, templates with secrets |
+//! | `fields` | checks of fields against the cluster's OpenAPI document |
+//! | `inspect` | checks of local programs, secrets and certificates |
+//! | `reach` | checks of external systems without sending messages |
+//! | [`dead`], `redrive` | dead letters, and further delivery attempts |
+//! | `engine`, [`notice`] | the engine, and events for the operator |
+//! | `endpoints` | endpoints of Services as entries of mirrors, merged from EndpointSlices |
+//! | `mirror`, `shape` | sinks that are made equal to the results of rules; fields of entries |
+//! | `state`, `short_hash` | folder with state across restarts, file lock; short names of files |
+//! | `private_file` | files with access for the owner only |
+//! | `supervise` | long-lived tasks, restarted after unexpected ends |
+//! | `replication` | positions up to which replicas have settled changes |
+//! | `server` | HTTP connection by configuration: headers, certificates, proxy |
+//! | `source` | resource and scope of a rule, and the informer |
+//! | `follow` | informer handlers that pass changes to the engine; unsettled changes survive restarts |
+//! | `object_state`, `subject` | state of an object in expressions, identity of an object |
+//! | `lookups` | objects of other resources for expressions, and dependent objects |
+//! | `instants`, `recheck` | re-evaluation of unchanged objects, and resulting messages of streams |
+//! | `watermark` | instant up to which messages caused by time or lookups are settled, on disk |
 //! | `turns` | locks by sink and object |
-//! | `wake` | tasks that wake another one when caches change |
+//! | `wake` | tasks that wake another task on cache changes |
 
 mod ack;
 mod chance;

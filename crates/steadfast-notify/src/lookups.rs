@@ -1,7 +1,8 @@
-//! Objects of other resources that expressions look up by `get(RESOURCE, NAMESPACE, NAME)`.
+//! Lookups of objects of other resources in expressions: `get(RESOURCE, NAMESPACE, NAME)`.
 //!
-//! Each resource that a rule looks up has an informer of its own. An evaluation reads all of them as they are at one instant
-//! ([`Lookups`]), and records which objects it read ([`Read`]). When one of these changes, the object is evaluated again.
+//! Each looked-up resource of a rule has an informer. An evaluation reads a consistent snapshot of all caches
+//! ([`Lookups`]),
+//! and records the objects ([`Read`]). A change of a recorded object causes another evaluation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -18,13 +19,13 @@ use crate::object_state::State;
 use crate::short_hash::short_hash;
 use crate::source::{LookedUp, Lookout, doubt, whole};
 
-/// Number of different objects that one evaluation may look up.
+/// Maximum number of different objects that one evaluation may look up.
 const MAX_READS: usize = 64;
 
-/// Bytes of the hash of all that an evaluation looked up.
+/// Length of the hash of all lookups of an evaluation, in bytes.
 const HASH_BYTES: usize = 8;
 
-/// An object that an expression looked up: the name of the resource, the namespace (empty for a cluster-scoped object), the name.
+/// Identity of a looked-up object. The namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Read {
     resource: String,
@@ -39,18 +40,18 @@ impl fmt::Display for Read {
     }
 }
 
-/// The informers of all resources that a rule looks up in one part of a cluster.
+/// Informers of all looked-up resources of a rule in one part of a cluster.
 pub(crate) struct LookupCaches {
     cluster: String,
     caches: Vec<(LookedUp, Informer<Lazy<DynamicObject>>)>,
 }
 
 impl LookupCaches {
-    /// Starts the informers of `looked_up`, or shares those that run. `None` without any.
+    /// Starts or shares the informers of `looked_up`. `None` for an empty list.
     ///
     /// # Errors
     ///
-    /// Returns the informer's error text if one cannot be started.
+    /// Returns the informer's error text if an informer cannot be started.
     pub(crate) fn begin(lookout: &Lookout, cluster: &str, looked_up: &[LookedUp]) -> Result<Option<Arc<Self>>, String> {
         let mut caches = Vec::new();
         for looked_up in looked_up {
@@ -60,10 +61,10 @@ impl LookupCaches {
         Ok((!caches.is_empty()).then(|| Arc::new(Self { cluster: cluster.to_owned(), caches })))
     }
 
-    /// All caches as they are now.
+    /// Returns a snapshot of all caches.
     pub(crate) fn freeze(self: &Arc<Self>) -> Arc<Lookups> {
         let frozen = self.caches.iter().map(|(looked_up, informer)| {
-            // Before the snapshot: what is certain now is at least as certain in a later state.
+            // Doubt is read before the snapshot: a later snapshot is at least as certain.
             let doubt = self.doubt_of(looked_up, informer);
             let frozen = Frozen { looked_up: looked_up.clone(), snapshot: informer.snapshot(), doubt };
             (looked_up.name.clone(), Arc::new(frozen))
@@ -75,7 +76,7 @@ impl LookupCaches {
         Some(format!("{} of {}: {}", looked_up.name, self.cluster, doubt(informer)?).into())
     }
 
-    /// Receivers that are notified of each change of a cache and of its freshness.
+    /// Returns receivers that are notified of each change of a cache or of the freshness.
     pub(crate) fn changed(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
         self.caches.iter().map(|(_, informer)| informer.changed())
     }
@@ -85,7 +86,7 @@ impl LookupCaches {
         self.until(|_| true).await;
     }
 
-    /// Waits until none of the caches that `is_needed` selects by the name of the resource is in doubt.
+    /// Waits until none of the caches selected by `is_needed` is in doubt.
     async fn until(&self, is_needed: impl Fn(&str) -> bool) {
         for (looked_up, informer) in self.caches.iter().filter(|(looked_up, _)| is_needed(&looked_up.name)) {
             let mut changed = informer.changed();
@@ -94,12 +95,12 @@ impl LookupCaches {
     }
 }
 
-/// Objects that an evaluation can look up in `looked_up`, for a command. `None` if nothing is looked up. Waits at most `patience`
-/// for the caches; evaluations fail that look up what is not known then.
+/// Returns objects for lookups in `looked_up`, for a command. `None` without lookups. Waits at most `patience` for the
+/// caches. Lookups in caches that are still in doubt fail.
 ///
 /// # Errors
 ///
-/// Returns the informer's error text if one cannot be started.
+/// Returns the informer's error text if an informer cannot be started.
 pub async fn look_up(
     lookout: &Lookout,
     cluster: &str,
@@ -117,23 +118,23 @@ struct Frozen {
     doubt: Option<Arc<str>>,
 }
 
-/// The state of all resources that a rule looks up, at one instant.
+/// Snapshot of all looked-up resources of a rule.
 pub struct Lookups {
     frozen: Arc<BTreeMap<String, Arc<Frozen>>>,
     caches: Arc<LookupCaches>,
-    /// What the evaluations with this state looked up, each with its version.
+    /// Objects that evaluations with this snapshot looked up, with versions.
     reads: Mutex<BTreeMap<Read, String>>,
 }
 
 impl fmt::Debug for Lookups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The objects may be Secrets.
+        // Objects are omitted, since the objects may be Secrets.
         f.debug_struct("Lookups").field("resources", &self.frozen.keys()).finish_non_exhaustive()
     }
 }
 
 impl Lookups {
-    /// The same state for another evaluation, which has looked up nothing yet.
+    /// Returns the same snapshot for another evaluation, without recorded lookups.
     pub(crate) fn afresh(&self) -> Arc<Self> {
         self.with(self.frozen.clone())
     }
@@ -142,12 +143,12 @@ impl Lookups {
         Arc::new(Self { frozen, caches: self.caches.clone(), reads: Mutex::default() })
     }
 
-    /// The caches as they are now.
+    /// Returns a snapshot of the current caches.
     pub(crate) fn renewed(&self) -> Arc<Self> {
         self.caches.freeze()
     }
 
-    /// The same state, with each resource that is in doubt as it was in `before`, if it was certain there.
+    /// Returns the snapshot with each resource in doubt replaced by the resource of `before`, if certain.
     pub(crate) fn or_certain(&self, before: &Self) -> Arc<Self> {
         let frozen = self.frozen.iter().map(|(resource, now)| {
             let certain = before.frozen.get(resource).filter(|before| now.doubt.is_some() && before.doubt.is_none());
@@ -156,28 +157,28 @@ impl Lookups {
         self.with(Arc::new(frozen.collect()))
     }
 
-    /// Whether any of the resources is in doubt.
+    /// Returns true if any resource is in doubt.
     pub(crate) fn has_doubt(&self) -> bool {
         self.frozen.values().any(|frozen| frozen.doubt.is_some())
     }
 
-    /// Whether the evaluations with this state looked up anything of a resource that is in doubt. Their result is not certain then.
+    /// Returns true if evaluations looked up a resource in doubt. The results are uncertain.
     pub(crate) fn is_uncertain(&self) -> bool {
         let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         reads.keys().any(|read| self.frozen.get(&read.resource).is_some_and(|frozen| frozen.doubt.is_some()))
     }
 
-    /// Waits until no resource of which the evaluations looked up anything is in doubt. Other resources are not waited for.
+    /// Waits until all looked-up resources are certain. Ignores resources without recorded lookups.
     pub(crate) async fn until_certain(&self) {
         let resources: BTreeSet<String> = self.reads().into_iter().map(|read| read.resource).collect();
         self.caches.until(|name| resources.contains(name)).await;
     }
 
-    /// Looks an object up. `None` if there is none. `namespace` is empty for cluster-scoped objects.
+    /// Looks up an object. `None` if the object does not exist. `namespace` is empty for cluster-scoped objects.
     ///
     /// # Errors
     ///
-    /// Returns why the object is not known.
+    /// Returns the reason why the object is unknown.
     pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Result<Option<Value>, String> {
         let Some(frozen) = self.frozen.get(resource) else {
             return Err(format!("{resource} are not watched"));
@@ -204,7 +205,7 @@ impl Lookups {
             if reads.len() >= MAX_READS && !reads.contains_key(&read) {
                 return Err(format!("an evaluation may look up {MAX_READS} objects"));
             }
-            // Recorded also if it fails: it is evaluated again when this changes.
+            // Recorded before a possible failure, so that a change of the object causes another evaluation.
             reads.insert(read, version);
         }
         if let Some(doubt) = doubt {
@@ -220,25 +221,25 @@ impl Lookups {
         }
     }
 
-    /// The objects that were looked up.
+    /// Returns the looked-up objects.
     pub(crate) fn reads(&self) -> Vec<Read> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Hash of the objects that were looked up and of their versions; the same in every run. `None` if nothing was looked up.
+    /// Returns a stable hash of the looked-up objects and versions. `None` without lookups.
     pub(crate) fn fingerprint(&self) -> Option<String> {
         let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         if reads.is_empty() {
             return None;
         }
         let lines = reads.iter().map(|(Read { resource, namespace, name }, version)| {
-            // No part of a name contains a slash, and the line ends with the version.
+            // Unambiguous: names contain no slashes, and each line ends with the version.
             format!("{resource}/{namespace}/{name}/{version}\n")
         });
         Some(short_hash(&lines.collect::<String>(), HASH_BYTES))
     }
 
-    /// The objects that differ from those of `before`, and the resources that came into doubt or out of it since.
+    /// Returns the objects that differ from `before`, and the resources with changed doubt.
     pub(crate) fn differences(&self, before: &Self) -> Differences {
         let mut differences = Differences::default();
         for (resource, now) in &*self.frozen {
@@ -264,15 +265,15 @@ fn shown(object: &DynamicObject, resource: &ApiResource) -> Value {
     State::new(whole(object, resource)).shown().clone()
 }
 
-/// What differs between two states of the resources that a rule looks up.
+/// Differences between two snapshots of a rule's looked-up resources.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     objects: BTreeSet<Read>,
-    /// Resources of which all objects may differ.
+    /// Resources with changed doubt: all objects may differ.
     resources: BTreeSet<String>,
 }
 
-/// Which objects of a rule looked up which others.
+/// Index of lookups: objects of a rule by looked-up object.
 #[derive(Debug)]
 pub(crate) struct Dependents<K> {
     by_read: BTreeMap<Read, BTreeSet<K>>,
@@ -286,7 +287,7 @@ impl<K> Default for Dependents<K> {
 }
 
 impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
-    /// Replaces what the object `key` looked up.
+    /// Replaces the lookups of the object `key`.
     pub(crate) fn set(&mut self, key: &K, reads: Vec<Read>) {
         self.remove(key);
         for read in &reads {
@@ -297,7 +298,7 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
         }
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, key: &K) {
         for read in self.by_object.remove(key).into_iter().flatten() {
             if let Some(keys) = self.by_read.get_mut(&read) {
@@ -309,12 +310,12 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
         }
     }
 
-    /// The objects that looked up any object that differs. Resources that came into doubt or out of it do not count.
+    /// Returns the objects with lookups of changed objects. Ignores resources with changed doubt.
     pub(crate) fn of_objects(&self, differences: &Differences) -> BTreeSet<K> {
         differences.objects.iter().filter_map(|read| self.by_read.get(read)).flatten().cloned().collect()
     }
 
-    /// The objects that looked up any of what differs.
+    /// Returns the objects with lookups of changed objects or of resources with changed doubt.
     pub(crate) fn of(&self, differences: &Differences) -> BTreeSet<K> {
         let (mut found, resources) = (self.of_objects(differences), &differences.resources);
         if !resources.is_empty() {
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn dependents_follow_what_objects_looked_up_last() {
+    fn dependents_follow_the_latest_lookups() {
         let mut dependents = Dependents::default();
         dependents.set(&"a", vec![read("x"), read("y")]);
         dependents.set(&"b", vec![read("y")]);
@@ -350,6 +351,6 @@ mod tests {
         let all = Differences { resources: ["services".to_owned()].into(), ..Differences::default() };
         assert_eq!(dependents.of(&all).into_iter().collect::<Vec<_>>(), ["a"]);
         dependents.remove(&"a");
-        assert!(dependents.by_read.is_empty() && dependents.by_object.is_empty(), "nothing is left behind");
+        assert!(dependents.by_read.is_empty() && dependents.by_object.is_empty(), "no entries remain");
     }
 }

@@ -1,4 +1,4 @@
-//! What is sent: one change as one rule tells it.
+//! Messages: the result of one rule for one change.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,33 +6,33 @@ use serde_json::Value;
 
 use crate::change::{Change, Subject};
 
-/// One change as one rule tells it; written as one object of JSON, to every sink the same.
+/// Result of one rule for one change, a JSON object. All sinks receive the same content.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Message {
-    /// The same whenever the same change is told by the same rule: whoever gets it twice can tell.
+    /// Stable ID of change and rule. Receivers can use the ID to recognise duplicates.
     pub id: String,
-    /// When the change became known.
+    /// Time of the change.
     pub time: Timestamp,
-    /// What happened: `Added`, `Updated`, `Deleted`.
+    /// Kind of change: `Added`, `Updated`, `Deleted`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// By which rule.
+    /// Name of the rule.
     pub rule: String,
-    /// In which cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// To an object of which resource.
+    /// Resource of the object.
     pub resource: String,
-    /// In which namespace; empty for what is in none.
+    /// Namespace of the object. Empty for cluster-scoped objects.
     pub namespace: String,
-    /// What the object is called.
+    /// Name of the object.
     pub name: String,
-    /// Who it is, whatever its name.
+    /// UID of the object.
     pub uid: String,
-    /// What the rule sends.
+    /// Result of `send`.
     pub data: Value,
 }
 
-/// Messages with equal keys keep their order: those about the objects that have one name.
+/// Key of ordered delivery: messages about objects of the same name are delivered in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OrderingKey {
     cluster: String,
@@ -42,7 +42,7 @@ pub struct OrderingKey {
 }
 
 impl Message {
-    /// What `rule` tells of `change`.
+    /// Creates the message of `rule` for `change`.
     pub(crate) fn new(rule: &str, change: &Change, data: Value) -> Self {
         let Subject { cluster, resource, namespace, name, uid } = change.subject.clone();
         let looked_up = change.lookups.as_ref().and_then(|lookups| lookups.fingerprint());
@@ -61,7 +61,7 @@ impl Message {
         }
     }
 
-    /// The key by which the message keeps its order.
+    /// Returns the ordering key.
     pub(crate) fn ordering_key(&self) -> OrderingKey {
         OrderingKey {
             cluster: self.cluster.clone(),
@@ -71,13 +71,13 @@ impl Message {
         }
     }
 
-    /// The message as one line, without its end.
+    /// Returns the message as one line of JSON, without newline.
     pub fn line(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| unreachable!("texts and values are JSON"))
     }
 }
 
-/// Fields of a message in the body of a request.
+/// Fields of `message` in the body of a request.
 pub(crate) const BODY_FIELDS: [&str; 12] = [
     "id",
     "time",
@@ -94,7 +94,7 @@ pub(crate) const BODY_FIELDS: [&str; 12] = [
 ];
 
 impl OrderingKey {
-    /// The namespace and its cluster.
+    /// Returns cluster and namespace.
     pub(crate) fn tenant(&self) -> (String, String) {
         (self.cluster.clone(), self.namespace.clone())
     }

@@ -1,7 +1,9 @@
-//! Mirrors: sinks that are made equal to what rules send of the whole cluster, and do not only hear of changes.
+//! Mirrors: sinks that are made equal to the results of rules for all objects, instead of receiving changes.
 //!
-//! The entries come from the informers' caches and not from events, so that no missed event leaves a target wrong. A cache that is
-//! uncertain concerns the entries of its cluster only, and an object whose entries are not known concerns its own entries only: these stay.
+//! Entries derive from caches and not from events, so that a missed event leaves no wrong entries. A stale cache
+//! affects only
+//! entries of the cluster, and an object with unknown entries affects only entries of the object. Affected entries stay
+//! unchanged.
 
 mod approvals;
 mod cause;

@@ -1,4 +1,4 @@
-//! What an engine tells beside what it delivers.
+//! Events of an engine for the operator.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,177 +6,179 @@ use std::time::Duration;
 
 use steadfast_outside::Ask;
 
-/// Something that whoever runs the program should know.
+/// Event for the operator of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A rule could not be evaluated for an object; it counts as one that does not fire.
+    /// A rule could not be evaluated for an object. The rule does not fire.
     Failed {
-        /// Which rule.
+        /// Name of the rule.
         rule: String,
-        /// Which of its expressions.
+        /// Failed expression.
         expression: &'static str,
-        /// For which object.
+        /// The object.
         object: String,
-        /// Why.
+        /// Cause.
         why: String,
-        /// How often that has happened to this rule: it is told the first time, the second, the fourth and so on.
+        /// Number of failures of this rule. Reported at powers of two only.
         times: u64,
     },
-    /// What an earlier life of the program has kept is of no use: what has changed since is told to no rule.
+    /// The checkpoint of an earlier run is unusable. Rules may miss changes since then.
     Anew {
-        /// Of what: the resource and the cluster.
+        /// Resource and cluster.
         of: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// What is held, or owed to rules, cannot be written to the state folder.
+    /// A cache or unsettled changes cannot be written to the state folder.
     CheckpointUnsupported {
-        /// Of what: the resource and the cluster.
+        /// Resource and cluster.
         of: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// A sink takes nothing; it is tried on.
+    /// A sink accepts no messages. Delivery is retried.
     Troubled {
-        /// Which sink.
+        /// Name of the sink.
         sink: String,
-        /// Why.
+        /// Cause.
         why: String,
-        /// How many messages wait for it.
+        /// Number of pending messages.
         waiting: usize,
     },
-    /// A sink takes messages again.
+    /// A sink accepts messages again.
     Recovered {
-        /// Which sink.
+        /// Name of the sink.
         sink: String,
-        /// How many messages wait for it.
+        /// Number of pending messages.
         waiting: usize,
     },
-    /// A message is among the dead letters.
+    /// A message became a dead letter.
     GivenUp {
-        /// For which sink it was.
+        /// Name of the sink.
         sink: String,
-        /// Which message.
+        /// ID of the message.
         id: String,
-        /// Why.
+        /// Cause.
         why: String,
-        /// After how many attempts.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// A message is to be given up, and cannot be kept as a dead letter: it is tried on.
+    /// A dead letter could not be stored. Delivery of the message is retried.
     NoPlace {
-        /// For which sink it was.
+        /// Name of the sink.
         sink: String,
-        /// Where it would be kept.
+        /// File of dead letters.
         file: PathBuf,
-        /// Why it cannot.
+        /// Cause.
         why: String,
     },
-    /// The entries of an object are not known: those that a mirror has of it stay unchanged.
+    /// Entries of an object are unknown. Entries of the object in a mirror stay unchanged.
     Unclear {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
-        /// Why, of the first of them.
+        /// Reason for the first such object.
         why: String,
-        /// Of how many objects that is so.
+        /// Number of such objects.
         objects: usize,
     },
-    /// Of all objects it is known what they mean to a mirror.
+    /// Entries of all objects of a mirror are known again.
     Clear {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
     },
-    /// Several entries of a mirror have the same key, and say different things.
+    /// Several entries of a mirror have the same key and different contents.
     Contested {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
-        /// Those keys.
+        /// The keys.
         keys: Vec<String>,
     },
-    /// An entry is left out or unchanged because of what it is, and why.
+    /// Entry skipped or left unchanged because of the content.
     LeftAlone {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
         /// The entry.
         entry: String,
-        /// Why.
+        /// Reason.
         why: String,
-        /// How many others are left alone since.
+        /// Number of other entries that are skipped since.
         others: usize,
     },
-    /// More is to be taken out of a mirror at once than is granted.
+    /// Removal from a mirror that exceeds the limits and needs approval.
     Asks {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
-        /// What is to be approved of.
+        /// The removal.
         ask: Ask,
     },
-    /// Somebody has approved of what a mirror asked for.
+    /// A removal was approved.
     Approved {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
-        /// What was approved of.
+        /// The removal.
         ask: Ask,
     },
-    /// An approval is none.
+    /// An approval is invalid.
     NotApproved {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// A mirror cannot be seen or changed; it is tried on.
+    /// The target of a mirror cannot be read or changed. The mirror retries.
     Failing {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// Entries of a mirror were missing after its target was restarted or changed by another hand. They are added again.
+    /// Entries of a mirror were missing after a restart or an external change of the target. The mirror adds the
+    /// entries again.
     Lost {
-        /// The mirror.
+        /// Name of the mirror.
         mirror: String,
         /// Number of missing entries.
         missing: usize,
-        /// What happened to the target.
+        /// Change of the target.
         why: String,
     },
-    /// A mirror can be seen and changed again.
+    /// The target of a mirror can be read and changed again.
     Works {
-        /// Which mirror.
+        /// Name of the mirror.
         mirror: String,
     },
-    /// A sink cannot be opened: a secret or a certificate cannot be read. It is retried, and everything else works.
+    /// A sink cannot be opened: a secret or a certificate is unreadable. Opening is retried. Other sinks are not
+    /// affected.
     Unopened {
-        /// Which sink.
+        /// Name of the sink.
         sink: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// A sink that could not be opened before is open.
+    /// A sink was opened after failed attempts.
     Opened {
-        /// Which sink.
+        /// Name of the sink.
         sink: String,
     },
-    /// A mirror's secret or certificate was replaced, and the mirror uses the new one.
+    /// The credentials of a mirror were replaced, and the mirror uses the new credentials.
     Reopened {
-        /// Which sink.
+        /// Name of the sink.
         sink: String,
     },
-    /// A mirror's secret or certificate was replaced, and cannot be used. The mirror continues with the earlier one.
+    /// The credentials of a mirror were replaced, but are unusable. The mirror continues with the earlier credentials.
     NotReopened {
-        /// Which sink.
+        /// Name of the sink.
         sink: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
     /// A long-lived task ended unexpectedly and is restarted.
     TaskEnded {
-        /// Which task.
+        /// Name of the task.
         task: String,
-        /// Why.
+        /// Cause.
         why: String,
-        /// Delay until its restart.
+        /// Delay until the restart.
         delay: Duration,
     },
 }
@@ -186,28 +188,30 @@ impl fmt::Display for Notice {
         match self {
             Self::Failed { rule, expression, object, why, times } => {
                 let often = if *times > 1 { format!(" ({times} times)") } else { String::new() };
-                write!(f, "rule {rule}: `{expression}` failed for {object}, so that it does not fire: {why}{often}")
+                write!(f, "rule {rule}: `{expression}` failed for {object}, the rule does not fire: {why}{often}")
             }
             Self::Anew { of, why } => {
                 write!(
                     f,
-                    "{of}: {why}; all is listed anew, and what has changed since it was written may be missed by rules"
+                    "{of}: cannot restore the checkpoint: {why}; listed again, rules may miss changes since the checkpoint"
                 )
             }
             Self::CheckpointUnsupported { of, why } => write!(f, "{of}: {why}"),
             Self::Troubled { sink, why, waiting } => {
-                write!(f, "sink {sink}: {why}; it is tried on, {waiting} waiting")
+                write!(f, "sink {sink}: {why}; retrying, {waiting} messages pending")
             }
-            Self::Recovered { sink, waiting } => write!(f, "sink {sink}: it takes messages again, {waiting} waiting"),
+            Self::Recovered { sink, waiting } => {
+                write!(f, "sink {sink}: messages are accepted again, {waiting} messages pending")
+            }
             Self::GivenUp { sink, id, why, attempts } => {
-                let again = "`steadfast notify redrive` tries it again";
+                let again = "`steadfast notify redrive` delivers it again";
                 write!(f, "sink {sink}: {id} is a dead letter after {attempts} attempts: {why}; {again}")
             }
             Self::NoPlace { sink, file, why } => {
                 let file = file.display();
                 write!(
                     f,
-                    "sink {sink}: no dead letter can be added to {file}: {why}; messages are tried on until one can"
+                    "sink {sink}: cannot add a dead letter to {file}: {why}; messages are retried until dead letters can be added"
                 )
             }
             Self::Unclear { mirror, why, objects } => {
@@ -219,31 +223,34 @@ impl fmt::Display for Notice {
             }
             Self::LeftAlone { mirror, entry, why, others } => {
                 let more = if *others > 0 { format!(" (and {others} more entries)") } else { String::new() };
-                write!(f, "mirror {mirror}: the entry {} is left alone: {}{more}", escaped(entry), escaped(why))
+                write!(f, "mirror {mirror}: the entry {} is skipped: {}{more}", escaped(entry), escaped(why))
             }
             Self::Contested { mirror, keys } => {
                 let keys = some(keys);
                 let why =
-                    "the one that is ready comes first, then that of the earlier rule; give each a key of its own";
-                write!(f, "mirror {mirror}: several say different things of {keys}: {why}")
+                    "ready entries take precedence, then entries of earlier rules; use a unique key for each entry";
+                write!(f, "mirror {mirror}: several entries with different contents for {keys}: {why}")
             }
             Self::Asks { mirror, ask: Ask { id, group, names, of } } => {
                 let (count, names) = (names.len(), some(names));
                 let of_group = if group.is_empty() { String::new() } else { format!(" of the group {group}") };
                 let remedy = format!("`steadfast notify approve -c FILE {mirror} {id}` approves the removal");
-                write!(f, "mirror {mirror}: {count} of {of} entries{of_group} would go ({names}) and stay; {remedy}")
+                write!(
+                    f,
+                    "mirror {mirror}: removing {count} of {of} entries{of_group} needs approval ({names}); {remedy}"
+                )
             }
             Self::Approved { mirror, ask: Ask { names, .. } } => {
                 let (count, names) = (names.len(), some(names));
-                write!(f, "mirror {mirror}: it was approved of taking out {count} ({names})")
+                write!(f, "mirror {mirror}: approved the removal of {count} entries ({names})")
             }
-            Self::NotApproved { mirror, why } => write!(f, "mirror {mirror}: an approval came to nothing: {why}"),
-            Self::Failing { mirror, why } => write!(f, "mirror {mirror}: {why}; it is tried on"),
+            Self::NotApproved { mirror, why } => write!(f, "mirror {mirror}: the approval is invalid: {why}"),
+            Self::Failing { mirror, why } => write!(f, "mirror {mirror}: {why}; retrying"),
             Self::Lost { mirror, missing, why } => {
                 let (entries, are) = if *missing == 1 { ("entry", "is") } else { ("entries", "are") };
                 write!(f, "mirror {mirror}: {missing} {entries} missing at the target {are} added again: {why}")
             }
-            Self::Works { mirror } => write!(f, "mirror {mirror}: it can be seen and changed again"),
+            Self::Works { mirror } => write!(f, "mirror {mirror}: the target can be read and changed again"),
             Self::Unopened { sink, why } => {
                 write!(f, "sink {sink}: cannot be opened: {why}; retried, other sinks are not affected")
             }
@@ -263,7 +270,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// The first of many names.
+/// Returns the first names, and the number of further names.
 fn some(names: &[String]) -> String {
     const TOLD: usize = 5;
     let first = names.iter().take(TOLD).map(|name| escaped(name)).collect::<Vec<_>>().join(", ");
@@ -273,14 +280,14 @@ fn some(names: &[String]) -> String {
     }
 }
 
-/// What is told notices.
+/// Receiver of events.
 pub type Tell = dyn Fn(Notice) + Send + Sync;
 
-/// Text of a tenant, without characters that a terminal or a log would act on.
+/// Returns text from a tenant with escaped characters that affect a terminal or a log.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
-        // Quotes and backslashes of a sentence stay as they are.
+        // Quotes and backslashes are kept, since both are frequent in sentences.
         if letter.is_control()
             || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
         {

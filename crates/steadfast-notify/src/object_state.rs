@@ -1,33 +1,33 @@
-//! State of an object, of which rules see no value of a Secret.
+//! State of an object, with secret values hidden from rules.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// A state of an object.
+/// State of an object.
 #[derive(Clone)]
 pub struct State {
-    /// As the server has it, for comparisons alone.
+    /// The full object, for comparisons only.
     pub(crate) whole: Arc<Value>,
-    /// What rules see of it: nothing of what a Secret keeps.
+    /// The object as visible to rules, without values of Secrets.
     shown: Arc<Value>,
 }
 
-// It may be a Secret.
+// The object may be a Secret, so the content is omitted.
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").finish_non_exhaustive()
     }
 }
 
-/// What is shown in the place of a Secret's values.
+/// Replacement of a Secret's values.
 const WITHHELD: &str = "<withheld>";
 
-/// Where kubectl keeps all of an object as it was applied.
+/// Annotation of kubectl with the applied object, which includes the values of a Secret.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl State {
-    /// A state of an object, as the server has it.
+    /// Creates a state from the object as stored in the server.
     pub fn new(object: Value) -> Self {
         let is_secret = object["kind"] == "Secret" && object["apiVersion"] == "v1";
         let whole = Arc::new(object);
@@ -35,7 +35,7 @@ impl State {
         Self { whole, shown }
     }
 
-    /// What rules see of it.
+    /// Returns the object as visible to rules.
     pub(crate) fn shown(&self) -> &Value {
         &self.shown
     }

@@ -1,8 +1,10 @@
 //! Evaluation of rules outside of the threads that serve sockets and timers.
 //!
-//! The cost budget bounds one evaluation to some tens of milliseconds. That is too long for a thread that answers probes,
-//! so that evaluations run on the runtime's threads for blocking work. A small number of evaluations at a time bounds their
-//! memory; the queue is fair, so that a rule waits for at most one evaluation of each other rule.
+//! The cost budget limits one evaluation to some tens of milliseconds. A thread that serves health probes must not
+//! block that
+//! long, so evaluations run on the runtime's blocking threads. A small number of concurrent evaluations bounds the
+//! memory.
+//! The queue is fair: a rule waits for at most one evaluation of each other rule.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -13,7 +15,8 @@ use tokio::sync::Semaphore;
 /// Maximum number of concurrent evaluations.
 const MAX_CONCURRENT: usize = 2;
 
-/// By runtime, of which a program has one: a runtime with virtual time must never wait for another one.
+/// Semaphores by runtime. Tests have several runtimes, and a runtime with virtual time must not wait for another
+/// runtime.
 static PERMITS: LazyLock<Mutex<HashMap<Id, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 
 fn permits() -> Arc<Semaphore> {
@@ -21,12 +24,12 @@ fn permits() -> Arc<Semaphore> {
     permits.entry(Handle::current().id()).or_insert_with(|| Arc::new(Semaphore::new(MAX_CONCURRENT))).clone()
 }
 
-/// Runs `work` on a thread for blocking work. The error states why `work` has no result.
+/// Runs `work` on a blocking thread. The error is the reason for a missing result.
 pub(crate) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    // The semaphore is never closed; without a permit the evaluation would only run earlier.
+    // The semaphore is never closed. Without a permit the evaluation would only run earlier.
     let permit = permits().acquire_owned().await.ok();
     let task = tokio::task::spawn_blocking(move || {
-        // The permit returns when the evaluation has ended, even if the caller was cancelled.
+        // The permit is released at the end of the evaluation, even if the caller was cancelled.
         let _permit = permit;
         work()
     });
@@ -42,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn evaluation_never_blocks_the_runtime_thread() {
+    async fn evaluation_does_not_block_the_runtime() {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let evaluation = tokio::spawn(offload(move || receiver.recv_timeout(Duration::from_secs(60)).is_ok()));
         let start = Instant::now();

@@ -1,7 +1,8 @@
-//! Queue of one sink: which message is sent next, and when.
+//! Queue of one sink: order and timing of messages.
 //!
-//! A state machine without clock, task or random source: the caller passes the time since an origin of its choice, and random
-//! numbers. Messages with one [`OrderingKey`] are sent one after the other. Namespaces take turns.
+//! A state machine without clock, tasks or random source: the caller passes the time since an arbitrary origin, and
+//! random
+//! numbers. Messages with equal [`OrderingKey`] are sent one after another. Namespaces are served in turn.
 
 mod bucket;
 mod delivery;
@@ -20,28 +21,28 @@ pub use delivery::{Delivery, MAX_PEER_WAIT};
 use pause::Pause;
 use tenants::{Ready, Tenant, Tenants};
 
-/// Messages that are sent together.
+/// Messages of one delivery attempt.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Identifies the batch when it is [settled](Outbox::settle).
+    /// Number for [`settle`](Outbox::settle).
     pub number: u64,
     /// The messages, in order.
     pub messages: Vec<Arc<Message>>,
 }
 
-/// Queue of one sink. `T` is the acknowledgement that belongs to a message.
+/// Queue of one sink. `T` is the acknowledgement of a message.
 pub struct Outbox<T> {
     delivery: Delivery,
     queues: HashMap<OrderingKey, VecDeque<Pending<T>>>,
-    /// Keys with messages of which none is in flight.
+    /// Keys with pending messages and no message in flight.
     tenants: Tenants,
-    /// The same keys by the age of their first message: the time it was put in, and its entry in `tenants`.
+    /// The same keys ordered by age of the first message: the time of insertion, and the entry in `tenants`.
     by_age: BTreeSet<(Duration, Ready)>,
     in_flight: HashMap<u64, InFlight<T>>,
     bucket: Bucket,
     pause: Pause,
     len: usize,
-    /// Number of messages that are not settled, by namespace.
+    /// Number of unsettled messages by namespace.
     by_namespace: BTreeMap<Tenant, usize>,
     /// Next number of a message or batch.
     next: u64,
@@ -53,7 +54,7 @@ struct Pending<T> {
     put: Duration,
     not_before: Duration,
     attempts: u32,
-    /// Set after a batch was refused: the message is sent in a batch of its own, to find the one at fault.
+    /// Set after a batch was rejected: the message is sent in a separate batch, to identify the rejected message.
     alone: bool,
     tokens: Vec<T>,
 }
@@ -63,13 +64,13 @@ struct InFlight<T> {
     tenants: BTreeSet<Tenant>,
 }
 
-/// A message that was delivered or has become a dead letter.
+/// A message that was delivered or became a dead letter.
 pub struct Settled<T> {
     /// The message.
     pub message: Arc<Message>,
-    /// Acknowledgements of the message and of those that it replaced.
+    /// Acknowledgements of the message and of all replaced messages.
     pub tokens: Vec<T>,
-    /// Whether it was delivered. Otherwise it is a dead letter.
+    /// True if delivered, false for a dead letter.
     pub is_delivered: bool,
 }
 
@@ -90,34 +91,36 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Changes the delivery settings. Pending messages stay.
+    /// Changes the delivery settings. Pending messages are retained.
     pub fn deliver_as(&mut self, delivery: Delivery) {
         if delivery.rate != self.delivery.rate {
             self.bucket = Bucket::new(delivery.rate);
         }
         self.delivery = delivery;
-        // The receiver may be another one now.
+        // The receiver may have changed.
         self.pause.end();
     }
 
-    /// Returns the number of messages that are not settled.
+    /// Returns the number of unsettled messages.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether any batch is in flight.
+    /// Returns true if a batch is in flight.
     pub fn is_sending(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
-    /// Whether all messages are settled.
+    /// Returns true if all messages are settled.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the namespace of this key may add a message, if namespaces share `messages`: with `n` namespaces that have messages,
-    /// each may have `messages / (n + 1)`. One share is left for a namespace that has none yet. When shares shrink, the messages
-    /// stay; there are never more than twice `messages`.
+    /// Returns true if the namespace may add a message. Namespaces share `messages`: with `n` active namespaces, each
+    /// may have
+    /// `messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a reduced share stay. The
+    /// total
+    /// never exceeds twice `messages`.
     pub fn has_space(&self, namespace: &(String, String), messages: usize) -> bool {
         let own = self.by_namespace.get(namespace);
         let others = self.by_namespace.len() - usize::from(own.is_some());
@@ -125,19 +128,19 @@ impl<T> Outbox<T> {
         own.copied().unwrap_or_default() < share && self.len < messages.saturating_mul(2)
     }
 
-    /// Returns when the oldest unsettled message was put in.
+    /// Returns the insertion time of the oldest unsettled message.
     pub fn oldest(&self) -> Option<Duration> {
         let queued = self.queues.values().filter_map(VecDeque::front).map(|pending| pending.put);
         let in_flight = self.in_flight.values().flat_map(|batch| &batch.items).map(|(_, pending)| pending.put);
         queued.chain(in_flight).min()
     }
 
-    /// Returns until when the whole sink pauses because its receiver requested that.
+    /// Returns the end of a pause that the receiver requested.
     pub fn paused_until(&self, now: Duration) -> Option<Duration> {
         self.pause.until(now)
     }
 
-    /// Removes all messages, those in flight too, and returns their acknowledgements.
+    /// Removes all messages, including messages in flight. Returns the acknowledgements.
     pub fn clear(&mut self) -> Vec<T> {
         let queued = std::mem::take(&mut self.queues).into_values().flatten();
         let in_flight = std::mem::take(&mut self.in_flight).into_values().flat_map(|batch| batch.items);
@@ -148,11 +151,12 @@ impl<T> Outbox<T> {
         tokens
     }
 
-    /// Adds a message behind those of the same object.
+    /// Appends a message to the queue of the object.
     pub fn put(&mut self, now: Duration, message: Arc<Message>, token: T) {
         let key = message.ordering_key();
         let debounce = self.delivery.debounce;
         let queue = self.queues.entry(key.clone()).or_default();
+        // Debouncing replaces the last pending message, unless an attempt was made with it.
         if !debounce.is_zero()
             && let Some(last) = queue.back_mut()
             && last.attempts == 0
@@ -180,7 +184,7 @@ impl<T> Outbox<T> {
         self.in_flight.values().flat_map(|batch| &batch.items).any(|(other, _)| other == key)
     }
 
-    /// Lists a key by its first message, or forgets it if it has none.
+    /// Marks a key as ready with the first message. Removes a key without messages.
     fn make_ready(&mut self, key: OrderingKey) {
         match self.queues.get(&key).and_then(VecDeque::front) {
             Some(first) => {
@@ -191,12 +195,13 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Returns the batches to send now. The caller has to [`settle`](Self::settle) each.
+    /// Returns the batches to send now. The caller must [`settle`](Self::settle) each.
     pub fn take(&mut self, now: Duration) -> Vec<Batch> {
         let mut batches = Vec::new();
         while self.in_flight.len() < self.concurrency() {
             let limit = self.tenants.limit(self.delivery.concurrency);
             let due = self.next_due(limit).is_some_and(|at| at.max(self.open_at(now)) <= now);
+            // A pause must not prevent the last attempt of a message at the age limit.
             let last_attempt = if self.pause.until(now).is_some() { self.expired(now) } else { None };
             if !(due || last_attempt.is_some()) || !self.bucket.take(now) {
                 break;
@@ -216,7 +221,8 @@ impl<T> Outbox<T> {
         batches
     }
 
-    /// Returns how many batches may be in flight: one after a rejection, until the receiver accepts requests again.
+    /// Returns the maximum number of batches in flight: one after a rejection, until the receiver accepts requests
+    /// again.
     fn concurrency(&self) -> usize {
         if self.pause.is_probing() { 1 } else { self.delivery.concurrency }
     }
@@ -229,7 +235,7 @@ impl<T> Outbox<T> {
         self.tenants.next(limit)
     }
 
-    /// Returns the oldest key whose first message has reached its age limit. A pause does not delay its last attempt.
+    /// Returns the oldest key with an expired first message. A pause does not delay the last attempt.
     fn expired(&self, now: Duration) -> Option<Ready> {
         let expired = self.by_age.iter().take_while(|(put, _)| self.expires(*put) <= now);
         expired.map(|(_, ready)| ready).find(|(not_before, ..)| *not_before <= now).cloned()
@@ -239,7 +245,7 @@ impl<T> Outbox<T> {
         put.saturating_add(self.delivery.give_up_after)
     }
 
-    /// Takes as many messages as a batch may have, from keys in the order of [`Tenants`].
+    /// Collects the messages of a batch, from keys in the order of [`Tenants`].
     fn load(&mut self, now: Duration, limit: usize) -> Vec<(OrderingKey, Pending<T>)> {
         let mut items: Vec<(OrderingKey, Pending<T>)> = Vec::new();
         while items.len() < self.delivery.batch.max(1) {
@@ -256,7 +262,7 @@ impl<T> Outbox<T> {
         items
     }
 
-    /// Takes the messages of one key out of turn.
+    /// Collects the messages of one key out of turn.
     fn load_key(&mut self, ready: &Ready, now: Duration) -> Vec<(OrderingKey, Pending<T>)> {
         let mut items = Vec::new();
         self.tenants.remove(ready);
@@ -271,7 +277,7 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Moves messages of a key into a batch; returns whether the batch may have no others.
+    /// Moves messages of a key into a batch. Returns true if the batch must not contain other messages.
     fn unload(&mut self, key: &OrderingKey, now: Duration, items: &mut Vec<(OrderingKey, Pending<T>)>) -> bool {
         let Some(queue) = self.queues.get_mut(key) else { return false };
         let is_alone = queue.front().is_some_and(|first| first.alone);
@@ -287,7 +293,7 @@ impl<T> Outbox<T> {
         false
     }
 
-    /// Returns when there may be something to take, if nothing else happens before.
+    /// Returns the next time at which messages may be ready, unless something changes before.
     pub fn next(&self, now: Duration) -> Option<Duration> {
         if self.in_flight.len() >= self.concurrency() {
             return None;
@@ -307,7 +313,7 @@ impl<T> Outbox<T> {
     }
 
     /// Records the result of a batch. `chance` returns random numbers from zero to one. `bury` stores a dead letter and
-    /// returns whether that succeeded; while it fails, the message is retried.
+    /// returns true on success. After a failure of `bury`, the message is retried.
     pub fn settle(
         &mut self,
         now: Duration,
@@ -319,7 +325,7 @@ impl<T> Outbox<T> {
         let Some(InFlight { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
         match outcome {
             Outcome::Busy { after, .. } => self.pause.begin(now, *after, &self.delivery, chance()),
-            // A pause that another attempt has begun stays.
+            // Another attempt may have started a pause, which must not end here.
             _ if self.pause.until(now).is_none() => self.pause.end(),
             _ => {}
         }
@@ -335,7 +341,7 @@ impl<T> Outbox<T> {
             let retry_at = now.saturating_add(self.wait(outcome, &pending, now, chance()));
             let (end, not_before) = match outcome {
                 Outcome::Delivered => (Some(true), now),
-                // The receiver does not say which message is at fault, so each is sent alone.
+                // The receiver does not identify the rejected message, so each message is sent in a separate batch.
                 Outcome::Refused { .. } if were_several => {
                     pending.alone = true;
                     (None, now)
@@ -345,7 +351,7 @@ impl<T> Outbox<T> {
                     (bury(&pending.message, why, pending.attempts).then_some(false), retry_at)
                 }
                 Outcome::Retry { .. } => (None, retry_at),
-                // The pause of the sink is the wait.
+                // The pause of the sink already delays the next attempt.
                 Outcome::Busy { .. } => (None, now),
             };
             if let Some(is_delivered) = end {
@@ -367,8 +373,8 @@ impl<T> Outbox<T> {
         settled
     }
 
-    /// Makes all batches pending again, because the task that sent them has ended without a result. A receiver may get their
-    /// messages twice, with the same IDs.
+    /// Makes all batches pending again after the task ended without results. Receivers may get messages twice, with the
+    /// same IDs.
     pub fn abandon(&mut self, now: Duration) {
         for InFlight { items, tenants } in std::mem::take(&mut self.in_flight).into_values() {
             let mut keys: Vec<OrderingKey> = Vec::new();
@@ -385,7 +391,7 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Puts messages in front of those that have come since, in their order.
+    /// Inserts messages in front of newer messages, in order.
     fn put_back(&mut self, back: Vec<(OrderingKey, Pending<T>)>, keys: Vec<OrderingKey>, tenants: &BTreeSet<Tenant>) {
         for (key, pending) in back.into_iter().rev() {
             self.queues.entry(key).or_default().push_front(pending);
@@ -396,8 +402,8 @@ impl<T> Outbox<T> {
         self.tenants.ended(tenants);
     }
 
-    /// Returns the wait before the next attempt: exponential backoff with jitter, at least what the receiver requests, and
-    /// never beyond the age limit of the message, so that it has one more attempt before its end.
+    /// Returns the delay before the next attempt: exponential backoff with jitter, at least the delay that the receiver
+    /// requests. The delay ends at the age limit of the message at the latest, for one last attempt.
     fn wait(&self, outcome: &Outcome, pending: &Pending<T>, now: Duration, chance: f64) -> Duration {
         let backoff = backoff(&self.delivery, pending.attempts, chance);
         let wait = match outcome {

@@ -7,23 +7,23 @@ use std::time::Duration;
 pub enum Outcome {
     /// The receiver has accepted the messages.
     Delivered,
-    /// The attempt failed and may succeed later. Only the messages of this attempt wait.
+    /// The attempt failed and may succeed later. Only the messages of this attempt are delayed.
     Retry {
-        /// The wait that the receiver requests.
+        /// Delay requested by the receiver.
         after: Option<Duration>,
-        /// The cause, without any secret.
+        /// Cause, without secrets.
         why: String,
     },
-    /// The receiver accepts no requests at all for now (HTTP 429). The whole sink pauses.
+    /// The receiver temporarily rejects all requests (HTTP 429). The whole sink pauses.
     Busy {
-        /// The wait that the receiver requests.
+        /// Delay requested by the receiver.
         after: Option<Duration>,
-        /// The cause, without any secret.
+        /// Cause, without secrets.
         why: String,
     },
-    /// The receiver will never accept these messages.
+    /// The receiver permanently rejects these messages.
     Refused {
-        /// The cause, without any secret.
+        /// Cause, without secrets.
         why: String,
     },
 }

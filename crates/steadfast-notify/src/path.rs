@@ -1,10 +1,10 @@
-//! The path to a field of an object, as `changed(…)` takes it.
+//! Path to a field of an object, the argument of `changed(…)`.
 
 use std::str::FromStr;
 
 use serde_json::Value;
 
-/// `spec.replicas`, `spec.containers[0].image`, `metadata.annotations['a.b/c']`.
+/// Path such as `spec.replicas`, `spec.containers[0].image` or `metadata.annotations['a.b/c']`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldOf(Vec<Step>);
 
@@ -15,7 +15,7 @@ enum Step {
 }
 
 impl FieldOf {
-    /// What is there, if anything is.
+    /// Returns the value at the path, if present.
     pub(crate) fn of<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, step| match step {
             Step::Field(name) => value.get(name),
@@ -25,7 +25,7 @@ impl FieldOf {
 }
 
 impl FieldOf {
-    /// The steps: the name of a field, or `None` for an item of a list.
+    /// Returns the steps: the name of a field, or `None` for a list item.
     pub(crate) fn names(&self) -> impl Iterator<Item = Option<&str>> {
         self.0.iter().map(|step| match step {
             Step::Field(name) => Some(name.as_str()),
@@ -35,11 +35,11 @@ impl FieldOf {
 }
 
 impl FromStr for FieldOf {
-    /// What is wrong with it.
+    /// Description of the syntax error.
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("{text:?} is no path to a field, as `spec.replicas` is: {why}");
+        let wrong = |why: &str| format!("{text:?} is not a valid path to a field such as `spec.replicas`: {why}");
         let (mut steps, mut rest) = (Vec::new(), text);
         while !rest.is_empty() || steps.is_empty() {
             if let Some(inside) = rest.strip_prefix('[') {
@@ -53,7 +53,9 @@ impl FromStr for FieldOf {
                 let end = end.ok_or_else(|| wrong("a bracket is not closed"))?;
                 steps.push(match quote {
                     Some(_) => Step::Field(inside[1..end - 1].to_owned()),
-                    None => Step::Item(inside[..end].parse().map_err(|_| wrong("a number has to be in the brackets"))?),
+                    None => {
+                        Step::Item(inside[..end].parse().map_err(|_| wrong("brackets need a number or a quoted name"))?)
+                    }
                 });
                 rest = &inside[end + 1..];
             } else {
@@ -77,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_to_what_they_name() {
+    fn paths_resolve_to_field_values() {
         let object = json!({
             "spec": {"containers": [{"image": "a"}, {"image": "b"}]},
             "metadata": {"annotations": {"a.b/c": "d"}},
         });
-        let at = |path: &str| path.parse::<FieldOf>().expect("it is a path").of(&object).cloned();
+        let at = |path: &str| path.parse::<FieldOf>().expect("a valid path").of(&object).cloned();
         assert_eq!(at("spec.containers[1].image"), Some(json!("b")));
         assert_eq!(at("metadata.annotations['a.b/c']"), Some(json!("d")));
         assert_eq!(at("['spec'].containers[2]"), None);
@@ -90,17 +92,17 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_is_refused_with_what_is_wrong() {
+    fn invalid_paths_are_rejected_with_reason() {
         for (path, why) in [
             ("", "a name is empty"),
             ("spec..x", "a name is empty"),
             ("spec.", "a name is empty"),
             ("spec[0", "a bracket is not closed"),
             ("spec['x]", "a bracket is not closed"),
-            ("spec[x]", "a number has to be in the brackets"),
+            ("spec[x]", "brackets need a number or a quoted name"),
         ] {
-            let told = path.parse::<FieldOf>().expect_err(path);
-            assert!(told.contains(why), "{told}");
+            let error = path.parse::<FieldOf>().expect_err(path);
+            assert!(error.contains(why), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A configuration that was looked through: what is in it goes together, and its expressions are read.
+//! Checked configuration with compiled expressions.
 
 mod checks;
 
@@ -19,27 +19,27 @@ use crate::problem::{Place, Problem, Problems};
 use crate::rule::Compiled;
 use checks::Checks;
 
-/// What a program acts on.
+/// Checked configuration of a program.
 pub struct Plan {
-    /// The clusters, by name; never none.
+    /// Clusters by name. Never empty.
     pub clusters: BTreeMap<String, Cluster>,
-    /// The sinks, by name.
+    /// Sinks by name.
     pub sinks: BTreeMap<String, Sink>,
-    /// The expressions of `guard.group`, by mirror.
+    /// Compiled expressions of `guard.group`, by mirror.
     pub(crate) groups: BTreeMap<String, Arc<Expression>>,
-    /// The rules, in the order of the file.
+    /// Rules in the order of the file.
     pub rules: Vec<Arc<Compiled>>,
-    /// Where messages end that could not be delivered.
+    /// Path of the dead letters.
     pub dead_letters: PathBuf,
-    /// How many of those are kept.
+    /// Maximum number of dead letters.
     pub most_dead_letters: usize,
-    /// The folder of what no restart may forget.
+    /// Path of the state folder.
     pub state: PathBuf,
-    /// Whether caches, and what rules have still to send, are kept there.
+    /// True if caches and unsettled changes are stored in the state folder.
     pub keeps: bool,
-    /// The replicas; none where one process acts alone.
+    /// Settings of the replicas. `None` for a single process.
     pub replicas: Option<Replicas>,
-    /// The folder of the configuration, from which relative paths begin.
+    /// Folder of the configuration, the base of relative paths.
     pub folder: PathBuf,
     document: Document,
 }
@@ -51,38 +51,39 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// All that is wrong with it: each with its place and what to do.
+    /// Returns all errors, each with position and remedy.
     pub fn load(file: &Path) -> Result<Self, Problems> {
         let (name, text) = text_of(file)?;
         Self::read(&name, &text)
     }
 
-    /// Reads as much of a file as possible; see [`examine`](Self::examine).
+    /// Reads a file as far as possible, like [`examine`](Self::examine).
     ///
     /// # Errors
     ///
-    /// If the file cannot be read at all, or lacks what a plan needs.
+    /// Returns an error if the file cannot be read or parsed at all.
     pub fn examine_file(file: &Path) -> Result<(Self, Vec<Problem>), Problems> {
         let (name, text) = text_of(file)?;
         Self::examine(&name, &text)
     }
 
-    /// Reads a configuration from `text`, which a file of this name has.
+    /// Reads a configuration from `text`. `file` is the name of the file.
     ///
     /// # Errors
     ///
-    /// All that is wrong with it.
+    /// Returns all errors, each with position and remedy.
     pub fn read(file: &str, text: &str) -> Result<Self, Problems> {
         let (plan, problems) = Self::examine(file, text)?;
         if problems.is_empty() { Ok(plan) } else { Err(Problems(problems)) }
     }
 
-    /// Reads as much of a configuration from `text` as possible: a plan without what is wrong, for further checks, and all that is
-    /// wrong, in the order of the file.
+    /// Reads a configuration from `text` as far as possible. Returns a plan without the erroneous parts, for further
+    /// checks,
+    /// and all errors in the order of the file.
     ///
     /// # Errors
     ///
-    /// If the text cannot be read at all, or lacks what a plan needs.
+    /// Returns an error if the text cannot be parsed at all.
     pub fn examine(file: &str, text: &str) -> Result<(Self, Vec<Problem>), Problems> {
         let document = Document::read(file, text).map_err(|problem| Problems(vec![problem]))?;
         let Parsed { value, mut problems, incomplete } = document.parse_parts::<Config>();
@@ -117,18 +118,18 @@ impl Plan {
         Ok((plan, problems))
     }
 
-    /// The file that the plan was read from.
+    /// Returns the parsed file.
     pub(crate) fn document(&self) -> &Document {
         &self.document
     }
 
-    /// The clusters of a rule, by name.
+    /// Returns the names of a rule's clusters.
     pub fn clusters_of<'a>(&'a self, rule: &'a Rule) -> Vec<&'a str> {
         let named: Vec<&str> = rule.clusters.iter().map(String::as_str).collect();
         if named.is_empty() { self.clusters.keys().map(String::as_str).collect() } else { named }
     }
 
-    /// The mirrors that a rule feeds, by name.
+    /// Returns the names of a rule's mirrors.
     pub fn mirrors_of<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = &'a str> {
         let is_mirror = |name: &&str| self.sinks.get(*name).is_some_and(Sink::is_mirror);
         rule.to.iter().map(String::as_str).filter(is_mirror)
@@ -139,14 +140,15 @@ impl Plan {
         self.sinks.iter().filter(|(_, sink)| sink.is_mirror()).map(|(name, _)| name.as_str())
     }
 
-    /// Returns the clusters of all rules that feed `mirror`, in the order of their names.
+    /// Returns the clusters of all rules of `mirror`, ordered by name.
     pub fn clusters_of_mirror(&self, mirror: &str) -> BTreeSet<&str> {
         let feeds = |rule: &&Arc<Compiled>| rule.config.to.iter().any(|sink| sink == mirror);
         self.rules.iter().filter(feeds).flat_map(|rule| self.clusters_of(&rule.config)).collect()
     }
 
-    /// Returns a hash of what the configuration says of `sink`, and of the files and variables that it names: of secrets and
-    /// certificates. Two equal ones mean that nothing has changed. It differs between runs of the program.
+    /// Returns a hash of the configuration of `sink`, and of the contents of secrets and certificates. Equal hashes
+    /// mean no
+    /// change. The hash differs between runs of the program.
     pub fn fingerprint(&self, sink: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
         if let Some(value) = self.document.at(&["sinks", sink]) {
@@ -156,72 +158,76 @@ impl Plan {
         hasher.finish()
     }
 
-    /// Returns the streams of a rule, by name, each once.
+    /// Returns the unique names of a rule's streams.
     pub fn streams_of<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = &'a str> {
         let is_stream = |name: &&str| self.sinks.get(*name).is_some_and(|sink| !sink.is_mirror());
         let names: std::collections::BTreeSet<&str> = rule.to.iter().map(String::as_str).collect();
         names.into_iter().filter(is_stream)
     }
 
-    /// The rule of this name.
+    /// Returns the rule of this name.
     pub fn rule(&self, name: &str) -> Option<&Arc<Compiled>> {
         self.rules.iter().find(|rule| rule.config.name == name)
     }
 
-    /// A problem with the `number`th resource of a rule, which is found out only when a server is asked.
+    /// Creates a problem with a resource of a rule (by index), for errors of the server.
     pub fn problem_with_resource(&self, rule: &Compiled, number: usize, what: impl Into<String>) -> Problem {
         let field = if rule.endpoints.is_some() { "endpoints".to_owned() } else { format!("resources[{number}]") };
         let path = format!("rules[{}].{field}", rule.number);
-        self.document.problem(&path, what, "name one that the server has; `kubectl api-resources` lists them")
+        self.document.problem(&path, what, "use a resource of the server; `kubectl api-resources` lists all resources")
     }
 
-    /// A problem with a resource that a rule looks up, which is found out only when a server is asked.
+    /// Creates a problem with a looked-up resource of a rule, for errors of the server.
     pub fn problem_with_lookup(&self, rule: &Compiled, name: &str, what: impl Into<String>) -> Problem {
         let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
         let place = expressions.into_iter().find_map(|(field, expression, text)| {
             let (_, offset) = expression.as_ref()?.lookups.iter().find(|(looked_up, _)| looked_up == name)?;
             Some((format!("rules[{}].{field}", rule.number), text.as_deref()?, *offset))
         });
-        let remedy = "name one that the server has; `kubectl api-resources` lists them";
+        let remedy = "use a resource of the server; `kubectl api-resources` lists all resources";
         match place {
             Some((path, text, offset)) => self.document.problem_within(&path, text, offset, what, remedy),
             None => self.document.problem(&format!("rules[{}]", rule.number), what, remedy),
         }
     }
 
-    /// A problem with the selectors of a rule, which is found out only when a server is asked.
+    /// Creates a problem with the selectors of a rule, for errors of the server.
     pub fn problem_with_selectors(&self, rule: &Compiled, what: impl Into<String>) -> Problem {
         let field = if rule.config.fields.is_some() { "fields" } else { "labels" };
         let path = format!("rules[{}].{field}", rule.number);
         self.document.problem(&path, what, "correct the selector")
     }
 
-    /// A problem with a cluster, which is found out only when it is connected to.
+    /// Creates a problem with a cluster, for connection errors.
     pub fn problem_with_cluster(&self, name: &str, what: impl Into<String>) -> Problem {
-        self.document.problem(&format!("clusters.{name}"), what, "correct the kubeconfig, or what is said of it here")
+        self.document.problem(
+            &format!("clusters.{name}"),
+            what,
+            "correct the kubeconfig, or the cluster in the configuration",
+        )
     }
 
-    /// Returns the name of the cluster that has the lease of the replicas, if there are any.
+    /// Returns the name of the cluster with the lease of the replicas.
     pub fn replicas_cluster(&self) -> Option<&str> {
         let replicas = self.replicas.as_ref()?;
         replicas.cluster.as_deref().or_else(|| self.clusters.keys().next().map(String::as_str))
     }
 
-    /// A problem with the replicas, which is found out only when the election begins.
+    /// Creates a problem with the replicas, for errors of the election.
     pub fn problem_with_replicas(&self, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
         self.document.problem("replicas", what, remedy)
     }
 
-    /// A problem with a sink, which is found out only when it is made.
+    /// Creates a problem with a sink, for errors of opening.
     pub fn problem_with_sink(&self, path: &str, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
         self.document.problem(&format!("sinks.{path}"), what, remedy)
     }
 }
 
-/// Longest part of a file that counts for a fingerprint, in bytes.
+/// Maximum number of bytes of a file in a fingerprint.
 const MAX_FINGERPRINT_BYTES: u64 = 1 << 20;
 
-/// Hashes the content of all files and variables that `value` names as `file`, `…_file` or `env`.
+/// Hashes the contents of all files and variables in the fields `file`, `…_file` and `env` of `value`.
 fn fingerprint_files(value: &Value, folder: &Path, hasher: &mut DefaultHasher) {
     match value {
         Value::Object(fields) => {
@@ -244,15 +250,15 @@ fn fingerprint_files(value: &Value, folder: &Path, hasher: &mut DefaultHasher) {
     }
 }
 
-/// Returns the name and the text of a file.
+/// Returns name and text of a file.
 fn text_of(file: &Path) -> Result<(String, String), Problems> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| {
-        let remedy = "name a file that is there and may be read".to_owned();
+        let remedy = "check the path and the permissions".to_owned();
         Problems(vec![Problem {
             file: name.clone(),
             place: Place::START,
-            what: format!("it cannot be read: {error}"),
+            what: format!("cannot read the file: {error}"),
             remedy,
         }])
     })?;

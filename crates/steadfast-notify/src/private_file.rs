@@ -1,15 +1,15 @@
-//! Files of the state folder that only their owner may read.
+//! Files of the state folder with access for the owner only.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a file that only its owner may read, as a whole or not at all.
+/// Writes a file atomically, with access for the owner only.
 pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let staged = file.with_file_name(name);
-    // A staged file of an earlier run may have other permissions, and an open file keeps those that it has.
+    // A staged file of an earlier run may have other permissions, which reopening would keep.
     match fs::remove_file(&staged) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,21 +1,21 @@
-//! What is wrong with a configuration: where, and what to do about it.
+//! Errors in a configuration, with positions and remedies.
 
 use std::fmt;
 
-/// A place in a file, counted from one, as editors do.
+/// Position in a file, counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Its line.
+    /// Line number.
     pub line: usize,
-    /// The letter within the line.
+    /// Character within the line.
     pub column: usize,
 }
 
 impl Place {
-    /// Where a file begins.
+    /// Start of a file.
     pub(crate) const START: Self = Self { line: 1, column: 1 };
 
-    /// The place of the byte at `offset` of `text`.
+    /// Returns the position of the byte at `offset` of `text`.
     pub(crate) fn of(text: &str, offset: usize) -> Self {
         let mut end = offset.min(text.len());
         while !text.is_char_boundary(end) {
@@ -33,18 +33,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// One mistake in a configuration.
+/// An error in a configuration.
 ///
-/// Written as compilers write theirs, so that editors find the place: `rules.toml:7:8: what is wrong; what to do`.
+/// Formatted like compiler errors, for editors: `rules.toml:7:8: message; remedy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file, as it was named.
+    /// Name of the file.
     pub file: String,
-    /// Where in it.
+    /// Position in the file.
     pub place: Place,
-    /// What is wrong there, in one sentence without its full stop.
+    /// Error message, one sentence without full stop.
     pub what: String,
-    /// What to do about it.
+    /// Remedy.
     pub remedy: String,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All that is wrong with a configuration, in the order of the file.
+/// All errors in a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -77,11 +77,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_in_letters_from_one() {
+    fn columns_count_characters_from_one() {
         let text = "a = 1\nü = \"x\"\n";
         assert_eq!(Place::of(text, 0), Place { line: 1, column: 1 });
         assert_eq!(Place::of(text, 6), Place { line: 2, column: 1 });
-        // Behind the two bytes of ü.
+        // After the two bytes of ü.
         assert_eq!(Place::of(text, 8), Place { line: 2, column: 2 });
         assert_eq!(Place::of(text, 999), Place { line: 3, column: 1 });
     }

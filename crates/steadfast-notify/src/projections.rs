@@ -1,7 +1,8 @@
-//! What rules have sent: a change after which a rule would send what it has sent already is no news.
+//! Hashes of sent results: an unchanged result is not sent again.
 //!
-//! What is not remembered, for the program was started since, is found out: the rule is asked what it sends of the state before
-//! the change, which was settled, or the change would be another one.
+//! After a restart, a missing result is computed from the state before the change: that state was settled, otherwise
+//! the
+//! change would be a different one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,36 +15,36 @@ use crate::change::{Cause, Change, Subject};
 use crate::config::EventKind;
 use crate::rule::{Compiled, Verdict};
 
-/// SHA-256 of what was sent.
+/// SHA-256 of a sent result.
 pub(crate) type Hash = [u8; 32];
 
-/// What one rule has sent of each object, by a hash.
+/// Hashes of the results of one rule, by object.
 #[derive(Debug, Default)]
 pub(crate) struct Projections(HashMap<Subject, Known>);
 
-/// The result of the last evaluation.
+/// Result of the last evaluation.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// `None` if the rule did not fire.
+    /// Hash of the result. `None` if the rule did not fire.
     hash: Option<Hash>,
-    /// `now` of the evaluation.
+    /// Time (`now`) of the evaluation.
     at: Timestamp,
 }
 
-/// Whether there is anything to send.
+/// Comparison of a result with the previous result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// It differs from what was sent before, or nothing was.
+    /// The result differs from the previous result, or there was no previous result.
     Changed,
-    /// It was sent before, or is not to be sent.
+    /// The result was sent before, or must not be sent.
     Unchanged,
 }
 
 impl Projections {
-    /// Takes in what `rule` makes of `change`.
+    /// Records the result of `rule` for `change`.
     pub(crate) fn take_in(&mut self, rule: &Compiled, change: &Change, verdict: &Verdict) -> News {
         let subject = &change.subject;
-        // What is remembered may be this very change, of which nobody knows that it was sent.
+        // The recorded result may belong to this very change, which may be undelivered.
         if change.again {
             self.0.remove(subject);
         }
@@ -52,7 +53,7 @@ impl Projections {
             return if matches!(verdict, Verdict::Fires(_)) { News::Changed } else { News::Unchanged };
         }
         if change.cause == Cause::Time && self.0.get(subject).is_some_and(|known| known.at > change.at) {
-            // A change of the object was evaluated at a later instant already, and what passed before it is merged into it.
+            // The object was evaluated at a later instant already. The result covers all earlier instants.
             return News::Unchanged;
         }
         match verdict {
@@ -66,14 +67,14 @@ impl Projections {
                 };
                 if before == Some(hash) { News::Unchanged } else { News::Changed }
             }
-            // Not sent, but known: what does not change it is no news.
+            // Recorded without sending: a later change with an equal result is not sent.
             Verdict::Initial(value) => {
                 if rule.is_of_states() {
                     self.0.insert(subject.clone(), Known { hash: Some(hash(value)), at: change.at });
                 }
                 News::Unchanged
             }
-            // When it holds again, that is news.
+            // When the condition becomes true again, the result must be sent again.
             Verdict::DoesNotHold => {
                 if rule.is_of_context() && rule.is_of_states() {
                     self.0.insert(subject.clone(), Known { hash: None, at: change.at });
@@ -86,18 +87,18 @@ impl Projections {
         }
     }
 
-    /// Returns the hash of the last result; `None` if the rule did not fire or no result is known.
+    /// Returns the hash of the last result. `None` if the rule did not fire, or without a known result.
     pub(crate) fn of(&self, subject: &Subject) -> Option<Hash> {
         self.0.get(subject).and_then(|known| known.hash)
     }
 
-    /// Adopts the result that an earlier run has recorded, unless a later one is known.
+    /// Restores the result of an earlier run, unless a later result is known.
     pub(crate) fn adopt(&mut self, subject: Subject, hash: Option<Hash>) {
         self.0.entry(subject).or_insert(Known { hash, at: Timestamp::MIN });
     }
 }
 
-/// What the rule has sent of the state before, if it had to be asked.
+/// Evaluates the rule for the previous state, which the rule has already sent.
 fn sent_before(rule: &Compiled, change: &Change) -> Option<Hash> {
     match rule.project(&Arc::new(change.before()?)) {
         Verdict::Fires(value) => Some(hash(&value)),
@@ -105,7 +106,7 @@ fn sent_before(rule: &Compiled, change: &Change) -> Option<Hash> {
     }
 }
 
-/// Objects of JSON have their keys in order, so that the same value has the same text.
+/// Hashes a JSON value. Keys of objects are sorted, so equal values have equal texts.
 fn hash(value: &Value) -> Hash {
     let mut hash = Hash::default();
     hash.copy_from_slice(digest(&SHA256, value.to_string().as_bytes()).as_ref());

@@ -1,4 +1,4 @@
-//! Whether what lies outside can be reached: asked before anything is sent there, and without sending anything.
+//! Checks that external systems of sinks are reachable, without sending messages.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
 use crate::template::filled;
 
-/// How long one may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of one check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks the outside of each sink whether it is there and lets itself be looked at; nothing is changed anywhere, and no message sent.
+/// Checks that the external system of each sink is reachable and readable. Changes no target and sends no message.
 ///
 /// # Errors
 ///
-/// Those that cannot be reached, or do not know the key that they are given, each with its place in the configuration.
+/// Returns the unreachable sinks, and sinks with rejected credentials, with positions in the configuration.
 pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
     let mut problems = Vec::<Problem>::new();
-    let remedy = "put that right, or correct what is said of it here; the program itself would try on";
-    for (name, why) in openings.blind(PATIENCE).await {
+    let remedy = "correct the cause or the configuration; a running program would retry";
+    for (name, why) in openings.blind(CHECK_TIMEOUT).await {
         let kind = plan.sinks.get(&name).and_then(Sink::kind).unwrap_or_default();
         problems.push(plan.problem_with_sink(&format!("{name}.{kind}"), why.to_string(), remedy));
     }
@@ -39,17 +39,18 @@ pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
     if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
 }
 
-/// Connects to who would be connected to, and says nothing.
+/// Opens a connection to the server or proxy without sending data.
 async fn connect(webhook: &Webhook, folder: &Path) -> Result<(), String> {
     let Some((url, host, port)) = way(webhook, folder)? else { return Ok(()) };
-    match timeout(PATIENCE, TcpStream::connect((&*host, port))).await {
+    match timeout(CHECK_TIMEOUT, TcpStream::connect((&*host, port))).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(format!("nobody answers at {url}: {error}")),
-        Err(_) => Err(format!("nobody answers at {url} within {} s", PATIENCE.as_secs())),
+        Ok(Err(error)) => Err(format!("cannot connect to {url}: {error}")),
+        Err(_) => Err(format!("cannot connect to {url} within {} s", CHECK_TIMEOUT.as_secs())),
     }
 }
 
-/// The proxy, or the server itself; nothing where the environment may name a proxy, of which only a request finds out.
+/// Returns the address of the proxy or the server. `None` if the environment may configure a proxy, which only a
+/// request resolves.
 fn way(webhook: &Webhook, folder: &Path) -> Result<Option<(String, String, u16)>, String> {
     let by_environment = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
     let url = match &webhook.proxy {
@@ -60,7 +61,7 @@ fn way(webhook: &Webhook, folder: &Path) -> Result<Option<(String, String, u16)>
     Ok(origin(&url))
 }
 
-/// Returns the URL with its secrets.
+/// Returns the URL with resolved secrets.
 fn url(webhook: &Webhook, folder: &Path) -> Result<String, String> {
     match &webhook.url {
         UrlFrom::Secret(from) => {
@@ -80,6 +81,6 @@ fn origin(url: &str) -> Option<(String, String, u16)> {
     let usual = if parsed.scheme_str() == Some("https") { 443 } else { 80 };
     let host = parsed.host()?.trim_matches(['[', ']']).to_owned();
     let port = parsed.port_u16().unwrap_or(usual);
-    // What else is in it may be a secret.
+    // Path and query may contain secrets, so the shown URL has only the origin.
     Some((format!("{}://{host}:{port}", parsed.scheme_str()?), host, port))
 }

@@ -1,13 +1,16 @@
-//! Messages that no change of the object itself causes: an instant passes, or an object changes that the rule looked up.
+//! Messages without a change of the object: caused by time, or by a change of a looked-up object.
 //!
-//! One task for each source and each stream of a rule that uses `now` or `get(…)`. It evaluates each object as of the end of
-//! its previous pass, which no handler can have overtaken, to learn at which instant the result may change and what it
-//! depends on. What has happened since is then played in order: each instant with `now` at that very instant, so that another
-//! run sends the same message under the same ID. What the handlers have sent already is not sent again, because the result is
-//! the same.
+//! One task runs for each source and stream of a rule that uses `now` or `get(…)`. Each pass first evaluates objects as
+//! of
+//! the end of the previous pass, which no handler can have overtaken. This determines the next instant at which the
+//! result
+//! may change, and the looked-up objects. The pass then replays everything since, in order: each instant with `now` at
+//! exactly this instant, so that another run sends the same message with the same ID. Results that the handlers have
+//! already sent are not sent again, since the result is unchanged.
 //!
-//! The first pass starts at the [watermark](Watermark) of the earlier run, or of the earlier leader. Of several replicas, only the
-//! leader makes passes. A standby keeps states of what the rule looks up, to find the changes since the leader's watermark.
+//! The first pass starts at the [watermark](Watermark) of the earlier run or leader. Only the leader makes passes. A
+//! standby
+//! stores earlier states of looked-up resources, to detect changes since the leader's watermark.
 
 mod trail;
 
@@ -36,23 +39,24 @@ use crate::wake::wake_on_changes;
 use crate::watermark::Watermark;
 use trail::Trail;
 
-/// Longest sleep. A wall clock that is set is noticed after this time at the latest.
+/// Maximum sleep. Bounds the delay after a change of the wall clock.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
 
-/// Time after which postponed evaluations are repeated.
+/// Interval between repetitions of postponed evaluations.
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of objects that are evaluated before other rules have their turn.
-const AT_ONCE: usize = 16;
+/// Number of objects per evaluation batch. Other rules can run between batches.
+const OBJECTS_PER_BATCH: usize = 16;
 
-/// Maximum number of instants of one object that one pass plays. The instants between them and the present are skipped.
+/// Maximum number of replayed instants of one object in one pass. Further instants up to the present are skipped.
 const MAX_INSTANTS: usize = 32;
 
-/// Time before the watermark of an earlier leader from which a new leader starts. Clocks and caches of replicas differ. What was sent
-/// in this time is sent again, under the same IDs.
+/// How long before the watermark of an earlier leader a new leader starts. Clocks and caches of replicas differ.
+/// Messages
+/// within this time are sent again, with the same IDs.
 const REPLICA_SLACK: SignedDuration = SignedDuration::from_secs(10);
 
-/// What the task of one source and stream needs.
+/// Parameters of the task of one source and stream.
 pub(crate) struct Recheck {
     pub(crate) source: Source,
     pub(crate) rule: Arc<Compiled>,
@@ -67,24 +71,24 @@ pub(crate) struct Recheck {
     pub(crate) clock: fn() -> Timestamp,
 }
 
-/// What the task knows of the objects at the end of a pass.
+/// State of the task between passes.
 struct Known {
-    /// All instants up to this one have been played.
+    /// All instants up to this instant have been replayed.
     played: Timestamp,
     objects: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
-    /// What the rule looks up; of each resource the last certain state.
+    /// Last certain state of each looked-up resource.
     looked_up: Option<Arc<Lookups>>,
     dependents: Dependents<ObjectKey>,
     instants: Instants<ObjectKey>,
-    /// Evaluations that looked up a resource in doubt, or that the queue of the sink had no space for. They are repeated in each pass.
+    /// Evaluations with lookups in doubt, or without space in the queue of the sink. Repeated in each pass.
     stalled: BTreeMap<ObjectKey, Stalled>,
-    /// The last instant at which no resource was in doubt.
+    /// Last instant without doubt.
     certain_at: Timestamp,
-    /// Whether the results of an earlier run are still to be compared.
+    /// True if results of an earlier run still have to be compared.
     compares: bool,
 }
 
-/// An evaluation to repeat.
+/// A postponed evaluation.
 struct Stalled {
     cause: Cause,
     at: Timestamp,
@@ -92,7 +96,7 @@ struct Stalled {
 }
 
 impl Recheck {
-    /// Runs until it is dropped.
+    /// Runs until dropped.
     pub(crate) async fn run(self: Arc<Self>) -> String {
         let acting = async { match self.act().await {} };
         tokio::join!(acting, self.watermark.clone().keep()).0
@@ -118,7 +122,7 @@ impl Recheck {
         }
     }
 
-    /// Waits until this process is the leader, and keeps states of what the rule looks up in the meantime.
+    /// Waits until this process is the leader. Stores states of looked-up resources in the meantime.
     async fn stand_by(&self, trail: &mut Trail, news: &Notify) -> Permit {
         let replication = self.engine.replication();
         loop {
@@ -126,7 +130,7 @@ impl Recheck {
                 let until = replication.settled_until(&self.position).map(with_slack);
                 let (at, now) = ((self.clock)(), caches.freeze());
                 let state = trail.last().map_or_else(|| now.clone(), |before| now.or_certain(before));
-                // One of a resource that was never certain cannot be compared.
+                // A state with a resource that was never certain cannot be compared.
                 if !state.has_doubt() {
                     trail.push(at, state, until);
                 }
@@ -140,10 +144,10 @@ impl Recheck {
         }
     }
 
-    /// What is known at the start of the task or of a term.
+    /// Returns the initial state of the task or of a term.
     fn known(&self, permit: &Permit, trail: &mut Trail) -> Known {
         let now = (self.clock)();
-        // Also after a restart of this task.
+        // The task may have been restarted within the term.
         if let Some(evaluated) = self.watermark.evaluated(permit.token()) {
             return self.since(evaluated.min(now));
         }
@@ -151,7 +155,7 @@ impl Recheck {
         if !replication.gate().is_replicated() {
             return self.since(now);
         }
-        // Other replicas may have sent other results since the last term of this one.
+        // Other replicas may have sent other results since this replica's last term.
         self.engine.forget(&self.source.rule, &self.sink);
         let since = replication.settled_until(&self.position).map_or(now, with_slack).min(now);
         self.watermark.start_term(permit.token(), since);
@@ -174,14 +178,14 @@ impl Recheck {
 
     async fn lead(&self, mut known: Known, news: &Notify) -> Infallible {
         loop {
-            // The state of an object that is not certain may be an old one: what has passed meanwhile is played afterwards.
+            // An uncertain object may be outdated. Skipped instants are replayed after the object is certain.
             let is_certain = doubt(&self.informer).is_none();
             if is_certain {
                 self.pass(&mut known).await;
             }
             let next = known.instants.next().filter(|_| is_certain);
             let until = next.map_or(MAX_SLEEP, |next| {
-                // An instant that has passed already is due in the next pass.
+                // An instant in the past is due in the next pass.
                 Duration::try_from(next.duration_since((self.clock)())).unwrap_or_default()
             });
             let longest = if known.stalled.is_empty() { MAX_SLEEP } else { STALLED_INTERVAL };
@@ -193,7 +197,7 @@ impl Recheck {
     }
 
     async fn pass(&self, known: &mut Known) {
-        // The order counts: what the caches have is at least as new as this instant.
+        // The clock is read before the caches: the caches are then at least as new as this instant.
         let now = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::freeze);
         if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_doubt()) {
@@ -204,13 +208,13 @@ impl Recheck {
         for key in &changed {
             known.dependents.remove(key);
             known.instants.set(key, None);
-            // The handler evaluates the object as it is now.
+            // The handler evaluates the current state of the object.
             known.stalled.remove(key);
         }
-        // A change of a resource in doubt is found when it is certain again.
+        // A change of a resource in doubt is detected when the resource is certain again.
         let looked_up = match (looked_up, &known.looked_up) {
             (Some(now), Some(before)) => Some(now.or_certain(before)),
-            // There was no earlier pass that handlers could have come between.
+            // Before the first pass, no handler can have sent results in between.
             (now, _) => {
                 known.looked_up.clone_from(&now);
                 now
@@ -226,7 +230,8 @@ impl Recheck {
         if let (Some(before), Some(looked_up)) = (&before, &looked_up) {
             let differences = looked_up.differences(before);
             let dependents = known.dependents.of(&differences);
-            // A handler may have evaluated a resource since it is certain: then the message differs from the last one.
+            // A handler may have evaluated the resource after the end of the doubt. The message then differs from the
+            // last message.
             let is_sent =
                 if self.rule.is_of_states() { dependents.clone() } else { known.dependents.of_objects(&differences) };
             let certain = before.or_certain(looked_up);
@@ -243,7 +248,7 @@ impl Recheck {
         (known.objects, known.looked_up) = (Some(objects), looked_up);
     }
 
-    /// Sends what the instants up to `now` cause.
+    /// Sends messages caused by instants up to `now`.
     async fn play(
         &self,
         known: &mut Known,
@@ -264,7 +269,7 @@ impl Recheck {
         }
     }
 
-    /// Repeats the evaluations that were postponed.
+    /// Repeats postponed evaluations.
     async fn resume(
         &self,
         known: &mut Known,
@@ -286,7 +291,7 @@ impl Recheck {
         }
     }
 
-    /// Sends what changes of looked-up objects cause for the objects `keys`.
+    /// Sends messages caused by changes of looked-up objects, for the objects `keys`.
     async fn send_lookups(
         &self,
         known: &mut Known,
@@ -304,13 +309,13 @@ impl Recheck {
         }
     }
 
-    /// The objects of which an earlier run has recorded a result.
+    /// Returns the objects with a recorded result of an earlier run.
     fn recorded(&self, objects: &Snapshot<Lazy<DynamicObject>>) -> BTreeSet<ObjectKey> {
         let keys = objects.iter().map(|entry| entry.key().clone());
         keys.filter(|key| self.subject(objects, key).is_some_and(|subject| self.watermark.knows(&subject))).collect()
     }
 
-    /// Evaluates objects at the instant `at` to learn what their results depend on.
+    /// Evaluates objects at the instant `at` to determine dependencies of the results.
     async fn learn(
         &self,
         known: &mut Known,
@@ -320,7 +325,7 @@ impl Recheck {
         looked_up: Option<&Arc<Lookups>>,
     ) {
         let keys: Vec<ObjectKey> = keys.into_iter().collect();
-        for keys in keys.chunks(AT_ONCE) {
+        for keys in keys.chunks(OBJECTS_PER_BATCH) {
             let changes = keys.iter().map(|key| {
                 let lookups = looked_up.map(|lookups| lookups.afresh());
                 (key.clone(), self.change(objects, key, Cause::Change, at, lookups, None))
@@ -335,19 +340,20 @@ impl Recheck {
                 };
                 changes.into_iter().map(learn).collect::<Vec<_>>()
             });
-            // An evaluation that panics is reported by the handler.
+            // A panicking evaluation is reported by the handler.
             for (key, recheck_at, reads) in learned.await.unwrap_or_default() {
-                // An instant that does not lie ahead would be played for ever.
+                // An instant that is not in the future would be replayed forever.
                 known.instants.set(&key, recheck_at.filter(|recheck_at| *recheck_at > at));
                 known.dependents.set(&key, reads);
             }
         }
     }
 
-    /// Sends what the rule makes of an object. Returns `false` if the evaluation is not certain, or if the queue of the
-    /// sink has no space for the namespace.
+    /// Sends the result for an object. Returns `false` if the evaluation is uncertain, or if the queue of the sink has
+    /// no
+    /// space for the namespace.
     async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<Lookups>>) -> bool {
-        // As it is when it is its turn: an event that a handler has passed on before may be newer than this pass.
+        // Evaluated after acquiring the object's lock: a handler may have passed a newer event than this pass has seen.
         let change = || {
             let lookups = self.caches.as_ref().map(LookupCaches::freeze);
             self.change(&self.informer.snapshot(), key, cause, at, lookups, before.cloned())
@@ -369,7 +375,7 @@ impl Recheck {
         Some(subject(&self.source, &self.source.resource_name(), &object))
     }
 
-    /// An evaluation of an object as it is in `objects`; `None` if it is not there.
+    /// Creates an evaluation of an object in `objects`. `None` for a missing object.
     fn change(
         &self,
         objects: &Snapshot<Lazy<DynamicObject>>,
@@ -400,8 +406,8 @@ fn with_slack(until: Timestamp) -> Timestamp {
     until.checked_sub(REPLICA_SLACK).unwrap_or(until)
 }
 
-/// The instant that is played as the `number`th one of an object in a pass that reaches until `now`. After [`MAX_INSTANTS`], the rest is
-/// skipped up to the start of the present second, and then up to `now`.
+/// Returns the replayed instant for the `number`th instant of an object in a pass up to `now`. After [`MAX_INSTANTS`],
+/// skips to the start of the current second, and then to `now`.
 fn at_most(at: Timestamp, now: Timestamp, number: usize) -> Timestamp {
     match number {
         ..=MAX_INSTANTS => at,
@@ -410,7 +416,7 @@ fn at_most(at: Timestamp, now: Timestamp, number: usize) -> Timestamp {
     }
 }
 
-/// Keys of the objects that differ.
+/// Returns the keys of differing objects.
 fn changed(before: Option<&Snapshot<Lazy<DynamicObject>>>, now: &Snapshot<Lazy<DynamicObject>>) -> BTreeSet<ObjectKey> {
     let mut keys = BTreeSet::new();
     match before {

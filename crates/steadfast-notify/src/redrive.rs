@@ -1,4 +1,4 @@
-//! Dead letters tried again.
+//! Redelivery of dead letters.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,26 +8,27 @@ use crate::dead::{DeadLetters, Letter};
 use crate::engine::Streams;
 use crate::outcome::Outcome;
 
-/// What came of trying dead letters again.
+/// Report of a redelivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redriven {
-    /// The ids of the messages that were delivered.
+    /// IDs of delivered messages.
     pub delivered: Vec<String>,
-    /// The ids of those that were not, and why: they are dead letters still.
+    /// IDs of failed messages, with the cause. The messages remain dead letters.
     pub failed: Vec<(String, String)>,
-    /// How many are for other sinks, and were not tried.
+    /// Number of skipped letters for other sinks.
     pub others: usize,
-    /// How many lines of the file were no letters, and are gone: what was cut off when a machine stopped.
+    /// Number of removed malformed lines, truncated by a machine crash.
     pub torn: usize,
 }
 
-/// Tries each dead letter once, in their order; with `only`, those for that sink. What is not delivered stays a dead letter.
+/// Tries each dead letter once, in order. `only` selects the letters of one sink. Undelivered messages remain dead
+/// letters.
 ///
-/// Newer messages of the same object may have been delivered before: whoever gets them can tell by their time.
+/// Receivers can compare the times of messages, since newer messages of the same object may have been delivered before.
 ///
 /// # Errors
 ///
-/// Returns an error if the file cannot be read or written, or if another `redrive` of it is running.
+/// Returns an error if the file cannot be read or written, or if another `redrive` of the file is running.
 pub async fn redrive(dead: &DeadLetters, streams: &Streams, only: Option<&str>) -> io::Result<Redriven> {
     let taken = dead.take()?;
     let mut report = Redriven { torn: taken.torn, ..Redriven::default() };
@@ -40,12 +41,12 @@ pub async fn redrive(dead: &DeadLetters, streams: &Streams, only: Option<&str>) 
             continue;
         }
         let outcome = match streams.get(&letter.sink) {
-            // The receiver would reject this letter as it has rejected another one.
+            // The receiver has rejected an earlier letter with HTTP 429 and would reject this letter too.
             Some(_) if busy.contains_key(&letter.sink) => {
                 Outcome::Busy { after: None, why: busy[&letter.sink].clone() }
             }
             Some(stream) => stream.deliver(&[Arc::new(letter.message.clone())]).await,
-            None => Outcome::Refused { why: format!("there is no sink {:?} any more", letter.sink) },
+            None => Outcome::Refused { why: format!("the sink {:?} is no longer configured", letter.sink) },
         };
         let id = letter.message.id.clone();
         if let Outcome::Busy { why, .. } = &outcome {
@@ -59,7 +60,7 @@ pub async fn redrive(dead: &DeadLetters, streams: &Streams, only: Option<&str>) 
             }
         }
     }
-    // Those that fit no more stay where they were taken to, and are taken first the next time.
+    // Letters beyond the limit of the file stay in the `.taken` file, and are taken first the next time.
     let unplaced = left.iter().position(|letter| dead.add(letter).is_err()).map(|at| left.split_off(at));
     match unplaced {
         None => taken.done()?,

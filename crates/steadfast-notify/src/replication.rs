@@ -1,7 +1,8 @@
-//! What replicas know of each other's deliveries: up to which version everything of a rule and sink is settled.
+//! Shared knowledge of replicas: versions up to which everything of a rule and sink is settled.
 //!
-//! The leader publishes the versions. A standby keeps each change pending until the published version has reached it, so that it
-//! can deliver the rest, with the same IDs, when it becomes the leader.
+//! The leader publishes the versions. A standby keeps each change pending until the published version has reached the
+//! change.
+//! As the next leader, the standby delivers the remaining changes with the same IDs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,24 +22,25 @@ pub fn position_name(source: &Source, sink: &str) -> String {
     format!("{rule}/{sink} {cluster} {} {scope}", source.resource_name())
 }
 
-/// End of the name of an instant.
-const UNTIL: &str = " until";
+/// Suffix of the name of an instant.
+const INSTANT_SUFFIX: &str = " until";
 
-/// Returns the name under which the instant is published up to which messages are settled that time or lookups cause, in nanoseconds
-/// since 1970.
+/// Returns the name of the published instant up to which messages caused by time or lookups are settled. The value is
+/// in
+/// nanoseconds since 1970.
 pub(crate) fn recheck_name(position: &str) -> String {
-    format!("{position}{UNTIL}")
+    format!("{position}{INSTANT_SUFFIX}")
 }
 
 /// Returns rule and sink of a position with a version. `None` for the name of an instant.
 pub fn position_owner(position: &str) -> Option<(&str, &str)> {
-    if position.ends_with(UNTIL) {
+    if position.ends_with(INSTANT_SUFFIX) {
         return None;
     }
     position.split_once(' ')?.0.split_once('/')
 }
 
-/// What one replica knows of the deliveries of the others. Cheap to clone.
+/// Shared knowledge about deliveries of other replicas. Clones share the content.
 #[derive(Clone)]
 pub struct Replication {
     gate: TermGate,
@@ -48,19 +50,19 @@ pub struct Replication {
 struct Shared {
     /// `None` before the published versions were read.
     settled: watch::Sender<Option<SettledVersions>>,
-    /// Positions that were ever published: their rules and sinks are not new.
+    /// All positions ever published. Rules and sinks of these positions are not new.
     known: Mutex<BTreeSet<String>>,
 }
 
-/// What becomes of a change.
+/// Decision about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// A leader has settled it.
+    /// A leader has settled the change.
     Settled,
-    /// This process is the leader. `is_missed` says that an object which existed when this process started was changed after
-    /// the last version that was settled: it is no initial state.
+    /// This process is the leader.
     Deliver {
-        /// See above.
+        /// True if an object of the initial list was changed after the last settled version. The change is not an
+        /// initial state.
         is_missed: bool,
     },
 }
@@ -82,7 +84,7 @@ impl Replication {
         &self.gate
     }
 
-    /// Applies the versions that the leader has published, or with `None` says that they are not known.
+    /// Applies the versions published by the leader.
     pub fn set_settled(&self, settled: SettledVersions) {
         let Some(shared) = &self.shared else { return };
         shared.known.lock().unwrap_or_else(PoisonError::into_inner).extend(settled.keys().cloned());
@@ -93,8 +95,9 @@ impl Replication {
         });
     }
 
-    /// Removes the versions that this process has passed as the leader: from then on its own record counts. After a restore of
-    /// the API server from a backup, versions start over.
+    /// Removes versions that this process has passed as the leader. The own record replaces the removed versions.
+    /// Needed
+    /// because versions restart after the API server is restored from a backup.
     pub fn pass(&self, own: &SettledVersions) {
         let Some(shared) = &self.shared else { return };
         shared.settled.send_if_modified(|settled| {
@@ -105,14 +108,15 @@ impl Replication {
         });
     }
 
-    /// Returns the instant up to which a leader has settled the messages that time or lookups cause.
+    /// Returns the instant up to which a leader has settled messages caused by time or lookups.
     pub(crate) fn settled_until(&self, position: &str) -> Option<Timestamp> {
         let settled = self.shared.as_ref()?.settled.borrow().as_ref()?.get(&recheck_name(position)).copied()?;
         Timestamp::from_nanosecond(i128::from(settled)).ok()
     }
 
-    /// Waits until the change of `version` at `position` is settled by a leader, or until this process is the leader. A change
-    /// without a comparable version is settled by its own leader only.
+    /// Waits until a leader has settled the change of `version` at `position`, or until this process is the leader.
+    /// Without a
+    /// comparable version, only this process as the leader can settle the change.
     pub(crate) async fn turn(&self, position: &str, version: Option<u64>) -> Turn {
         let Some(shared) = &self.shared else { return Turn::Deliver { is_missed: false } };
         let mut settled = shared.settled.subscribe();
@@ -131,7 +135,7 @@ impl Replication {
             tokio::select! {
                 _ = self.gate.opened() => {}
                 changed = settled.changed() => if changed.is_err() {
-                    // The sender is this one's own.
+                    // Unreachable: `shared` owns the sender.
                     std::future::pending::<()>().await;
                 }
             }
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn standby_drops_settled_changes_and_delivers_the_others_as_leader() {
+    async fn standby_delivers_only_unsettled_changes_as_leader() {
         let (keeper, gate) = TermKeeper::new();
         let replication = Replication::new(gate);
         let (settled, pending) = (replication.turn("a", Some(7)), replication.turn("a", Some(8)));
@@ -183,7 +187,7 @@ mod tests {
         let replication = Replication::new(gate);
         replication.set_settled(versions(7));
         keeper.open(Arc::new(Open));
-        // Its cache lags: what it lists still may be settled.
+        // The cache lags behind the published version, so listed changes may be settled.
         replication.pass(&versions(6));
         assert_eq!(replication.turn("a", Some(7)).await, Turn::Settled);
         replication.pass(&versions(9));

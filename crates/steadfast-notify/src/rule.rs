@@ -1,4 +1,4 @@
-//! A rule: whether it fires for a change, and what it sends then.
+//! Evaluation of a rule for a change.
 
 use std::sync::Arc;
 
@@ -10,55 +10,55 @@ use crate::config::Rule;
 use crate::endpoints::EndpointSource;
 use crate::expression::{Bindings, Expression};
 
-/// A rule whose expressions are read.
+/// A rule with compiled expressions.
 pub struct Compiled {
-    /// Which of the configuration's rules it is, from zero.
+    /// Index of the rule in the configuration.
     pub number: usize,
-    /// As it is configured.
+    /// The configured rule.
     pub config: Rule,
     pub(crate) when: Option<Expression>,
     pub(crate) send: Option<Expression>,
-    /// The endpoints that the rule mirrors, instead of evaluating expressions.
+    /// Source of a rule that mirrors endpoints instead of evaluating expressions.
     pub(crate) endpoints: Option<EndpointSource>,
 }
 
-/// What a rule makes of a change.
+/// Result of a rule for a change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It sends this.
+    /// The rule sends this value.
     Fires(Value),
-    /// It is for other kinds of events.
+    /// The rule does not cover this kind of change.
     OtherKind,
-    /// It would send this, and does not send what is there already when the program begins.
+    /// The rule would send this value, but skips objects of the initial list.
     Initial(Value),
-    /// Its condition does not hold.
+    /// The condition is false.
     DoesNotHold,
-    /// One of its expressions, `when` or `send`, could not be evaluated.
+    /// An expression, `when` or `send`, could not be evaluated.
     Failed {
-        /// Which.
+        /// Name of the expression.
         expression: &'static str,
-        /// Why, and nothing of any value.
+        /// Cause, without any values.
         why: String,
     },
 }
 
 impl Compiled {
-    /// Whether what is sent says how the object is, and not how it changed: then the same is not sent again.
+    /// Returns true if the result depends only on the state, not on the change. An unchanged result is not sent again.
     pub fn is_of_states(&self) -> bool {
         self.when.as_ref().is_none_or(|when| !when.is_of_changes)
     }
 
-    /// The paths that its condition asks `changed(…)` for, as they are written.
+    /// Returns the verbatim arguments of `changed(…)` in the condition.
     pub fn paths(&self) -> &[String] {
         self.when.as_ref().map_or(&[], |when| &when.paths)
     }
 
-    /// Whether the result for an object may change although the object does not: with the time, or with another object.
+    /// Returns true if the result may change without a change of the object: by time or lookups.
     pub fn is_of_context(&self) -> bool {
         self.expressions().any(|expression| expression.is_of_time || !expression.lookups.is_empty())
     }
 
-    /// The resources that the rule looks up, as they are written, each once.
+    /// Returns the unique names of looked-up resources.
     pub fn lookups(&self) -> Vec<&str> {
         let mut lookups: Vec<&str> = Vec::new();
         for (name, _) in self.expressions().flat_map(|expression| &expression.lookups) {
@@ -73,7 +73,7 @@ impl Compiled {
         self.when.iter().chain(&self.send)
     }
 
-    /// What it makes of `change`.
+    /// Evaluates the rule for `change`.
     pub fn judge(&self, change: &Arc<Change>) -> Verdict {
         if !self.config.events.contains(&change.kind) {
             return Verdict::OtherKind;
@@ -84,12 +84,13 @@ impl Compiled {
         }
     }
 
-    /// What it would send if it were for all kinds of events.
+    /// Evaluates the rule for `change`, regardless of the kinds of changes.
     pub(crate) fn project(&self, change: &Arc<Change>) -> Verdict {
         self.outlook(change).0
     }
 
-    /// What it would send if it were for all kinds of events, and when that may change although the object does not.
+    /// Like [`project`](Self::project), with the earliest instant at which the result may change without a change of
+    /// the object.
     pub(crate) fn outlook(&self, change: &Arc<Change>) -> (Verdict, Option<Timestamp>) {
         let mut bindings = Bindings::of(change, self.config.limits);
         let verdict = self.verdict(change, &mut bindings);
@@ -111,7 +112,7 @@ impl Compiled {
         match self.when.as_ref().map(|when| when.evaluate(bindings)) {
             None | Some(Ok(Value::Bool(true))) => {}
             Some(Ok(Value::Bool(false))) => return Verdict::DoesNotHold,
-            Some(Ok(_)) => return failed("when", "it comes to neither true nor false".to_owned()),
+            Some(Ok(_)) => return failed("when", "the result is neither true nor false".to_owned()),
             Some(Err(why)) => return failed("when", why),
         }
         match self.send.as_ref().map(|send| send.evaluate(bindings)) {
@@ -122,7 +123,7 @@ impl Compiled {
     }
 }
 
-/// Who an object is, where nothing else is asked for.
+/// Returns the identity of an object, the default message.
 fn who(change: &Change) -> Value {
     let Some(state) = change.object() else { return Value::Null };
     let object = state.shown();

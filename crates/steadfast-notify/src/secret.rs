@@ -1,11 +1,11 @@
-//! Secrets: read from where the configuration says, and shown to nobody.
+//! Secrets, read from configured references and hidden in output.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::config::secret::SecretFrom;
 
-/// What nobody else is to see.
+/// Value of a secret.
 #[derive(Clone)]
 pub(crate) struct Secret(Vec<u8>);
 
@@ -16,7 +16,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Reads it; paths that are not absolute begin at `folder`. The error says what cannot be had.
+    /// Reads the secret. Relative paths start at `folder`. The error names the reference, never the value.
     pub(crate) fn read(from: &SecretFrom, folder: &Path) -> Result<Self, String> {
         let bytes = match from {
             SecretFrom::File(path) => std::fs::read(folder.join(path)).map_err(|error| format!("{from:?}: {error}"))?,
@@ -32,12 +32,12 @@ impl Secret {
         Ok(Self(bytes[..end].to_vec()))
     }
 
-    /// What it is.
+    /// Returns the bytes of the value.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// What it is, where it is text.
+    /// Returns the value as text, if valid UTF-8.
     pub(crate) fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }

@@ -1,7 +1,8 @@
-//! A web server as a configuration says it, for streams and mirrors alike: what is sent along to it, and the way there.
+//! HTTP connection of streams and mirrors by configuration, with headers.
 //!
-//! Requests go over the library's own connections: a dead one is never handed out again, proxies and certificates are the
-//! same as for API servers.
+//! Requests use the connections of the steadfast client library: dead connections are replaced, and proxies and
+//! certificates
+//! work like for API servers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,7 @@ use steadfast::Connection;
 use crate::config::secret::SecretFrom;
 use crate::secret::Secret;
 
-/// What is said of it.
+/// Connection settings in the configuration.
 pub(crate) struct Asked<'a> {
     pub(crate) url: &'a str,
     pub(crate) headers: &'a BTreeMap<String, String>,
@@ -26,15 +27,15 @@ pub(crate) struct Asked<'a> {
     pub(crate) proxy: Option<&'a str>,
 }
 
-/// The way to it. Nothing is connected to yet.
+/// Connection and headers of a server. Not connected yet.
 pub(crate) struct Server {
     pub(crate) connection: Connection,
     pub(crate) headers: HeaderMap,
 }
 
-/// Why there is none.
+/// Error of a connection setting.
 pub(crate) struct Wrong {
-    /// Which part of what is said is wrong; empty where all of it is.
+    /// Name of the erroneous setting. Empty if no single setting is the cause.
     pub(crate) field: String,
     pub(crate) what: String,
     pub(crate) remedy: &'static str,
@@ -42,18 +43,18 @@ pub(crate) struct Wrong {
 
 impl Wrong {
     fn of(field: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { field: field.into(), what: what.into(), remedy: "correct it" }
+        Self { field: field.into(), what: what.into(), remedy: "correct the setting" }
     }
 }
 
 impl Asked<'_> {
-    /// The way to it; paths that are not absolute begin at `folder`. Secrets and certificates are read here.
+    /// Prepares the connection. Relative paths start at `folder`. Reads secrets and certificates.
     pub(crate) async fn server(&self, folder: &Path) -> Result<Server, Wrong> {
         let mut headers = HeaderMap::new();
         let put = |headers: &mut HeaderMap, field: &str, name: &str, value: &[u8], is_secret: bool| {
             let read = (HeaderName::try_from(name), HeaderValue::from_bytes(value));
             let (Ok(name), Ok(mut value)) = read else {
-                return Err(Wrong::of(field, format!("{name} cannot have this value: a header is one line")));
+                return Err(Wrong::of(field, format!("the value of {name} is not a valid header value")));
             };
             value.set_sensitive(is_secret);
             headers.insert(name, value);
@@ -64,11 +65,11 @@ impl Asked<'_> {
         }
         for (header, from) in self.secret_headers {
             let field = format!("secret_headers.{header}");
-            let remedy = "put the secret there, or say where else it is";
+            let remedy = "store the secret there, or correct the reference";
             let secret = Secret::read(from, folder).map_err(|what| Wrong { field: field.clone(), what, remedy })?;
             put(&mut headers, &field, header, secret.bytes(), true)?;
         }
-        let server = origin(self.url).ok_or_else(|| Wrong::of("", "its url is none"))?;
+        let server = origin(self.url).ok_or_else(|| Wrong::of("", "the URL is invalid"))?;
         let config = configuration(self, &server, folder).await.map_err(|why| Wrong::of("", why))?;
         let connection =
             Connection::builder(config).user_agent(concat!("steadfast-notify/", env!("CARGO_PKG_VERSION")));
@@ -77,13 +78,13 @@ impl Asked<'_> {
     }
 }
 
-/// Scheme and authority of a URL.
+/// Returns scheme and authority of a URL.
 fn origin(url: &str) -> Option<String> {
     let url: http::Uri = url.parse().ok()?;
     Some(format!("{}://{}", url.scheme_str()?, url.authority()?))
 }
 
-/// A server in the words in which connections are configured: its authorities, our certificate, the proxy.
+/// Converts the settings to a connection configuration: authorities, client certificate, proxy.
 async fn configuration(asked: &Asked<'_>, server: &str, folder: &Path) -> Result<Config, String> {
     let file = |path: Option<&Path>| path.map(|path| folder.join(path));
     let (mut cluster, mut user) = (json!({"server": server}), json!({}));
@@ -107,7 +108,7 @@ async fn configuration(asked: &Asked<'_>, server: &str, folder: &Path) -> Result
     let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).map_err(|error| error.to_string())?;
     let read = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = read.map_err(|error| steadfast::connection::ConnectError::from(error).to_string())?;
-    // Whoever asks waits and tries again, and knows for how long.
+    // Callers have their own retry policy, so connection retries are disabled.
     config.default_retry = false;
     Ok(config)
 }

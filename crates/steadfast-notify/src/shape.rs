@@ -1,44 +1,44 @@
-//! What a rule has to send where it feeds a mirror: the fields that an entry of that kind of mirror has.
+//! Fields of the entries of each kind of mirror.
 
-/// The kind of a field's values.
+/// Type of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldKind {
     Text,
     Number,
     Bool,
-    /// Whatever there is.
+    /// Any value.
     Any,
 }
 
-/// A field of an entry.
+/// Field of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: FieldKind,
-    /// Whether an entry without it is none.
+    /// True for a required field.
     pub(crate) is_needed: bool,
 }
 
-/// The fields that entries of a kind of mirror have, in the order in which people are told of them.
+/// Fields of entries of a kind of mirror, in the order of error messages.
 pub(crate) type Shape = &'static [Field];
 
-/// One that each entry has.
+/// Creates a required field.
 pub(crate) const fn needed(name: &'static str, kind: FieldKind) -> Field {
     Field { name, kind, is_needed: true }
 }
 
-/// One that an entry may do without.
+/// Creates an optional field.
 pub(crate) const fn optional(name: &'static str, kind: FieldKind) -> Field {
     Field { name, kind, is_needed: false }
 }
 
-/// The key of an entry: the identity of its object by default.
+/// Key of an entry. Defaults to the identity of the object.
 pub(crate) const KEY: Field = optional("key", FieldKind::Text);
 
-/// Whether it is in traffic.
+/// Readiness: true if the entry should receive traffic.
 pub(crate) const READY: Field = optional("ready", FieldKind::Bool);
 
-/// What a balancer has: where each server is, and how much it is given.
+/// Fields of a balancer's server: address and weight.
 pub(crate) const SERVER: Shape = &[
     KEY,
     needed("address", FieldKind::Text),
@@ -47,7 +47,7 @@ pub(crate) const SERVER: Shape = &[
     READY,
 ];
 
-/// All names of a shape, as people say them.
+/// Returns all field names of a shape, separated by commas.
 pub(crate) fn names(shape: Shape) -> String {
     let names: Vec<&str> = shape.iter().map(|field| field.name).collect();
     names.join(", ")

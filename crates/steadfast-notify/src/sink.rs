@@ -1,4 +1,4 @@
-//! Where messages go, of one kind yet: a stream, to which each change is delivered at least once.
+//! Streams: sinks that receive each message at least once.
 
 pub mod exec;
 mod open;

@@ -1,4 +1,4 @@
-//! What a rule looks at in one place, and the informer of it: rules that look at the same thing share one.
+//! Source of a rule: a resource in one part of a cluster, and the shared informer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,28 +12,30 @@ use steadfast::{Checkpoint, Diagnostic, Informer, InformerFactory, Lazy, Object,
 use crate::notice::{Notice, Tell};
 use crate::subject::Subject;
 
-/// How a cluster is looked at: rules that look at the same thing share one informer.
+/// Informers of a cluster with watch settings. Rules with the same resource and scope share an informer.
 #[derive(Clone, Debug)]
 pub struct Lookout {
-    /// Number of the connection: another one may have the same names.
+    /// Number of the connection. Another connection can have the same names.
     pub connection: u64,
-    /// The informers on it.
+    /// Informers of the connection.
     pub factory: InformerFactory,
-    /// Where their caches are kept beyond this life of the program.
+    /// Storage of caches across restarts.
     pub checkpoint: Option<Checkpoint>,
-    /// Folder of the instants up to which messages are settled that time or lookups cause. Without one, those are missed that would
-    /// have been sent while the program was down.
+    /// Folder of watermarks of messages caused by time or lookups. Without a folder, such messages are lost while the
+    /// program
+    /// is down.
     pub rechecks: Option<PathBuf>,
-    /// How often they are compared with what the server has.
+    /// Interval between audits of the caches.
     pub audit: Duration,
-    /// Maximum size of one cache in bytes. No limit if absent.
+    /// Maximum size of one cache in bytes. `None` for no limit.
     pub memory_limit: Option<usize>,
-    /// Wall clock that gives `now` in expressions: [`Timestamp::now`], except in tests.
+    /// Wall clock for `now` in expressions: [`Timestamp::now`], except in tests.
     pub clock: fn() -> Timestamp,
 }
 
 impl Lookout {
-    /// The informer of a part of a resource. `tell` receives reports on its checkpoint, under this name.
+    /// Starts or shares the informer of a part of a resource. `tell` receives reports on the checkpoint, with this
+    /// name.
     pub(crate) fn informer(
         &self,
         resource: &ApiResource,
@@ -65,58 +67,58 @@ fn may_be_kept(resource: &ApiResource) -> bool {
     !(resource.group.is_empty() && resource.plural == "secrets")
 }
 
-/// A resource that a rule looks up, and where.
+/// A looked-up resource of a rule, with the scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LookedUp {
-    /// The name of the resource in the expression.
+    /// Name of the resource in the expression.
     pub name: String,
-    /// The resource, as the server describes it.
+    /// Resource as described by the server.
     pub resource: ApiResource,
-    /// Whether its objects have namespaces.
+    /// True for a namespaced resource.
     pub is_namespaced: bool,
-    /// The only namespace whose objects can be looked up. All namespaces if absent.
+    /// The only namespace for lookups. `None` for all namespaces.
     pub namespace: Option<String>,
 }
 
 impl LookedUp {
-    /// The part of the resource that is watched.
+    /// Returns the watched part of the resource.
     pub fn scope(&self) -> Scope {
         self.namespace.as_ref().map_or_else(Scope::all, Scope::namespace)
     }
 }
 
-/// What a rule looks at in one place.
+/// Resource and scope of a rule in one cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// The rule, by name.
+    /// Name of the rule.
     pub rule: String,
-    /// The cluster, as the configuration calls it.
+    /// Name of the cluster in the configuration.
     pub cluster: String,
-    /// The resource, as the server describes it.
+    /// Resource as described by the server.
     pub resource: ApiResource,
-    /// Which of its objects.
+    /// Scope of the watch.
     pub scope: Scope,
-    /// The resources that the rule's expressions look up.
+    /// Looked-up resources of the rule's expressions.
     pub lookups: Vec<LookedUp>,
 }
 
 impl Source {
-    /// What the resource is called, with its group.
+    /// Returns the name of the resource with the group.
     pub fn resource_name(&self) -> String {
         let ApiResource { plural, group, .. } = &self.resource;
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
     }
 
-    /// Whether what it looks at may be written to disk: Secrets may not.
+    /// Returns true if objects may be written to disk. False for Secrets.
     pub fn may_be_kept(&self) -> bool {
         may_be_kept(&self.resource)
     }
 
-    /// The informer of it, as `lookout` has its informers; `tell` is told what its checkpoint comes to, where that is less than could be.
+    /// Starts or shares the informer of the source. `tell` receives reports on checkpoint errors.
     ///
     /// # Errors
     ///
-    /// Where there is no such informer, in its words.
+    /// Returns the informer's error text if the informer cannot be started.
     pub fn informer(
         &self,
         lookout: &Lookout,
@@ -127,7 +129,7 @@ impl Source {
     }
 }
 
-/// What whoever runs the program should know of a note.
+/// Converts a diagnostic into an event for the operator.
 fn notice(of: &str, note: &Diagnostic) -> Option<Notice> {
     let of = of.to_owned();
     match note {
@@ -139,15 +141,15 @@ fn notice(of: &str, note: &Diagnostic) -> Option<Notice> {
     }
 }
 
-/// Why the cache may differ from the server, if it may: its freshness, and the reason.
+/// Returns the reason why the cache may differ from the server, with the freshness.
 pub(crate) fn doubt(informer: &Informer<Lazy<DynamicObject>>) -> Option<String> {
     let freshness = informer.freshness();
     let why = freshness.doubt().map(|doubt| doubt.why.clone());
-    let why = why.or_else(|| (!informer.has_synced()).then(|| "it was not listed yet".into()))?;
+    let why = why.or_else(|| (!informer.has_synced()).then(|| "the resource has not been listed yet".into()))?;
     Some(format!("{}: {why}", freshness.name()))
 }
 
-/// Which object it is.
+/// Returns the identity of an object.
 pub(crate) fn subject(source: &Source, resource: &str, object: &Object<DynamicObject>) -> Subject {
     Subject {
         cluster: source.cluster.clone(),
@@ -158,7 +160,7 @@ pub(crate) fn subject(source: &Source, resource: &str, object: &Object<DynamicOb
     }
 }
 
-/// The object as JSON; items of lists do not say what kind they are of.
+/// Returns the object as JSON. List items lack API version and kind, so both are added.
 pub(crate) fn whole(object: &DynamicObject, resource: &ApiResource) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {

@@ -1,4 +1,4 @@
-//! The folder of what no restart may forget, and the lock by which one program at a time acts by it.
+//! State folder across restarts, with a lock against concurrent programs.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -12,19 +12,19 @@ use crate::mirror::Approvals;
 use crate::private_file::write_private;
 use crate::short_hash::short_hash;
 
-/// The file that says where the program tells how things are, for as long as it holds the folder.
-const ADDRESS: &str = "address";
+/// File with the address of the status endpoint, while the program holds the folder.
+const ADDRESS_FILE: &str = "address";
 
-/// The file that exists while a replica does not know the recent past: it started with an empty folder.
-const NEW: &str = "new-replica";
+/// Marker file of a replica that started with an empty folder and lacks recent deletions.
+const NEW_FILE: &str = "new-replica";
 
-/// The file that exists while this process stands by. It has the identity of the leader.
-const STANDBY: &str = "standby";
+/// File of a standby, with the identity of the leader.
+const STANDBY_FILE: &str = "standby";
 
-/// End of the names of checkpoints.
-const CHECKPOINT: &str = ".checkpoint";
+/// Suffix of checkpoint files.
+const CHECKPOINT_SUFFIX: &str = ".checkpoint";
 
-/// The folder of what no restart may forget, in the hands of this program as long as this is there.
+/// Locked state folder of this program. Dropping the value releases the lock.
 #[derive(Debug)]
 pub struct State {
     folder: PathBuf,
@@ -33,139 +33,143 @@ pub struct State {
 }
 
 impl State {
-    /// Takes the folder over; it is made where it is not there, for its owner alone.
+    /// Locks the folder. Creates a missing folder with access for the owner only.
     ///
     /// # Errors
     ///
-    /// Where another program acts by it, which is named; where it cannot be made or written; or where what is in it is not what
-    /// this program has written.
+    /// Returns an error if another program holds the lock (with the process ID), if the folder cannot be created or
+    /// written, or if a
+    /// file has unexpected content.
     pub fn take(folder: &Path) -> io::Result<Self> {
         let told = |error: io::Error| {
-            let remedy = "make it writable for this user, or name another one in `state.folder`";
+            let remedy = "make the folder writable for this user, or set another `state.folder`";
             io::Error::new(error.kind(), format!("{}: {error}; {remedy}", folder.display()))
         };
         make(folder).map_err(told)?;
         let lock = lock(&folder.join("lock")).map_err(told)?.map_err(|holder| {
-            let remedy = "end it, or give this one a `state.folder` of its own, and other mirrors";
-            let why = format!("{}: {holder} acts by it already; {remedy}", folder.display());
+            let remedy = "stop that process, or set a different `state.folder` and other mirrors";
+            let why = format!("{}: {holder} already uses the folder; {remedy}", folder.display());
             io::Error::new(io::ErrorKind::AddrInUse, why)
         })?;
-        // It was that of an earlier life.
-        let _ = fs::remove_file(folder.join(ADDRESS));
-        let _ = fs::remove_file(folder.join(STANDBY));
-        let is_checkpoint = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(CHECKPOINT);
+        // Both files belong to an earlier run.
+        let _ = fs::remove_file(folder.join(ADDRESS_FILE));
+        let _ = fs::remove_file(folder.join(STANDBY_FILE));
+        let is_checkpoint = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(CHECKPOINT_SUFFIX);
         if !fs::read_dir(folder).map_err(told)?.flatten().any(|entry| is_checkpoint(&entry)) {
-            write_private(&folder.join(NEW), "").map_err(told)?;
+            write_private(&folder.join(NEW_FILE), "").map_err(told)?;
         }
         let memory = Memory::open(&memory_in(folder))?;
         Ok(Self { folder: folder.to_owned(), memory, _lock: lock })
     }
 
-    /// What mirrors remember.
+    /// Returns the stored state of mirrors.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Says where the program that acts by the folder tells how things are.
+    /// Stores the address of the program's status endpoint.
     ///
     /// # Errors
     ///
-    /// Where that cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn tells_at(&self, address: SocketAddr) -> io::Result<()> {
-        let file = self.folder.join(ADDRESS);
+        let file = self.folder.join(ADDRESS_FILE);
         write_private(&file, &address.to_string())
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
     }
 
-    /// Where the caches of this cluster are kept beyond the program's life; another file for each way to name one.
+    /// Returns the checkpoint file of a cluster. The file differs by kubeconfig and context.
     pub fn checkpoint_of(&self, name: &str, cluster: &Cluster) -> PathBuf {
         let said = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
-        self.folder.join(format!("{name}-{}{CHECKPOINT}", short_hash(&said, 4)))
+        self.folder.join(format!("{name}-{}{CHECKPOINT_SUFFIX}", short_hash(&said, 4)))
     }
 
-    /// Returns the folder of the instants up to which messages are settled that time or lookups cause.
+    /// Returns the folder of watermark files.
     pub fn rechecks(&self) -> &Path {
         &self.folder
     }
 
-    /// Whether the caches in the folder may lack deletions that other replicas have not settled: the folder was empty at the start of
-    /// this process, or of an earlier one that did not [catch up](Self::has_caught_up).
+    /// Returns true if caches in the folder may lack deletions that other replicas have not settled. The folder was
+    /// empty at
+    /// the start of this or an earlier process, without a call of [`has_caught_up`](Self::has_caught_up) since.
     pub fn is_new(&self) -> bool {
-        self.folder.join(NEW).exists()
+        self.folder.join(NEW_FILE).exists()
     }
 
-    /// Records that the caches lack nothing that other replicas have not settled.
+    /// Records that the caches include all changes that other replicas have not settled.
     ///
     /// # Errors
     ///
-    /// If the folder cannot be written.
+    /// Returns an error if the folder cannot be written.
     pub fn has_caught_up(&self) -> io::Result<()> {
-        match fs::remove_file(self.folder.join(NEW)) {
+        match fs::remove_file(self.folder.join(NEW_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Records for other commands whether this process stands by, and the identity of the leader, if it is known. A folder that
-    /// cannot be written is ignored.
+    /// Records for other commands if this process is a standby, with the identity of the leader if known. Ignores write
+    /// errors.
     pub fn stands_by(&self, leader: Option<Option<&str>>) {
-        let file = self.folder.join(STANDBY);
+        let file = self.folder.join(STANDBY_FILE);
         let _ = match leader {
             Some(leader) => write_private(&file, leader.unwrap_or_default()),
             None => fs::remove_file(&file),
         };
     }
 
-    /// Where approvals come from.
+    /// Returns the approvals in the folder.
     pub fn approvals(&self) -> Approvals {
         Approvals::at(&self.folder)
     }
 }
 
-/// Who acts by this folder now, and where it tells how things are; none where nobody does.
+/// Returns the process that holds the folder, and the address of the status endpoint. `None` if no process holds the
+/// lock.
 ///
 /// # Errors
 ///
-/// Where that cannot be found out.
+/// Returns an error if the lock cannot be checked.
 pub fn acting(folder: &Path) -> io::Result<Option<(String, Option<SocketAddr>)>> {
     let mut file = match File::open(folder.join("lock")) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // Shared, and given back at once: nobody who begins now is kept from it for longer than this takes.
+    // A shared lock, released immediately: a starting program is blocked only for this short time.
     match file.try_lock_shared() {
         Ok(()) => return Ok(None),
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }
     let holder = holder(&mut file)?;
-    let address = fs::read_to_string(folder.join(ADDRESS)).ok();
+    let address = fs::read_to_string(folder.join(ADDRESS_FILE)).ok();
     Ok(Some((holder, address.and_then(|text| text.parse().ok()))))
 }
 
-/// Returns the identity of the leader as known to the process that acts by this folder, if that process stands by; an empty text if it
-/// does not know the leader.
+/// Returns the identity of the leader, if the process that holds the folder is a standby. Empty if the standby does not
+/// know
+/// the leader.
 ///
 /// # Errors
 ///
-/// If the folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub fn leader_of_standby(folder: &Path) -> io::Result<Option<String>> {
     if acting(folder)?.is_none() {
         return Ok(None);
     }
-    match fs::read_to_string(folder.join(STANDBY)) {
+    match fs::read_to_string(folder.join(STANDBY_FILE)) {
         Ok(leader) => Ok(Some(leader)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What mirrors remember in this folder, for who only looks: as it is now, and as nothing where there is nothing.
+/// Returns the stored state of mirrors for read-only commands. Empty if the file does not exist.
 ///
 /// # Errors
 ///
-/// Where it cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn remembered(folder: &Path) -> io::Result<Memory> {
     Memory::open(&memory_in(folder))
 }
@@ -182,7 +186,7 @@ fn make(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Who has the lock that is this file, as it says itself.
+/// Returns the holder of a lock, as recorded in the file.
 fn holder(file: &mut File) -> io::Result<String> {
     let mut holder = String::new();
     file.take(256).read_to_string(&mut holder)?;
@@ -190,7 +194,7 @@ fn holder(file: &mut File) -> io::Result<String> {
     Ok(if holder.is_empty() { "another program".to_owned() } else { holder.to_owned() })
 }
 
-/// The lock that is this file, or who has it.
+/// Acquires the lock of a file, or returns the current holder.
 fn lock(path: &Path) -> io::Result<Result<File, String>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -215,23 +219,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_program_at_a_time_acts_by_a_folder_and_another_is_told_who_does() {
+    fn second_program_is_rejected_with_holder() {
         let folder = std::env::temp_dir().join(format!("steadfast-state-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::take(&folder.join("deep/er")).expect("nobody has it");
+        let state = State::take(&folder.join("deep/er")).expect("a free folder");
         // Another open file is as good as another process.
-        let told = State::take(&folder.join("deep/er")).map(drop).expect_err("somebody has it").to_string();
-        assert!(told.contains(&format!("process {} acts by it already", std::process::id())), "{told}");
-        assert!(told.contains("`state.folder` of its own"), "{told}");
+        let error = State::take(&folder.join("deep/er")).map(drop).expect_err("a locked folder").to_string();
+        assert!(error.contains(&format!("process {} already uses the folder", std::process::id())), "{error}");
+        assert!(error.contains("different `state.folder`"), "{error}");
         drop(state);
-        drop(State::take(&folder.join("deep/er")).expect("nobody has it any more"));
+        drop(State::take(&folder.join("deep/er")).expect("a released folder"));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            let mode = fs::metadata(folder.join("deep/er")).expect("it is there").permissions().mode();
+            let mode = fs::metadata(folder.join("deep/er")).expect("the folder exists").permissions().mode();
             assert_eq!(mode & 0o777, 0o700);
         }
-        fs::remove_dir_all(&folder).expect("it is there");
+        fs::remove_dir_all(&folder).expect("the folder exists");
     }
 
     #[test]
@@ -257,6 +261,7 @@ mod tests {
     }
 
     #[cfg(unix)]
+    // Checked with a folder that other users can read.
     #[test]
     fn address_and_approvals_are_readable_by_owner_only() {
         use std::os::unix::fs::PermissionsExt;

@@ -1,22 +1,22 @@
-//! Which object something is about.
+//! Identity of an object across clusters.
 
-/// Which object something is about.
+/// Identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject {
-    /// The cluster, as the configuration calls it.
+    /// Name of the cluster in the configuration.
     pub cluster: String,
-    /// The resource, with its group: `pods`, `deployments.apps`.
+    /// Resource with the group: `pods`, `deployments.apps`.
     pub resource: String,
-    /// The namespace; empty for what is in none.
+    /// Namespace. Empty for cluster-scoped objects.
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Who it is, whatever its name.
+    /// UID.
     pub uid: String,
 }
 
 impl Subject {
-    /// What identifies the object in IDs of messages: its UID, or its name if it has none.
+    /// Returns the identity in message IDs: the UID, or resource, namespace and name without a UID.
     pub(crate) fn identity(&self) -> String {
         if self.uid.is_empty() {
             return format!("{}/{}/{}", self.resource, self.namespace, self.name);
@@ -24,7 +24,7 @@ impl Subject {
         self.uid.clone()
     }
 
-    /// `pods web/shop`, with the cluster where that is not the only one there is by default.
+    /// Returns a description such as `pods web/shop of east`.
     pub(crate) fn told(&self) -> String {
         let place = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
         format!("{} {place}{} of {}", self.resource, self.name, self.cluster)

@@ -1,7 +1,8 @@
 //! Supervision of long-lived tasks: a task that ends unexpectedly is logged, counted and restarted with backoff.
 //!
-//! A task that keeps ending turns the program's liveness red, until one of its runs has lasted again: a restart of the whole
-//! program may help where a restart of the task does not.
+//! A task that fails repeatedly makes the program's liveness check fail until a run of the task lasts: a restart of the
+//! whole
+//! program may help if a restart of the task does not.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,13 +16,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::notice::{Notice, Tell};
 
-/// Delay before the first restart of a task; it doubles with each further one.
+/// Delay before the first restart of a task. Each further delay doubles.
 const RESTART_INITIAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Longest delay before a restart.
+/// Maximum delay before a restart.
 const RESTART_MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// A run of this duration counts as a recovery: the delay starts over, and the task is healthy again.
+/// Minimum duration of a successful run. Afterwards the delay starts over, and the task is healthy again.
 const HEALTHY_RUN: Duration = Duration::from_secs(60);
 
 /// Number of failures within [`FAILURE_WINDOW`] that makes a task unhealthy.
@@ -30,7 +31,7 @@ const MAX_FAILURES: usize = 5;
 /// Period in which failures are counted.
 const FAILURE_WINDOW: Duration = Duration::from_secs(600);
 
-/// Starts long-lived tasks and restarts those that end. Cheap to clone.
+/// Starts long-lived tasks and restarts tasks that end. Clones share the tasks.
 #[derive(Clone)]
 pub struct Supervisor {
     shared: Arc<Shared>,
@@ -39,7 +40,7 @@ pub struct Supervisor {
 struct Shared {
     tell: Arc<Tell>,
     tasks: Mutex<BTreeMap<u64, Health>>,
-    /// Restarts by task name, including those of tasks that have been stopped: a counter never decreases.
+    /// Restarts by task name, including stopped tasks, since a counter must not decrease.
     restarts: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -47,13 +48,13 @@ struct Shared {
 struct Health {
     name: String,
     failures: VecDeque<Instant>,
-    /// Failures since the last run that lasted.
+    /// Number of consecutive failures since the last lasting run.
     in_a_row: u32,
     started: Option<Instant>,
     last: String,
 }
 
-/// A supervised task. Dropping it stops the task.
+/// A supervised task. Dropping the value stops the task.
 pub struct Supervised {
     task: JoinHandle<()>,
     id: u64,
@@ -66,12 +67,13 @@ impl Supervisor {
         Self { shared: Arc::new(Shared { tell, tasks: Mutex::default(), restarts: Mutex::default() }) }
     }
 
-    /// Runs the futures that `task` returns, one after the other, on the current runtime. None of them should ever finish; the
-    /// value of one that does is the reason.
+    /// Runs the futures that `task` returns, one after another, on the current runtime. A future must not finish; the
+    /// value of
+    /// a finished future is the reason.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn spawn<F, T>(&self, name: impl Into<String>, mut task: F) -> Supervised
     where
         F: FnMut() -> T + Send + 'static,
@@ -84,7 +86,7 @@ impl Supervisor {
                 shared.starts(id);
                 let why = match catch_unwind(AssertUnwindSafe(&mut task)) {
                     Ok(run) => {
-                        // The run ends with this task, also if this task is aborted.
+                        // The run is aborted together with this task.
                         let mut run = Aborting(tokio::spawn(run));
                         (&mut run.0).await.unwrap_or_else(reason)
                     }
@@ -97,7 +99,7 @@ impl Supervisor {
         Supervised { task: supervised, id, shared: self.shared.clone() }
     }
 
-    /// Returns the tasks that keep ending, each with the reason of its last end. Empty if all are healthy.
+    /// Returns the repeatedly failing tasks, with the reason of the last failure. Empty if all tasks are healthy.
     pub fn unhealthy(&self) -> Vec<(String, String)> {
         let now = Instant::now();
         let tasks = lock(&self.shared.tasks);
@@ -105,7 +107,7 @@ impl Supervisor {
         unhealthy.map(|health| (health.name.clone(), health.last.clone())).collect()
     }
 
-    /// Returns the number of restarts of each task, by its name.
+    /// Returns the number of restarts of each task, by name.
     pub fn restarts(&self) -> BTreeMap<String, u64> {
         lock(&self.shared.restarts).clone()
     }
@@ -132,7 +134,7 @@ impl Shared {
         let now = Instant::now();
         let (task, delay) = {
             let mut tasks = lock(&self.tasks);
-            // Stopped in this instant: the delay never elapses.
+            // The task was stopped concurrently, so the delay never elapses.
             let Some(health) = tasks.get_mut(&id) else { return RESTART_MAX_DELAY };
             if health.started.take().is_some_and(|started| now.duration_since(started) >= HEALTHY_RUN) {
                 health.in_a_row = 0;
@@ -147,7 +149,7 @@ impl Shared {
             (health.name.clone(), delay)
         };
         *lock(&self.restarts).entry(task.clone()).or_default() += 1;
-        // No lock is held: the notice may be written to a slow terminal.
+        // Reported without holding a lock: writing the event to a terminal may be slow.
         (self.tell)(Notice::TaskEnded { task, why, delay });
         delay
     }
@@ -162,10 +164,10 @@ impl Health {
 }
 
 impl Supervised {
-    /// Stops the task and waits until its current run has been dropped.
+    /// Stops the task and waits until the current run is dropped.
     pub async fn stop(mut self) {
         self.task.abort();
-        // A cancelled task returns an error, which says nothing new.
+        // The result of a cancelled task contains no information.
         drop((&mut self.task).await);
     }
 }
@@ -246,11 +248,11 @@ mod tests {
         };
         assert_eq!(*lock(&notices), [ended("panicked: injected 0", 1), ended("panicked: injected 1", 2)]);
         assert_eq!(supervisor.restarts()["cluster east"], 2);
-        assert!(supervisor.unhealthy().is_empty(), "two failures are no pattern");
+        assert!(supervisor.unhealthy().is_empty(), "two failures are below the limit");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn returning_task_is_restarted_with_its_reason() {
+    async fn returning_task_is_restarted_with_reason() {
         let (supervisor, notices) = supervisor();
         let _task = supervisor.spawn("x", || async { "its queue was closed".to_owned() });
         sleep(Duration::from_millis(500)).await;
@@ -265,13 +267,17 @@ mod tests {
         sleep(Duration::from_millis(15_500)).await;
         assert_eq!(supervisor.unhealthy(), [("cluster east".to_owned(), "panicked: injected 4".to_owned())]);
         sleep(Duration::from_secs(16 + 55)).await;
-        assert_eq!((runs.load(Ordering::Relaxed), supervisor.unhealthy().len()), (6, 1), "it has not lasted yet");
+        assert_eq!(
+            (runs.load(Ordering::Relaxed), supervisor.unhealthy().len()),
+            (6, 1),
+            "the run has not lasted long enough"
+        );
         sleep(Duration::from_secs(10)).await;
         assert!(supervisor.unhealthy().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stopped_task_is_dropped_and_forgotten() {
+    async fn stopped_task_is_dropped() {
         struct Signals(Arc<AtomicU32>);
         impl Drop for Signals {
             fn drop(&mut self) {

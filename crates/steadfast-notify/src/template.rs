@@ -8,11 +8,11 @@ use crate::secret::Secret;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     Text(&'a str),
-    /// The name between the braces.
+    /// Name between the braces.
     Secret(&'a str),
 }
 
-/// Splits a text at its placeholders. Braces around anything but a name are text.
+/// Splits a text at the placeholders. Braces around anything but a name are text.
 pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let (mut rest, mut from) = (text, 0);
@@ -31,13 +31,14 @@ pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// Whether a secret may have this name: expressions have it as `secrets.NAME`.
+/// Returns true for a valid name of a secret. Expressions use the name as `secrets.NAME`.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
     name.starts_with(is_letter) && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit())
 }
 
-/// Puts the secrets into their places; the second value is whether there were any. A placeholder of an unknown name is text.
+/// Replaces placeholders by secrets. Returns true as second value if any secret was used. Unknown placeholders stay
+/// unchanged.
 pub(crate) fn filled(text: &str, secrets: &BTreeMap<String, Secret>) -> Result<(String, bool), String> {
     let (mut filled, mut has_secrets) = (String::new(), false);
     for part in parts(text) {

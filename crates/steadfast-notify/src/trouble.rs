@@ -1,33 +1,34 @@
-//! When to report that a sink fails, and that it works again.
+//! Conditions for reporting failures and recoveries of a sink.
 
 use std::time::Duration;
 
-/// Failures closer together than this belong to one flapping sink.
+/// Maximum time between failures of a flapping sink.
 const FLAPPING_WINDOW: Duration = Duration::from_secs(600);
 
-/// How long a flapping sink has to work before that is reported. Doubled each time, up to [`FLAPPING_WINDOW`].
+/// Minimum working time of a flapping sink before a recovery is reported. Doubles each time, up to [`FLAPPING_WINDOW`].
 const FIRST_QUIET_PERIOD: Duration = Duration::from_secs(60);
 
-/// A sink all of whose attempts have failed for this duration is down.
+/// Time without success after which a failing sink is down.
 const DOWN_AFTER: Duration = Duration::from_secs(10);
 
-/// Failures of one sink.
+/// Failure state of one sink.
 ///
-/// A sink that fails at every other attempt would be reported twice a message. After the first recovery, it has to work
-/// for a quiet period before the next recovery is reported.
+/// Without this state, a sink with every other attempt failing would cause two reports per message. After the first
+/// recovery, the sink
+/// must work for a quiet period before the next recovery is reported.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     why: Option<String>,
     last_failure: Option<Duration>,
-    /// The first failure since the last success.
+    /// First failure since the last success.
     fails_since: Option<Duration>,
     quiet_period: Duration,
-    /// Whether the last attempt succeeded.
+    /// True if the last attempt succeeded.
     works: bool,
 }
 
 impl Trouble {
-    /// Records a failed attempt; returns whether to report it.
+    /// Records a failed attempt. Returns true if the failure should be reported.
     pub(crate) fn failed(&mut self, now: Duration, why: &str) -> bool {
         let is_flapping = self.last_failure.is_some_and(|last| now.saturating_sub(last) < FLAPPING_WINDOW);
         (self.last_failure, self.works) = (Some(now), false);
@@ -48,18 +49,18 @@ impl Trouble {
         (self.works, self.fails_since) = (true, None);
     }
 
-    /// Returns whether all attempts have failed for some time.
+    /// Returns true if all attempts have failed for [`DOWN_AFTER`].
     pub(crate) fn is_down(&self, now: Duration) -> bool {
         self.fails_since.is_some_and(|since| now.saturating_sub(since) >= DOWN_AFTER)
     }
 
-    /// Returns when [`has_ended`](Self::has_ended) may be true without another attempt.
+    /// Returns the time at which [`has_ended`](Self::has_ended) may become true without another attempt.
     pub(crate) fn next(&self) -> Option<Duration> {
         let last = self.last_failure.filter(|_| self.works && self.why.is_some())?;
         Some(last.saturating_add(self.quiet_period))
     }
 
-    /// Returns whether to report that the sink works again.
+    /// Returns true once when the recovery should be reported.
     pub(crate) fn has_ended(&mut self, now: Duration) -> bool {
         let has_ended = self.next().is_some_and(|at| at <= now);
         if has_ended {
@@ -68,7 +69,7 @@ impl Trouble {
         has_ended
     }
 
-    /// Returns the cause of the last failure, if the sink still counts as failing.
+    /// Returns the cause of the last failure, if the sink is still reported as failing.
     pub(crate) fn why(&self) -> Option<&str> {
         self.why.as_deref()
     }
@@ -93,10 +94,10 @@ mod tests {
                 reports.push("works");
             }
         }
-        // The first recovery is reported at once. From then on the sink has to stay well.
+        // The first recovery is reported immediately. Later recoveries need a quiet period.
         assert_eq!(reports, ["fails", "works", "fails"]);
         assert_eq!(trouble.why(), Some("no"));
-        let at = trouble.next().expect("it works");
+        let at = trouble.next().expect("a recovery");
         assert!(!trouble.has_ended(at.saturating_sub(Duration::from_millis(1))) && trouble.has_ended(at));
         assert_eq!((trouble.why(), trouble.next()), (None, None));
     }
@@ -120,7 +121,7 @@ mod tests {
         for hour in 1..4_u64 {
             let now = Duration::from_secs(hour * 3600);
             assert!(trouble.failed(now, "down") && !trouble.failed(now, "down"));
-            assert!(!trouble.has_ended(now), "it still fails");
+            assert!(!trouble.has_ended(now), "the sink still fails");
             trouble.delivered();
             assert!(trouble.has_ended(now));
         }

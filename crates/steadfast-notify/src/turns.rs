@@ -8,15 +8,15 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 /// Sink and object.
 type Key = (String, String);
 
-/// Locks by sink and object. A lock exists only while it is held or awaited.
+/// Locks by sink and object. A lock exists only while held or awaited.
 #[derive(Default)]
 pub(crate) struct Turns(Mutex<HashMap<Key, Arc<AsyncMutex<()>>>>);
 
-/// A lock that is held or awaited.
+/// A held or awaited lock.
 pub(crate) struct Turn<'a> {
     of: &'a Turns,
     key: Key,
-    /// `None` while it is awaited.
+    /// `None` while awaiting the lock.
     guard: Option<OwnedMutexGuard<()>>,
 }
 
@@ -39,7 +39,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut locks = self.of.locks();
         self.guard = None;
-        // Callers that wait for it have a reference each.
+        // Each waiting caller has a reference, so a count of one means that no caller waits.
         if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.key);
         }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn turns_of_one_object_exclude_each_other() {
+    async fn locks_of_one_object_exclude_each_other() {
         let turns = Turns::default();
         let first = turns.take("log", "a").await;
         let _other = turns.take("log", "b").await;
@@ -63,7 +63,7 @@ mod tests {
         {
             let second = turns.take("log", "a");
             tokio::pin!(second);
-            assert!(timeout(Duration::from_secs(1), second.as_mut()).await.is_err(), "it is held");
+            assert!(timeout(Duration::from_secs(1), second.as_mut()).await.is_err(), "the lock is held");
             drop(first);
             let _second = second.await;
             assert_eq!(turns.locks().len(), 3);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-/// Notifies `news` of each change that one of the receivers is notified of, as long as the result exists.
+/// Notifies `news` of each change of a receiver. Dropping the result stops the notifications.
 pub(crate) fn wake_on_changes(
     receivers: impl IntoIterator<Item = watch::Receiver<u64>>,
     news: &Arc<Notify>,

@@ -1,7 +1,8 @@
-//! The instant up to which the messages that no change of an object causes are settled, for one rule, source and sink.
+//! Watermark of one rule, source and sink: the instant up to which messages without a change of the object are settled.
 //!
-//! After a restart, what has passed since this instant is evaluated again. With a state folder it is written there, together with
-//! a hash of the result that was settled last for each object that looks up others.
+//! After a restart, everything since the watermark is evaluated again. The watermark is stored in the state folder,
+//! with a
+//! hash of the last settled result for each object with lookups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -22,19 +23,19 @@ use crate::rule::Compiled;
 use crate::short_hash::short_hash;
 use crate::subject::Subject;
 
-/// Shortest time between two writes of the file.
+/// Minimum time between two writes of the file.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// End of the names of files.
+/// Suffix of watermark files.
 const SUFFIX: &str = ".watermark";
 
-/// Bytes of the hash in the names of files.
+/// Length of the hash in file names, in bytes.
 const HASH_BYTES: usize = 16;
 
-/// Smallest step of the wall clock.
+/// Resolution of the wall clock.
 const STEP: SignedDuration = SignedDuration::from_nanos(1);
 
-/// What is settled, for one rule, source and sink.
+/// Settled messages of one rule, source and sink.
 #[derive(Default)]
 pub(crate) struct Watermark {
     state: Mutex<State>,
@@ -45,41 +46,41 @@ pub(crate) struct Watermark {
 
 #[derive(Default)]
 struct State {
-    /// All instants up to this one have been evaluated.
+    /// All instants up to this instant have been evaluated.
     evaluated: Option<Timestamp>,
-    /// Number of the term as the leader in which that was.
+    /// Number of the leader term of `evaluated`.
     term: u64,
-    /// Instants whose messages are not settled, with a number for each message.
+    /// Instants with unsettled messages, and a unique number for each message.
     in_flight: BTreeSet<(Timestamp, u64)>,
     /// Results by namespace and name.
     results: BTreeMap<String, Recorded>,
     /// Identifies the expressions of the rule.
     rule: String,
-    /// Whether results are recorded: the rule looks up objects, and its results are comparable.
+    /// True if results are recorded: the rule has lookups and comparable results.
     has_results: bool,
     next: u64,
     is_written: bool,
-    /// Whether the results of an earlier run were not compared yet.
+    /// True until the results of an earlier run are compared.
     is_restored: bool,
 }
 
 struct Recorded {
     uid: String,
     result: Settled,
-    /// The result before it became pending.
+    /// Result before it became pending.
     before: Option<Settled>,
-    /// Number of the evaluation: an older one that is settled later is not recorded.
+    /// Number of the evaluation. An older evaluation that is settled later is ignored.
     number: u64,
 }
 
-/// The result of a rule for an object that was settled last.
+/// Last settled result of a rule for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
-    /// The message with this hash.
+    /// A message with this hash.
     Sent(Hash),
     /// The rule did not fire.
     Silent,
-    /// A message that may not have been delivered.
+    /// A message that may be undelivered.
     Pending,
 }
 
@@ -88,24 +89,25 @@ pub(crate) enum Settled {
 struct Record {
     /// Name of the position among replicas.
     position: String,
-    /// Identifies the expressions of the rule. The results of others cannot be compared.
+    /// Identifies the expressions of the rule. Results of other expressions cannot be compared.
     rule: String,
     until: Option<Timestamp>,
-    /// UID and result, by namespace and name. The result is a hash as text, `-` if the rule did not fire, and `?` if it is
+    /// UID and result, by namespace and name. The result is a hash as text, `-` if the rule did not fire, and `?` if
     /// pending.
     #[serde(default)]
     results: BTreeMap<String, (String, String)>,
 }
 
-/// A message of which it is not known yet that it is settled.
+/// An unsettled message.
 pub(crate) struct InFlight {
     of: Arc<Watermark>,
     key: (Timestamp, u64),
 }
 
 impl Watermark {
-    /// Creates the watermark of a [position](crate::position_name), and reads what an earlier run has written to `folder`. A file
-    /// that cannot be read counts as absent.
+    /// Opens the watermark of a [position](crate::position_name). Reads the file of an earlier run in `folder`. An
+    /// unreadable
+    /// file counts as absent.
     pub(crate) fn open(position: &str, rule: &Compiled, folder: Option<&Path>) -> Arc<Self> {
         let file = folder.map(|folder| folder.join(format!("{}{SUFFIX}", short_hash(position, HASH_BYTES))));
         let record = file.as_ref().and_then(|file| read(file)).filter(|record| record.position == position);
@@ -141,7 +143,7 @@ impl Watermark {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the instant up to which all instants have been evaluated in this term, in this run or an earlier one.
+    /// Returns the instant up to which all instants have been evaluated in this term, by this or an earlier run.
     pub(crate) fn evaluated(&self, term: u64) -> Option<Timestamp> {
         let state = self.state();
         state.evaluated.filter(|_| state.term == term)
@@ -152,7 +154,7 @@ impl Watermark {
         self.state().settled()
     }
 
-    /// Starts `term` at `at`: no message of an earlier term of this process is in flight any more.
+    /// Starts `term` at `at`. Messages of earlier terms of this process are no longer in flight.
     pub(crate) fn start_term(&self, term: u64, at: Timestamp) {
         let mut state = self.state();
         state.in_flight.clear();
@@ -171,7 +173,7 @@ impl Watermark {
         self.changed.notify_one();
     }
 
-    /// Records that a message which the instant `at` caused is about to be sent.
+    /// Records the start of sending a message caused by the instant `at`.
     pub(crate) fn begin(self: &Arc<Self>, at: Timestamp) -> InFlight {
         let mut state = self.state();
         let key = (at, state.number());
@@ -184,13 +186,14 @@ impl Watermark {
         self.state().number()
     }
 
-    /// Records the result of evaluation `number` that is settled; `None` for an object that was deleted.
+    /// Records the settled result of evaluation `number`. `None` for a deleted object.
     pub(crate) fn record(&self, subject: &Subject, number: u64, result: Option<Settled>) {
         {
             let (mut state, key) = (self.state(), key(subject));
             if !state.has_results {
                 return;
             }
+            // Results can be settled out of order, so an older evaluation must not overwrite a newer result.
             let is_older = |known: &Recorded| known.number > number;
             if state.results.get(&key).is_some_and(is_older) {
                 return;
@@ -207,7 +210,7 @@ impl Watermark {
         self.changed.notify_one();
     }
 
-    /// Records that messages about these objects may be sent next, and writes that down before they are.
+    /// Records that messages about these objects may be sent, and writes the file before sending.
     pub(crate) async fn about_to_send(self: &Arc<Self>, subjects: &[Subject]) {
         if subjects.is_empty() || !self.state().has_results {
             return;
@@ -222,11 +225,11 @@ impl Watermark {
             state.results.insert(key(subject), Recorded { uid, result: Settled::Pending, before: known, number });
             state.is_written = false;
         }
-        // Nothing is written if all of them are pending already.
+        // Writes nothing if all objects were pending already.
         self.write().await;
     }
 
-    /// Takes [`about_to_send`](Self::about_to_send) back: nothing is sent.
+    /// Reverts [`about_to_send`](Self::about_to_send): no message was sent.
     pub(crate) fn nothing_sent(&self, subject: &Subject) {
         {
             let mut state = self.state();
@@ -254,18 +257,18 @@ impl Watermark {
         results.collect()
     }
 
-    /// Returns once whether there are results of an earlier run.
+    /// Returns true once if results of an earlier run exist.
     pub(crate) fn take_restored(&self) -> bool {
         let mut state = self.state();
         std::mem::take(&mut state.is_restored) && !state.results.is_empty()
     }
 
-    /// Returns whether a result of this object is recorded.
+    /// Returns true if a result of this object is recorded.
     pub(crate) fn knows(&self, subject: &Subject) -> bool {
         self.state().results.get(&key(subject)).is_some_and(|recorded| recorded.uid == subject.uid)
     }
 
-    /// Writes the file after each change, once a second at most. Never returns.
+    /// Writes the file after changes, at most once per second. Never returns.
     pub(crate) async fn keep(self: Arc<Self>) {
         loop {
             self.changed.notified().await;
@@ -278,7 +281,7 @@ impl Watermark {
 
     async fn write(self: &Arc<Self>) {
         let of = self.clone();
-        // Without the file more is evaluated again after a restart, and nothing is lost.
+        // A failed write loses nothing: only more is evaluated again after a restart.
         let _ = tokio::task::spawn_blocking(move || of.flush()).await;
     }
 
@@ -296,13 +299,13 @@ impl Watermark {
             serde_json::to_string(&Record { position, rule, until, results }).unwrap_or_default()
         };
         if write_private(file, &text).is_err() {
-            // The next change writes it.
+            // The next change triggers another write.
             self.state().is_written = false;
         }
     }
 }
 
-/// Identifies the expressions of a rule.
+/// Returns a hash of a rule's expressions.
 fn expressions(rule: &Compiled) -> String {
     let texts = [rule.config.when.as_deref(), rule.config.send.as_deref()].map(Option::unwrap_or_default);
     short_hash(&texts.join("\0"), HASH_BYTES)
@@ -312,7 +315,7 @@ fn read(file: &Path) -> Option<Record> {
     std::fs::read_to_string(file).ok().and_then(|text| serde_json::from_str(&text).ok())
 }
 
-/// Removes the files of rules and sinks that `plan` does not have: when they are configured again, they start as new ones.
+/// Removes the files of rules and sinks that `plan` lacks. A rule that is added again later starts without history.
 pub fn forget_watermarks(folder: &Path, plan: &Plan) {
     let Ok(files) = std::fs::read_dir(folder) else { return };
     for file in files.flatten().map(|file| file.path()) {
@@ -324,7 +327,7 @@ pub fn forget_watermarks(folder: &Path, plan: &Plan) {
             rule.is_some_and(|rule| plan.streams_of(&rule.config).any(|stream| stream == sink))
         });
         if !is_known {
-            // One that cannot be removed now is removed later.
+            // Retried at the next start.
             let _ = std::fs::remove_file(&file);
         }
     }
@@ -343,7 +346,7 @@ impl State {
 }
 
 impl InFlight {
-    /// The message is delivered, or is a dead letter.
+    /// Marks the message as delivered or a dead letter.
     pub(crate) fn settled(self) {
         let mut state = self.of.state();
         state.in_flight.remove(&self.key);
@@ -382,7 +385,7 @@ impl Settled {
     }
 }
 
-/// No namespace contains a slash.
+/// Returns the key of an object. Unambiguous, since namespaces contain no slash.
 fn key(subject: &Subject) -> String {
     format!("{}/{}", subject.namespace, subject.name)
 }
@@ -416,7 +419,7 @@ mod tests {
     const WHEN: &str = "now > timestamp('2026-01-01T00:00:00Z') && get('nodes', 'a') != null";
 
     #[test]
-    fn messages_in_flight_hold_the_watermark_back() {
+    fn in_flight_messages_hold_the_watermark_back() {
         let watermark = Watermark::open("here/log pods", &plan(WHEN).rules[0], None);
         assert_eq!(watermark.settled(), None);
         watermark.pass(at(10));
@@ -442,7 +445,7 @@ mod tests {
         for (name, result) in results {
             watermark.record(&subject(name), watermark.number(), Some(result));
         }
-        // An older evaluation is settled last.
+        // The older evaluation is settled last.
         let (older, newer) = (watermark.number(), watermark.number());
         watermark.record(&subject("d"), newer, Some(Settled::Silent));
         watermark.record(&subject("d"), older, Some(Settled::Sent([1; 32])));
@@ -460,12 +463,12 @@ mod tests {
         known.pass(at(10));
         known.flush();
         forget_watermarks(&folder, &plan);
-        assert_eq!(open().settled(), None, "its rule is not configured");
+        assert_eq!(open().settled(), None, "the rule is not configured");
         assert_eq!(at_position("here/log pods").settled(), Some(at(10)));
         for file in std::fs::read_dir(&folder).expect("a folder") {
-            std::fs::write(file.expect("a file").path(), "damaged").expect("it can be written");
+            std::fs::write(file.expect("a file").path(), "damaged").expect("a writable file");
         }
         assert_eq!(at_position("here/log pods").settled(), None);
-        std::fs::remove_dir_all(&folder).expect("it exists");
+        std::fs::remove_dir_all(&folder).expect("the folder exists");
     }
 }

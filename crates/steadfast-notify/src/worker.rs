@@ -1,4 +1,4 @@
-//! Sink worker: the task that sends the messages of one sink's queue.
+//! Sink worker: task that sends the messages of one sink's queue.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,17 +20,18 @@ use crate::sink::Stream;
 use crate::supervise::{Supervised, Supervisor};
 use crate::trouble::Trouble;
 
-/// Number of messages in the queue that namespaces [share](Outbox::has_space). Callers wait for the share of their namespace, and their
-/// informers keep the newest state of each object.
+/// Maximum number of queued messages, [shared](Outbox::has_space) among namespaces. Callers wait for space in the share
+/// of the
+/// namespace, and informers keep only the newest state of each object in the meantime.
 pub(crate) const MAX_PENDING_MESSAGES: usize = 10_000;
 
-/// Sends the messages of one sink.
+/// Worker that sends the messages of one sink.
 pub(crate) struct SinkWorker {
     name: String,
     state: Mutex<State>,
-    /// Wakes the task: there is a message to send, or the settings have changed.
+    /// Wakes the task after a new message or changed settings.
     changed: Notify,
-    /// Wakes callers: messages were settled.
+    /// Wakes callers after messages were settled.
     settled: Notify,
     started: Instant,
     dead: Arc<DeadLetters>,
@@ -44,43 +45,43 @@ struct State {
     stream: Arc<dyn Stream>,
     chance: Chance,
     trouble: Trouble,
-    /// Whether the last dead letter could not be stored, which was reported.
+    /// True after a dead letter could not be stored and this was reported.
     is_dead_letter_stuck: bool,
     delivered: u64,
     given_up: u64,
     failed_attempts: u64,
     starts: u64,
-    /// Number of changes that wait for the share of their namespace.
+    /// Number of changes that wait for space, by namespace.
     held: BTreeMap<Tenant, usize>,
-    /// Number of changes that have waited for it.
+    /// Total number of changes that have waited for space.
     held_total: u64,
 }
 
-/// A cluster and a namespace of it.
+/// Cluster and namespace.
 type Tenant = (String, String);
 
 /// Counters and state of one sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SinkStats {
-    /// Messages delivered.
+    /// Number of delivered messages.
     pub delivered: u64,
-    /// Messages that became dead letters.
+    /// Number of messages that became dead letters.
     pub given_up: u64,
-    /// Messages that are not settled.
+    /// Number of unsettled messages.
     pub waiting: usize,
-    /// Number of changes that wait because their namespace has its share of the queue, by `CLUSTER/NAMESPACE`.
+    /// Number of changes that wait for space in the share of the namespace, by `CLUSTER/NAMESPACE`.
     pub held: BTreeMap<String, usize>,
-    /// Number of changes that have waited for that reason, those that still wait included.
+    /// Total number of changes that have waited for space, including changes that still wait.
     pub held_total: u64,
-    /// Age of the oldest of them.
+    /// Age of the oldest unsettled message.
     pub oldest: Option<Duration>,
-    /// Attempts that failed.
+    /// Number of failed attempts.
     pub failed_attempts: u64,
-    /// Cause of the last failure, if the sink has not worked since.
+    /// Cause of the last failure, if the sink has not recovered since.
     pub failing: Option<String>,
-    /// How much longer the sink pauses because its receiver requested that (HTTP 429).
+    /// Remaining pause that the receiver requested (HTTP 429).
     pub paused: Option<Duration>,
-    /// How often the sink's task was restarted after a panic.
+    /// Number of restarts of the sink's task after a panic.
     pub restarts: u64,
 }
 
@@ -118,7 +119,7 @@ impl SinkWorker {
         }
     }
 
-    /// Has the worker send only while `gate` is open.
+    /// Restricts sending to the time while `gate` is open.
     pub(crate) fn behind(self, gate: TermGate) -> Arc<Self> {
         Arc::new(Self { gate, ..self })
     }
@@ -127,7 +128,7 @@ impl SinkWorker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the delivery settings and the stream. Pending messages stay.
+    /// Changes the delivery settings and the stream. Pending messages are retained.
     pub(crate) fn reconfigure(&self, delivery: Delivery, stream: Arc<dyn Stream>) {
         let mut state = self.state();
         state.outbox.deliver_as(delivery);
@@ -156,12 +157,12 @@ impl SinkWorker {
         }
     }
 
-    /// Returns the number of messages that are not settled.
+    /// Returns the number of unsettled messages.
     pub(crate) fn pending(&self) -> usize {
         self.state().outbox.len()
     }
 
-    /// Returns whether messages are pending and none can be delivered, since all attempts have failed for some time. With
+    /// Returns true if messages are pending and undeliverable, since all attempts have failed for some time. With
     /// `waits_for_attempts`, an attempt in flight may still succeed.
     pub(crate) fn is_down(&self, waits_for_attempts: bool) -> bool {
         let state = self.state();
@@ -169,12 +170,13 @@ impl SinkWorker {
         !state.outbox.is_empty() && state.trouble.is_down(self.started.elapsed()) && !may_succeed
     }
 
-    /// Whether the namespace may add a message now.
+    /// Returns true if the namespace may add a message now.
     pub(crate) fn has_space(&self, namespace: &Tenant) -> bool {
         self.state().outbox.has_space(namespace, MAX_PENDING_MESSAGES)
     }
 
-    /// Adds a message, also if its namespace has its share of the queue. The caller has to check [`has_space`](Self::has_space) before.
+    /// Adds a message without waiting, even beyond the share of the namespace. The caller must check
+    /// [`has_space`](Self::has_space) before.
     pub(crate) fn put_now(&self, message: Arc<Message>, ack: Ack) {
         self.state().outbox.put(self.started.elapsed(), message, ack);
         self.changed.notify_one();
@@ -185,6 +187,7 @@ impl SinkWorker {
         let namespace = message.ordering_key().tenant();
         let mut waiting = None;
         loop {
+            // Registered before the check, so that a notification in between is not lost.
             let settled = self.settled.notified();
             tokio::pin!(settled);
             settled.as_mut().enable();
@@ -205,6 +208,7 @@ impl SinkWorker {
     /// Waits until all messages are settled.
     pub(crate) async fn until_empty(&self) {
         loop {
+            // Registered before the check, so that a notification in between is not lost.
             let settled = self.settled.notified();
             tokio::pin!(settled);
             settled.as_mut().enable();
@@ -215,13 +219,13 @@ impl SinkWorker {
         }
     }
 
-    /// Runs the worker, and restarts it after a panic, as long as the result exists.
+    /// Runs the worker, and restarts the worker after a panic. Dropping the result stops the worker.
     pub(crate) fn start(self: Arc<Self>, supervisor: &Supervisor) -> Supervised {
         supervisor.spawn(format!("sink {}", self.name), move || {
             {
                 let state = &mut *self.state();
                 state.starts = state.starts.saturating_add(1);
-                // The attempts of a run that panicked have ended with it, without a result.
+                // Attempts of a panicked run were aborted without a result.
                 state.outbox.abandon(self.started.elapsed());
             }
             self.clone().run()
@@ -232,6 +236,7 @@ impl SinkWorker {
         let mut attempts = JoinSet::new();
         let mut numbers: HashMap<Id, u64> = HashMap::new();
         loop {
+            // Without a permit this process is not the leader: in-flight attempts are aborted.
             let Some(permit) = self.gate.permit() else {
                 attempts.shutdown().await;
                 numbers.clear();
@@ -261,7 +266,7 @@ impl SinkWorker {
                 Some(ended) = attempts.join_next_with_id() => {
                     let (id, outcome) = match ended {
                         Ok((id, Ok(outcome))) => (id, outcome),
-                        // No permit is left either.
+                        // The term has ended, so the next iteration finds no permit.
                         Ok((_, Err(TermEnded))) => continue,
                         Err(error) => {
                             (error.id(), Outcome::Retry { after: None, why: "the attempt panicked".to_owned() })
@@ -278,8 +283,9 @@ impl SinkWorker {
         }
     }
 
-    /// Waits until this process is the leader. In the meantime the handlers of the informers keep what is pending, as the leader
-    /// settles most of it: messages are dropped without their acknowledgement.
+    /// Waits until this process is the leader. Drops messages without acknowledgement: the informer handlers keep the
+    /// changes
+    /// pending until the leader has settled them.
     async fn stand_by(&self) {
         loop {
             drop(self.state().outbox.clear());
@@ -334,7 +340,7 @@ impl SinkWorker {
             }
             settled
         };
-        // A failed attempt leaves no more space than before: waking thousands of callers for each one would take long.
+        // A failed attempt frees no space. Waking thousands of waiting callers after each failure would be expensive.
         let has_space = !settled.is_empty();
         settled.into_iter().flat_map(|settled| settled.tokens).for_each(Ack::done);
         if has_space {
@@ -357,7 +363,7 @@ impl SinkWorker {
     }
 }
 
-/// A change that waits for the share of its namespace. It may be cancelled.
+/// A change that waits for space. Counted until dropped, even if the caller was cancelled.
 struct Waiting<'a> {
     worker: &'a SinkWorker,
     namespace: Tenant,
@@ -394,7 +400,7 @@ pub(crate) fn delivery(sink: &crate::config::sinks::Sink) -> Delivery {
         first: sink.retry.first.0,
         longest: sink.retry.longest.0,
         give_up_after: sink.retry.give_up_after.0,
-        // Lines keep their order.
+        // Standard output has a single writer, so that lines stay in order.
         concurrency: if sink.stdout.is_some() { 1 } else { sink.concurrency },
         batch: if sink.stdout.is_some() { 100 } else { batched.map_or(1, |webhook| webhook.batch) },
     }

@@ -1,11 +1,11 @@
-//! The endpoints of Services as a source of a rule.
+//! Endpoints of Services as a source of a rule.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Services of which a rule mirrors the endpoints, `NAMESPACE/SERVICE` each.
+/// Services with mirrored endpoints, `NAMESPACE/SERVICE` each.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
-#[serde(untagged, expecting = "it is neither a Service, as \"NAMESPACE/SERVICE\", nor a list of Services")]
+#[serde(untagged, expecting = "expected a Service, as \"NAMESPACE/SERVICE\", or a list of Services")]
 pub enum Endpoints {
     /// One Service, `NAMESPACE/SERVICE`.
     One(String),
@@ -14,7 +14,7 @@ pub enum Endpoints {
 }
 
 impl Endpoints {
-    /// Returns the Services as written, each with its path below that of `endpoints`.
+    /// Returns the Services verbatim, each with the path relative to `endpoints`.
     pub(crate) fn written(&self) -> Vec<(String, &str)> {
         match self {
             Self::One(service) => vec![(String::new(), service)],
@@ -25,7 +25,7 @@ impl Endpoints {
         }
     }
 
-    /// Returns the Services as namespace and name. Leaves out what is not a Service.
+    /// Returns namespace and name of each Service. Skips malformed values.
     pub(crate) fn services(&self) -> Vec<(&str, &str)> {
         self.written().into_iter().filter_map(|(_, service)| service_name(service)).collect()
     }
@@ -43,9 +43,9 @@ pub(crate) fn service_name(text: &str) -> Option<(&str, &str)> {
     text.split_once('/').filter(|(namespace, name)| is_label(namespace) && is_label(name))
 }
 
-/// Port of endpoints, by its name in the Service or by its number at the endpoints.
+/// Port of endpoints, by name in the Service or by number at the endpoints.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
-#[serde(untagged, expecting = "it is neither a number from 1 to 65535 nor the name of a port")]
+#[serde(untagged, expecting = "expected a number from 1 to 65535 or the name of a port")]
 pub enum EndpointPort {
     /// Number of the port at the endpoints (the Service's `targetPort`).
     Number(#[schemars(range(min = 1))] u16),

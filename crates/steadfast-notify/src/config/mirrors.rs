@@ -1,4 +1,4 @@
-//! What is made equal to the cluster.
+//! Configuration of mirrors.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,23 +10,26 @@ use serde::Deserialize;
 use super::secret::SecretFrom;
 use super::span::Span;
 
-/// The servers of a backend of `HAProxy`, by its runtime socket. Those whose names begin with the prefix are the mirror's.
+/// Servers of a backend of `HAProxy`, managed by the runtime socket. The mirror owns the servers with the name prefix.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Haproxy {
-    /// The runtime socket, which has to be of `level admin`; one that is not absolute lies beside the configuration.
+    /// Path of the runtime socket, which needs `level admin`. A relative path starts at the folder of the
+    /// configuration.
     pub socket: PathBuf,
-    /// The backend, which has to balance dynamically.
+    /// Name of the backend, which needs a dynamic balancing algorithm.
     pub backend: String,
-    /// What the names of the mirror's servers begin with.
+    /// Name prefix of the mirror's servers. Defaults to `sf-`.
     #[serde(default = "prefix")]
     pub prefix: String,
-    /// Options of the servers that the mirror adds, as on a `server` line: `check inter 2s maxconn 100`. They inherit nothing from `default-server`.
+    /// Options of the servers that the mirror adds, as on a `server` line: `check inter 2s maxconn 100`. Options of
+    /// `default-server`
+    /// do not apply.
     #[serde(default)]
     pub server_options: ServerOptions,
 }
 
-/// Options of servers, in `HAProxy`'s words: one text, or a list of them.
+/// Options of servers in the syntax of `HAProxy`: one text, or a list of texts.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(untagged)]
 pub enum ServerOptions {
@@ -56,19 +59,19 @@ fn prefix() -> String {
     "sf-".to_owned()
 }
 
-/// What nftables sends on, in a table of its own.
+/// Forwarding by nftables, in a dedicated table.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Nftables {
-    /// What is sent on: an address and a port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
+    /// Virtual address and port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
     #[schemars(with = "String")]
     pub address: SocketAddr,
-    /// Protocol of the port; TCP unless given.
+    /// Protocol of the port. Defaults to TCP.
     #[serde(default)]
     pub protocol: Protocol,
-    /// What the table is called, behind `steadfast_`; as the sink unless given.
+    /// Name of the table after the prefix `steadfast_`. Defaults to the name of the sink.
     pub name: Option<String>,
-    /// What runs the tool: `["sudo", "nft"]`; `nft` alone unless given.
+    /// Command of the tool, such as `["sudo", "nft"]`. Defaults to `["nft"]`.
     #[serde(default = "nft")]
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
@@ -78,26 +81,26 @@ fn nft() -> Vec<String> {
     vec!["nft".to_owned()]
 }
 
-/// The real servers behind a virtual service of IPVS (LVS), which is the mirror's as a whole. On Linux.
+/// Real servers of an IPVS (LVS) virtual service. The mirror owns the whole virtual service. Linux only.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Ipvs {
-    /// What is sent on: an address and a port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
+    /// Virtual address and port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
     #[schemars(with = "String")]
     pub address: SocketAddr,
-    /// What is sent on is of this protocol.
+    /// Protocol of the virtual service. Defaults to TCP.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Who is chosen, as the kernel calls it: `rr`, `wrr`, `lc`, `sh`, `mh`…; `wlc` unless given.
+    /// Scheduler by the kernel's name: `rr`, `wrr`, `lc`, `sh`, `mh`…. Defaults to `wlc`.
     pub scheduler: Option<String>,
-    /// For so many seconds whoever came goes to the same server again.
+    /// Session affinity in seconds: a client keeps the same server for this time. Defaults to none.
     pub persistent: Option<u32>,
-    /// How packets reach a server.
+    /// Forwarding method. Defaults to `masquerade`.
     #[serde(default)]
     pub forward: Forward,
 }
 
-/// What a virtual service speaks.
+/// Protocol of a virtual service.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -108,39 +111,39 @@ pub enum Protocol {
     Udp,
 }
 
-/// How packets reach a real server.
+/// Forwarding method of packets to a real server.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Forward {
-    /// With its address written into them; the answers come back this way.
+    /// Rewrites the destination address. Responses return through this machine.
     #[default]
     Masquerade,
-    /// As they are, on the network that it shares with this machine.
+    /// Forwards unchanged packets to servers on a shared network.
     Direct,
-    /// As they are, inside of others.
+    /// Encapsulates unchanged packets in IP tunnels.
     Tunnel,
 }
 
-/// The names of a DNS zone that bear a mark, by dynamic update.
+/// Marked names of a DNS zone, by dynamic update.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Dns {
-    /// Primary server of the zones: an address or a name, or several with commas in between, each with a port unless the port is 53. All
-    /// addresses are tried, the last one that responded first.
+    /// Primary server of the zones: a comma-separated list of addresses or names, each with a port unless the port is
+    /// 53. The mirror tries all addresses, starting with the address of the last response.
     pub server: String,
-    /// The zone, in full, or a list of zones: a record goes to the zone with the longest name that it lies in.
+    /// The fully qualified zone, or a list of zones. A record belongs to the zone with the longest matching name.
     pub zone: Zones,
-    /// Where the key is to be found that signs (TSIG), as nsupdate takes it: `ALGORITHM:NAME:SECRET`.
+    /// Source of the signing key (TSIG), in the format of nsupdate: `ALGORITHM:NAME:SECRET`.
     pub secret: SecretFrom,
-    /// What tells this mirror's names from those of others.
+    /// Owner mark of this mirror's names.
     pub mark: String,
-    /// TTL of records without one of their own, in seconds. Defaults to 30.
+    /// TTL in seconds of records without an explicit TTL. Defaults to 30.
     #[serde(default = "half_a_minute")]
     #[schemars(range(max = 2_147_483_647))]
     pub ttl: u32,
 }
 
-/// The name of a zone, or several.
+/// One zone name, or several.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(untagged, expecting = "the name of a zone, or a list of names")]
 pub enum Zones {
@@ -151,7 +154,7 @@ pub enum Zones {
 }
 
 impl Zones {
-    /// Returns all names.
+    /// Returns all zone names.
     pub fn names(&self) -> &[String] {
         match self {
             Self::One(name) => std::slice::from_ref(name),
@@ -164,72 +167,73 @@ fn half_a_minute() -> u32 {
     30
 }
 
-/// The keys of etcd under a prefix that have the mirror's lease.
+/// Keys of etcd under a prefix, attached to the mirror's lease.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Etcd {
-    /// Client URLs of its members, `http://HOST:PORT` or `https://HOST:PORT` each. The one that responded last is asked first.
+    /// Client URLs of the members, `http://HOST:PORT` or `https://HOST:PORT` each. The mirror tries the member of the
+    /// last response first.
     #[schemars(length(min = 1))]
     pub endpoints: Vec<String>,
-    /// What the keys begin with; the `key` of an entry comes behind it.
+    /// Prefix of the keys, followed by the `key` of an entry.
     pub prefix: String,
-    /// What tells this mirror's keys from those of others: its lease follows from it.
+    /// Owner mark of this mirror's keys. The ID of the lease derives from the mark.
     pub mark: String,
-    /// How long the keys exist after the last renewal of their lease. Defaults to five minutes.
+    /// How long the keys exist after the last renewal of the lease. Defaults to five minutes.
     pub lease: Option<Span>,
     /// User of etcd. Without it, requests are not authenticated.
     pub user: Option<String>,
-    /// Where the password of the user is. It is read for each new token.
+    /// Source of the user's password, read for each new token.
     pub password: Option<SecretFrom>,
-    /// Certificate authorities of the endpoints, PEM. Defaults to those of the system. For `https` endpoints.
+    /// Certificate authorities of `https` endpoints, PEM. Defaults to the system's authorities.
     pub ca_file: Option<PathBuf>,
-    /// Certificate for the endpoints, PEM.
+    /// Client certificate, PEM.
     pub certificate_file: Option<PathBuf>,
-    /// Key of that certificate, PEM.
+    /// Private key of the client certificate, PEM.
     pub key_file: Option<PathBuf>,
 }
 
-/// The items of a registry by HTTP whose owner is the mirror's mark.
+/// Items of an HTTP registry with the mirror's mark as owner.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Registry {
-    /// The URL of an item, at which it is read, put and deleted; in its path `{key}` stands for the `key` of an entry.
+    /// URL of an item for reading, writing and deleting. `{key}` in the path is replaced by the `key` of an entry.
     pub url: String,
-    /// The URL at which the items are listed, of the same server; in it `{mark}` stands for the mark.
+    /// URL of the list of items, on the same server. `{mark}` is replaced by the mark.
     pub list: String,
-    /// What tells this mirror's items from those of others: their owner.
+    /// Owner mark of this mirror's items.
     pub mark: String,
-    /// Where in the list its array of items is, as a JSON pointer (`/items`); the list is that array unless given.
+    /// JSON pointer to the array of items in the list (`/items`). Defaults to the whole document.
     #[serde(default)]
     pub items: String,
-    /// What the fields of an item are called.
+    /// Field names of an item.
     #[serde(default)]
     pub fields: Fields,
-    /// More headers.
+    /// Additional headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// More headers, whose values are nobody else's to see: `Authorization`.
+    /// Additional headers with secret values: `Authorization`.
     #[serde(default)]
     pub secret_headers: BTreeMap<String, SecretFrom>,
-    /// The authorities that may vouch for the server, PEM; the system's unless given.
+    /// Certificate authorities of the server, PEM. Defaults to the system's authorities.
     pub ca_file: Option<PathBuf>,
-    /// The certificate that is shown to the server, PEM.
+    /// Client certificate, PEM.
     pub certificate_file: Option<PathBuf>,
-    /// The key of that certificate, PEM.
+    /// Private key of the client certificate, PEM.
     pub key_file: Option<PathBuf>,
-    /// The proxy to go through: `http://`, `https://`, `socks5://`.
+    /// Proxy URL: `http://`, `https://`, `socks5://`.
     pub proxy: Option<String>,
 }
 
-/// What the fields of an item of a registry are called.
+/// Field names of an item of a registry.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fields {
-    /// What it is called.
+    /// Field with the key. Defaults to `key`.
     pub key: String,
-    /// Whose it is.
+    /// Field with the owner. Defaults to `owner`.
     pub owner: String,
-    /// What it has.
+    /// Field with the value. Defaults to `value`.
     pub value: String,
 }
 
@@ -240,21 +244,22 @@ impl Default for Fields {
     }
 }
 
-/// How much may be taken out of a mirror at once; what is more has to be approved of.
+/// Limits on removals from a mirror at once. Removals beyond the limits need approval.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Guard {
-    /// Part of the highest number in service within the window that may be missing without approval. Defaults to a third.
+    /// Fraction of the highest number in service within the window that may be missing without approval. Defaults to
+    /// one third.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub share: Option<f64>,
-    /// Number of entries that may be missing in any case. Defaults to 1.
+    /// Number of entries that may always be missing. Defaults to 1.
     pub few: Option<usize>,
-    /// How long the highest number in service counts. Defaults to five minutes.
+    /// Window for the highest number in service. Defaults to five minutes.
     pub window: Option<Span>,
-    /// Whether the last entry of the mirror may be removed without approval. Defaults to false.
+    /// Allow removal of the last entry without approval. Defaults to false.
     #[serde(default)]
     pub allow_empty: bool,
-    /// CEL expression over `object`, `event` and `entry` that gives the group of an entry, as text. Defaults to cluster and namespace
-    /// of the object.
+    /// CEL expression over `object`, `event` and `entry` with the group of an entry, as text. Defaults to cluster and
+    /// namespace of the object.
     pub group: Option<String>,
 }

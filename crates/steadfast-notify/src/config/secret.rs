@@ -1,4 +1,4 @@
-//! Where secrets are to be found.
+//! References to secrets.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,17 +8,18 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Where a secret is to be found: it is in no configuration.
+/// Reference to a secret. A configuration never contains secret values.
 #[derive(Clone, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretFrom {
-    /// In this file, without the line's end; one that is not absolute lies beside the configuration.
+    /// Path of a file with the secret. A trailing newline is ignored. A relative path starts at the folder of the
+    /// configuration.
     File(PathBuf),
-    /// In this variable of the environment.
+    /// Name of an environment variable with the secret.
     Env(String),
 }
 
-// Where it is, and not what: this is no secret.
+// Derived output would also be safe: the value is the reference, never the secret.
 impl fmt::Debug for SecretFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -28,17 +29,17 @@ impl fmt::Debug for SecretFrom {
     }
 }
 
-/// A URL: the text itself, or where a secret is that is the whole URL.
+/// A literal URL, or a reference to a secret that is the whole URL.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Eq)]
 #[schemars(untagged)]
 pub enum UrlFrom {
-    /// The URL. `{NAME}` stands for the secret of this name in `secrets`.
+    /// Literal URL. `{NAME}` is replaced by the secret of this name in `secrets`.
     Text(String),
-    /// Where the URL is to be found, which is a secret as a whole.
+    /// Reference to the URL, a secret as a whole.
     Secret(SecretFrom),
 }
 
-// By hand: an untagged enum has no error message of its own.
+// Implemented manually: a derived untagged enum cannot report a useful error.
 impl<'de> Deserialize<'de> for UrlFrom {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrMap;
@@ -54,7 +55,7 @@ impl<'de> Deserialize<'de> for UrlFrom {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<UrlFrom, A::Error> {
-                // An enum with data comes as a map with one key.
+                // serde represents an enum with data as a map with one key.
                 SecretFrom::deserialize(MapAccessDeserializer::new(map)).map(UrlFrom::Secret)
             }
         }

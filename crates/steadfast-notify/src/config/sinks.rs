@@ -1,4 +1,4 @@
-//! Where messages go.
+//! Configuration of sinks, the targets of messages.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,65 +11,65 @@ use super::mirrors::{Dns, Etcd, Guard, Haproxy, Ipvs, Nftables, Registry};
 use super::secret::{SecretFrom, UrlFrom};
 use super::span::Span;
 
-/// A stream, to which messages go: exactly one of `stdout`, `exec` and `webhook`, and how they are delivered there. Or a
-/// mirror, which is made equal to what its rules send: exactly one of `haproxy`, `nftables`, `ipvs`, `dns`, `etcd` and `registry`, and how it is kept so.
+/// Target of messages. A stream has exactly one of `stdout`, `exec` and `webhook`, with delivery settings. A mirror
+/// has exactly one of `haproxy`, `nftables`, `ipvs`, `dns`, `etcd` and `registry`, with reconciliation settings; the
+/// mirror is made equal to the messages of the rules.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
     /// Standard output, one message a line.
     pub stdout: Option<Stdout>,
-    /// A program that is started for each message.
+    /// Program, started for each message.
     pub exec: Option<Exec>,
-    /// A server that gets HTTP requests.
+    /// HTTP server.
     pub webhook: Option<Webhook>,
-    /// The servers of a backend of `HAProxy`.
+    /// Servers of a backend of `HAProxy`.
     pub haproxy: Option<Haproxy>,
-    /// What nftables sends on.
+    /// Forwarding by nftables.
     pub nftables: Option<Nftables>,
-    /// The real servers behind a virtual service of IPVS.
+    /// Real servers of an IPVS virtual service.
     pub ipvs: Option<Ipvs>,
-    /// The names of a DNS zone.
+    /// Names of a DNS zone.
     pub dns: Option<Dns>,
     /// Keys of etcd.
     pub etcd: Option<Etcd>,
-    /// Items of a registry by HTTP.
+    /// Items of an HTTP registry.
     pub registry: Option<Registry>,
-    /// Of a mirror: how much may be taken out at once.
+    /// For mirrors: limits on removals at once.
     pub guard: Option<Guard>,
-    /// Of a mirror: how long what is to go is waited for while somebody still uses it; 30 s unless given.
+    /// For mirrors: how long to drain an entry with open connections before removal. Defaults to 30 s.
     pub drain: Option<Span>,
-    /// Of a mirror: how often it is looked whether all is as it is wanted, though nothing has changed; once a minute unless
-    /// given.
+    /// For mirrors: interval between comparisons with the target without changes. Defaults to one minute.
     pub compare: Option<Span>,
-    /// Of a mirror: whether it only adds and changes entries, and never removes any. Defaults to false.
+    /// For mirrors: add and change entries, but never remove any. Defaults to false.
     #[serde(default)]
     pub upsert_only: bool,
-    /// How long a message waits for a newer one of the same rule and object, which takes its place.
+    /// How long a message is held back. A newer message of the same rule and object replaces the held message.
     pub debounce: Option<Span>,
-    /// How much may be sent.
+    /// Rate limit.
     pub rate: Option<Rate>,
-    /// What happens to what could not be delivered.
+    /// Retry policy for failed messages.
     #[serde(default)]
     pub retry: Retry,
-    /// How many may be under way at a time, each for another object.
+    /// Maximum number of concurrent deliveries, each for another object. Defaults to 4.
     #[serde(default = "four")]
     #[schemars(range(min = 1))]
     pub concurrency: usize,
 }
 
 impl Sink {
-    /// What it is, as it is called in a configuration; none where it is nothing or several things.
+    /// Returns the kind by the configuration key. `None` for none or several kinds.
     pub fn kind(&self) -> Option<&'static str> {
         let mut kinds = self.kinds();
         kinds.next().filter(|_| kinds.next().is_none())
     }
 
-    /// Whether it is made equal to what rules send, and does not only hear of changes.
+    /// Returns true for mirrors and false for streams.
     pub fn is_mirror(&self) -> bool {
         self.kind().is_some_and(|kind| MIRRORS.contains(&kind))
     }
 
-    /// All that it is.
+    /// Returns all configured kinds.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = &'static str> {
         let kinds = [
             ("stdout", self.stdout.is_some()),
@@ -82,14 +82,14 @@ impl Sink {
             ("etcd", self.etcd.is_some()),
             ("registry", self.registry.is_some()),
         ];
-        kinds.into_iter().filter(|(_, is_there)| *is_there).map(|(kind, _)| kind)
+        kinds.into_iter().filter(|(_, is_set)| *is_set).map(|(kind, _)| kind)
     }
 }
 
-/// What messages go to.
+/// Kinds of streams, which receive messages.
 pub(crate) const STREAMS: [&str; 3] = ["stdout", "exec", "webhook"];
 
-/// What is made equal to what rules send.
+/// Kinds of mirrors, which are made equal to the messages of rules.
 pub(crate) const MIRRORS: [&str; 6] = ["haproxy", "nftables", "ipvs", "dns", "etcd", "registry"];
 
 fn four() -> usize {
@@ -101,70 +101,71 @@ fn four() -> usize {
 #[serde(deny_unknown_fields)]
 pub struct Stdout {}
 
-/// A program that is started for each message, which it gets on its standard input.
+/// Program, started for each message. The message is the standard input.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
-    /// The program and its arguments; no shell reads them.
+    /// The program and arguments, executed without a shell.
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
-    /// How long it may run, before it is killed with all that it has started.
+    /// Maximum run time. Afterwards the program and all child processes are killed. Defaults to 30 s.
     #[serde(default = "half_a_minute")]
     pub timeout: Span,
-    /// More for its environment.
+    /// Additional environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// More for its environment, which is nobody else's to see.
+    /// Additional environment variables with secret values.
     #[serde(default)]
     pub secret_env: BTreeMap<String, SecretFrom>,
 }
 
-/// A server that gets HTTP requests: `CloudEvents`, or a `body` of its own.
+/// HTTP server that receives `CloudEvents`, or a custom `body`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
-    /// The URL, or where it is to be found: `{file = "…"}` or `{env = "…"}`. `{NAME}` in it stands for a secret.
+    /// The URL, or a reference: `{file = "…"}` or `{env = "…"}`. `{NAME}` is replaced by a secret.
     pub url: UrlFrom,
     /// Secrets by name: `{NAME}` in `url` and `headers`, and `secrets.NAME` in `body`.
     #[serde(default)]
     pub secrets: BTreeMap<String, SecretFrom>,
-    /// The method of requests. Defaults to `POST`.
+    /// HTTP method. Defaults to `POST`.
     #[serde(default)]
     pub method: Method,
-    /// The body of a request, in CEL over `message` (in batches over `messages`) and `secrets`: a text, or anything else as JSON.
-    /// Defaults to `CloudEvents`.
+    /// Body of a request, in CEL over `message` (in batches over `messages`) and `secrets`. Text is sent verbatim,
+    /// other
+    /// values as JSON. Defaults to `CloudEvents`.
     pub body: Option<String>,
-    /// The content type of `body`. Defaults to `application/json`, and for a text to `text/plain; charset=utf-8`.
+    /// Content type of `body`. Defaults to `application/json`, and for text to `text/plain; charset=utf-8`.
     pub content_type: Option<String>,
-    /// One message a request, or several.
+    /// One message per request, or several. Defaults to `structured`.
     #[serde(default)]
     pub mode: Mode,
-    /// How many messages a request may have, where it may have several.
+    /// Maximum number of messages per request in batched mode. Defaults to 100.
     #[serde(default = "hundred")]
     #[schemars(range(min = 1))]
     pub batch: usize,
-    /// How long an answer may take.
+    /// Timeout of a response. Defaults to 30 s.
     #[serde(default = "half_a_minute")]
     pub timeout: Span,
-    /// More headers.
+    /// Additional headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// More headers, whose values are nobody else's to see: `Authorization`.
+    /// Additional headers with secret values: `Authorization`.
     #[serde(default)]
     pub secret_headers: BTreeMap<String, SecretFrom>,
-    /// The key by which each body is signed (HMAC with SHA-256), in the header `Steadfast-Signature`.
+    /// Key of the body signature (HMAC with SHA-256) in the header `Steadfast-Signature`.
     pub hmac: Option<SecretFrom>,
-    /// The authorities that may vouch for the server, PEM; the system's unless given.
+    /// Certificate authorities of the server, PEM. Defaults to the system's authorities.
     pub ca_file: Option<PathBuf>,
-    /// The certificate that is shown to the server, PEM.
+    /// Client certificate, PEM.
     pub certificate_file: Option<PathBuf>,
-    /// The key of that certificate, PEM.
+    /// Private key of the client certificate, PEM.
     pub key_file: Option<PathBuf>,
-    /// The proxy to go through: `http://`, `https://`, `socks5://`.
+    /// Proxy URL: `http://`, `https://`, `socks5://`.
     pub proxy: Option<String>,
 }
 
-/// The method of a request.
+/// HTTP method of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Method {
@@ -187,25 +188,25 @@ impl From<Method> for http::Method {
     }
 }
 
-/// How messages are put into requests.
+/// Number of messages per request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// One a request.
+    /// One message per request.
     #[default]
     Structured,
-    /// Several a request, in order.
+    /// Several messages per request, in order.
     Batched,
 }
 
-/// How much may be sent.
+/// Rate limit (token bucket).
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// How many attempts a second, in the long run.
+    /// Average number of attempts per second.
     #[schemars(range(min = 0.001, max = 1_000_000.0))]
     pub per_second: f64,
-    /// How many at once, after a while in which there were none.
+    /// Maximum number of attempts at once after an idle period. Defaults to 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1))]
     pub burst: u32,
@@ -215,15 +216,15 @@ fn one() -> u32 {
     1
 }
 
-/// What happens to what could not be delivered.
+/// Retry policy for failed messages.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retry {
-    /// How long to wait before the second attempt; the wait is doubled each time, and jittered.
+    /// Delay before the second attempt. Each further delay doubles, with jitter. Defaults to 1 s.
     pub first: Span,
-    /// The longest that an attempt waits for.
+    /// Maximum delay between attempts. Defaults to 60 s.
     pub longest: Span,
-    /// How old a message may become before it is given up.
+    /// Maximum age of a message. Older messages become dead letters. Defaults to one hour.
     pub give_up_after: Span,
 }
 

@@ -1,4 +1,4 @@
-//! How long something takes, as people write it.
+//! Durations in human-readable form.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,17 +7,18 @@ use jiff::SignedDuration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// The longest duration that a configuration may have: ten years. Every sum of such a duration and a time is representable.
+/// Longest duration in a configuration: ten years. The sum of such a duration and a time cannot overflow.
 pub const MAX_SPAN: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// A stretch of time: `500ms`, `10s`, `1h 30m`; at most ten years.
+/// Duration: `500ms`, `10s`, `1h 30m`. At most ten years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = String::deserialize(deserializer)?;
-        let wrong = || D::Error::custom(format!("{written:?} is no stretch of time, as `500ms`, `10s` or `1h 30m` is"));
+        let wrong =
+            || D::Error::custom(format!("{written:?} is not a valid duration; write `500ms`, `10s` or `1h 30m`"));
         let read: SignedDuration = written.parse().map_err(|_| wrong())?;
         let read = Duration::try_from(read).map_err(|_| wrong())?;
         if read > MAX_SPAN {
@@ -37,7 +38,7 @@ impl JsonSchema for Span {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A stretch of time: `500ms`, `10s`, `1h 30m`.",
+            "description": "Duration: `500ms`, `10s`, `1h 30m`.",
         })
     }
 }

@@ -1,25 +1,25 @@
-//! Where everything of a file stands.
+//! Positions of keys and values in a file.
 
 use std::collections::BTreeMap;
 
 use crate::problem::Place;
 
-/// Where something stands: its key, if it has one, and the value.
+/// Position of a value, and of the key if the value has a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stand {
     pub(super) key: Option<Place>,
     pub(super) value: Place,
-    /// The byte at which the value begins, quotes included.
+    /// Byte offset of the value, including quotes.
     pub(super) offset: usize,
 }
 
-/// What stands where, by path.
+/// Positions by path.
 pub(super) type Stands = BTreeMap<String, Stand>;
 
-/// Why a file cannot be read: where, what is wrong, and the remedy.
+/// Reason why a file cannot be parsed: position, error and remedy.
 pub(super) type Refused = (Place, String, String);
 
-/// The path of what is called `key` at `path`.
+/// Returns the path of the field `key` below `path`.
 pub(super) fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

@@ -1,4 +1,4 @@
-//! Parsing of a configuration part by part, so that one mistake does not hide the others.
+//! Parsing of a configuration part by part, so that one error does not hide other errors.
 
 use std::collections::BTreeSet;
 
@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 use super::Document;
 use crate::problem::Problem;
 
-/// Mistakes that are reported at once.
+/// Maximum number of errors in one report.
 const MAX_PROBLEMS: usize = 100;
 
-/// A configuration, and what is wrong with it.
+/// A configuration and the errors in the file.
 pub(crate) struct Parsed<T> {
-    /// The configuration without its mistakes. `None` if it cannot be told what is missing.
+    /// The configuration without the erroneous values. `None` if the top level cannot be parsed.
     pub(crate) value: Option<T>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) incomplete: Incomplete,
 }
 
-/// Parts of a configuration that lack something, by path: `sinks.web`, `rules[2]`.
+/// Incomplete parts of a configuration, by path: `sinks.web`, `rules[2]`.
 #[derive(Default)]
 pub(crate) struct Incomplete {
     /// Parts without some of their values.
     reduced: BTreeSet<String>,
-    /// Parts that are replaced by empty ones.
+    /// Parts that were replaced by empty parts.
     replaced: BTreeSet<String>,
 }
 
 impl Incomplete {
-    /// Whether a problem with what is at `path` may follow from what is missing: with any value of a part that was replaced, and
-    /// with a part as a whole that lacks a value.
+    /// Returns true if a problem at `path` may result from a missing value: any problem within a replaced part, and a
+    /// problem of a part as a whole without some value.
     pub(crate) fn explains(&self, path: &str) -> bool {
         let mut rests = self.replaced.iter().filter_map(|part| path.strip_prefix(part.as_str()));
         self.reduced.contains(path) || rests.any(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -38,9 +38,10 @@ impl Incomplete {
 }
 
 impl Document {
-    /// Parses the configuration as `T`; a mistake costs only the value that has it, or else its sink, rule or cluster.
+    /// Parses the configuration as `T`. An error removes only the erroneous value, or else the sink, rule or cluster.
     pub(crate) fn parse_parts<T: DeserializeOwned>(&self) -> Parsed<T> {
         let (mut value, mut problems, mut incomplete) = (self.value.clone(), Vec::new(), Incomplete::default());
+        // serde stops at the first error. Each round removes one erroneous value and parses again.
         while problems.len() < MAX_PROBLEMS {
             let error = match serde_path_to_error::deserialize::<_, T>(&value) {
                 Ok(config) => return Parsed { value: Some(config), problems, incomplete },
@@ -49,13 +50,13 @@ impl Document {
             let path = error.path().to_string();
             let is_missing = error.inner().to_string().starts_with("missing field");
             let part = part(&path).filter(|part| lookup(&mut value, part).is_some());
-            // What misses a value that was removed before is not another mistake.
+            // A missing field is not reported if an earlier round removed the field.
             if !is_missing || part.as_ref().is_none_or(|part| !incomplete.reduced.contains(part)) {
                 problems.push(self.problem_of(&error));
             }
             let removed = !is_missing && remove(&mut value, &path);
             let Some(part) = part else {
-                // Without its top level, nothing more can be told.
+                // Without the top level, further errors cannot be determined.
                 if removed {
                     continue;
                 }
@@ -71,7 +72,7 @@ impl Document {
     }
 }
 
-/// The sink, rule or cluster that a path leads into.
+/// Returns the sink, rule or cluster that contains a path.
 fn part(path: &str) -> Option<String> {
     if let Some(rest) = path.strip_prefix("rules[") {
         return Some(format!("rules[{}]", rest.split_once(']')?.0));
@@ -81,7 +82,7 @@ fn part(path: &str) -> Option<String> {
     Some(format!("{of}.{name}"))
 }
 
-/// The steps of a path of serde: names and numbers.
+/// Splits a path of serde into names and indexes.
 fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.split(['.', '[']).map(|step| step.trim_end_matches(']')).filter(|step| !step.is_empty())
 }
@@ -94,7 +95,8 @@ fn lookup<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     })
 }
 
-/// Removes what is at `path`, unless it is a part as a whole. Items of lists have to keep their numbers: their list goes as a whole.
+/// Removes the value at `path`, unless the value is a whole part. Removes a whole list for an item, so that indexes of
+/// other items stay valid.
 fn remove(value: &mut Value, path: &str) -> bool {
     let (mut parent, mut path) = (String::new(), path);
     while let Some(at) = path.rfind(['.', '[']) {
@@ -114,7 +116,7 @@ fn remove(value: &mut Value, path: &str) -> bool {
     }
 }
 
-/// Replaces a part by one of which nothing is wrong but that it is empty.
+/// Replaces a part by a valid minimal part.
 fn replace(value: &mut Value, path: &str, document: &Document) {
     let sinks = document.at(&["sinks"]).and_then(Value::as_object);
     let sinks: Vec<String> = sinks.map(|sinks| sinks.keys().cloned().collect()).unwrap_or_default();
@@ -122,7 +124,7 @@ fn replace(value: &mut Value, path: &str, document: &Document) {
     *part = if path.starts_with("rules") {
         let name = part["name"].as_str().map_or_else(|| path.replace(['[', ']'], "-"), str::to_owned);
         let named = part["to"].as_array().map(|to| to.iter().filter(|to| to.is_string()).cloned().collect::<Vec<_>>());
-        // It may feed any of them.
+        // Without a valid `to`, the rule may send to any sink.
         json!({"name": name, "resources": ["pods"], "to": named.map_or_else(|| json!(sinks), Value::from)})
     } else {
         json!({})

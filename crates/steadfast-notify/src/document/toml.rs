@@ -1,4 +1,4 @@
-//! TOML, with the place of each value.
+//! TOML parser with the position of each value.
 
 use serde_json::{Map, Value};
 use toml::Spanned;
@@ -7,12 +7,12 @@ use toml::de::{DeTable, DeValue};
 use super::found::{Refused, Stand, Stands, below};
 use crate::problem::Place;
 
-/// Reads `text`; the error is a place, what is wrong and the remedy.
+/// Parses `text`. An error has position, message and remedy.
 pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        let what = format!("it is not TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
-        (Place::of(text, offset), what, "correct it there, or right before".to_owned())
+        let what = format!("invalid TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
+        (Place::of(text, offset), what, "correct the syntax at or before this position".to_owned())
     })?;
     Reader { text, stands }.table(table.get_ref(), "")
 }
@@ -42,11 +42,11 @@ impl Reader<'_> {
         Ok(match value.get_ref() {
             DeValue::String(text) => Value::String(text.to_string()),
             DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
-                .map_err(|_| number("the number is too large", "64 bits have to be enough"))?
+                .map_err(|_| number("the number is too large", "use a number of at most 64 bits"))?
                 .into(),
             DeValue::Float(digits) => {
                 let read = digits.as_str().parse::<f64>().ok().and_then(serde_json::Number::from_f64);
-                Value::Number(read.ok_or_else(|| number("the number is not finite", "write one that is"))?)
+                Value::Number(read.ok_or_else(|| number("the number is not finite", "use a finite number"))?)
             }
             DeValue::Boolean(truth) => Value::Bool(*truth),
             DeValue::Datetime(time) => Value::String(time.to_string()),

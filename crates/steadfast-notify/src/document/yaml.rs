@@ -1,4 +1,4 @@
-//! YAML, with the place of each value.
+//! YAML parser with the position of each value.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_saphyr::{Error, Location, Spanned};
 use super::found::{Refused, Stand, Stands, below};
 use crate::problem::Place;
 
-/// Reads `text`; the error is a place, what is wrong and the remedy.
+/// Parses `text`. An error has position, message and remedy.
 pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
     if text.trim().is_empty() {
         return Ok(Value::Object(Map::new()));
@@ -17,13 +17,13 @@ pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
     let node: Spanned<Node> = serde_saphyr::from_str(text).map_err(|error| {
         let place = error.location().map_or(Place::START, place);
         if matches!(error.without_snippet(), Error::RecursiveReferencesRequireWeakTypes { .. }) {
-            let what = "the alias stands within what it is an alias of, a cycle that has no end";
-            return (place, what.to_owned(), "write out what is meant".to_owned());
+            let what = "the alias refers to a value that contains the alias";
+            return (place, what.to_owned(), "replace the alias by a literal value".to_owned());
         }
-        // The first line of it: what follows would quote the file.
+        // Only the first line: further lines quote the file, which may contain secrets.
         let what = error.without_snippet().to_string();
         let what = what.lines().next().unwrap_or_default().to_owned();
-        (place, format!("it is not YAML: {what}"), "correct it there, or right before".to_owned())
+        (place, format!("invalid YAML: {what}"), "correct the syntax at or before this position".to_owned())
     })?;
     Ok(gather(text, node, "", None, stands))
 }
@@ -32,7 +32,7 @@ fn place(location: Location) -> Place {
     Place { line: location.line() as usize, column: location.column() as usize }
 }
 
-/// What YAML has, before it is put where everything else looks for it.
+/// A parsed YAML value with positions, before conversion to JSON.
 enum Node {
     Scalar(Value),
     List(Vec<Spanned<Node>>),
@@ -40,6 +40,7 @@ enum Node {
 }
 
 fn gather(text: &str, node: Spanned<Node>, path: &str, key: Option<Place>, stands: &mut Stands) -> Value {
+    // For an alias, `referenced` is the position of the alias, not of the anchor.
     let value = place(node.referenced);
     let bytes = node.referenced.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
     stands.insert(path.to_owned(), Stand { key, value, offset: bytes.unwrap_or(text.len()) });

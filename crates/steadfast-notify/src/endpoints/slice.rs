@@ -1,16 +1,16 @@
-//! An `EndpointSlice` (`discovery.k8s.io/v1`), as far as mirrors need it.
+//! `EndpointSlice` (`discovery.k8s.io/v1`), limited to the fields for mirrors.
 //!
-//! Every field may be absent or null. The defaults are those of the API's documentation.
+//! Every field may be absent or null. Defaults follow the API documentation.
 
 use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Label with the name of the Service that a slice belongs to.
+/// Label with the name of the slice's Service.
 pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// An `EndpointSlice`.
+/// Parsed `EndpointSlice`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Slice {
@@ -27,7 +27,7 @@ struct Metadata {
     labels: Option<std::collections::BTreeMap<String, String>>,
 }
 
-/// One endpoint: usually a pod.
+/// One endpoint, usually a pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Endpoint {
@@ -59,24 +59,24 @@ pub(super) struct Port {
     pub(super) port: Option<i64>,
 }
 
-/// What an endpoint can do, by its conditions.
+/// Effective conditions of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Condition {
-    /// It takes new connections.
+    /// The endpoint accepts new connections.
     pub(super) is_ready: bool,
-    /// It terminates, and serves while it does: usable if no endpoint of the Service is ready.
+    /// The endpoint terminates and still serves. Usable if no endpoint of the Service is ready.
     pub(super) is_serving: bool,
     pub(super) is_terminating: bool,
 }
 
 impl Slice {
-    /// Reads a slice from its JSON.
+    /// Parses a slice from JSON.
     ///
     /// # Errors
     ///
-    /// If a field has another type than the API defines.
+    /// Returns an error if a field has an unexpected type.
     pub(crate) fn read(object: &Value) -> Result<Self, String> {
-        Self::deserialize(object).map_err(|error| format!("it is not an EndpointSlice: {error}"))
+        Self::deserialize(object).map_err(|error| format!("cannot parse the EndpointSlice: {error}"))
     }
 
     pub(super) fn namespace(&self) -> &str {
@@ -87,13 +87,13 @@ impl Slice {
         self.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
     }
 
-    /// The name of the Service that the slice belongs to.
+    /// Returns the name of the slice's Service.
     pub(super) fn service(&self) -> Option<&str> {
         let labels = self.metadata.as_ref()?.labels.as_ref()?;
         labels.get(SERVICE_LABEL).map(String::as_str)
     }
 
-    /// Whether the slice has names instead of addresses.
+    /// Returns true if the addresses are host names.
     pub(super) fn has_names(&self) -> bool {
         self.address_type.as_deref() == Some("FQDN")
     }
@@ -108,30 +108,30 @@ impl Slice {
 }
 
 impl Port {
-    /// The number, if it is a valid one. A port without number stands for all ports.
+    /// Returns the number, if valid. A port without number matches all ports.
     pub(super) fn number(&self) -> Option<u16> {
         self.port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
     }
 
-    /// The name; ports of a Service with a single port may have none.
+    /// Returns the name. Empty for an unnamed port of a Service with a single port.
     pub(super) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 }
 
 impl Endpoint {
-    /// The addresses that are IP addresses.
+    /// Returns the valid IP addresses.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().flatten().filter_map(|address| address.parse().ok())
     }
 
-    /// The first address that is none, if there is one.
+    /// Returns the first invalid IP address.
     pub(super) fn malformed_address(&self) -> Option<&str> {
         let mut addresses = self.addresses.iter().flatten();
         addresses.find(|address| address.parse::<IpAddr>().is_err()).map(String::as_str)
     }
 
-    /// Name and UID of the pod behind the endpoint. The UID may be empty.
+    /// Returns name and UID of the pod behind the endpoint. The UID may be empty.
     pub(super) fn pod(&self) -> Option<(&str, &str)> {
         let target =
             self.target_ref.as_ref().filter(|target| target.kind.as_deref().is_none_or(|kind| kind == "Pod"))?;
@@ -139,10 +139,10 @@ impl Endpoint {
         Some((name, target.uid.as_deref().unwrap_or_default()))
     }
 
-    /// The conditions with their defaults: no `ready` means ready, no `serving` the same as `ready`, no `terminating` not terminating.
+    /// Returns the conditions with defaults: `ready` defaults to true, `serving` to `ready`, `terminating` to false.
     ///
-    /// A terminating endpoint is never ready here, although the API reports it as ready for a Service with
-    /// `publishNotReadyAddresses`: a balancer must not send new connections to a pod that ends.
+    /// A terminating endpoint never counts as ready, although the API reports ready for a Service with
+    /// `publishNotReadyAddresses`: a balancer must not send new connections to a terminating pod.
     pub(super) fn condition(&self) -> Condition {
         let Conditions { ready, serving, terminating } = self.conditions.clone().unwrap_or_default();
         let (is_ready, is_terminating) = (ready.unwrap_or(true), terminating.unwrap_or(false));

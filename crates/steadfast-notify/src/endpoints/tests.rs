@@ -12,7 +12,7 @@ const SINKS: &str = "\
 [sinks.items]\nregistry = {url = \"http://a/{key}\", list = \"http://a/?o={mark}\", mark = \"m\"}\n\
 [sinks.four]\nipvs = {address = \"192.0.2.1:80\"}\n";
 
-/// Reads the rule with these `fields` for the sink of this name.
+/// Reads the rule with these `fields` for the sink named `to`.
 fn source(to: &str, fields: &str) -> EndpointSource {
     let sink = SINKS.split_inclusive('\n').collect::<Vec<_>>();
     let at = sink.iter().position(|line| line.trim() == format!("[sinks.{to}]")).expect("a sink of this name");
@@ -34,23 +34,23 @@ fn http() -> Value {
     json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
 }
 
-/// A slice with one endpoint: the pod `name` at this address with these conditions.
+/// Returns an endpoint: the pod `name` at this address with these conditions.
 fn pod(name: &str, address: &str, conditions: Value) -> Value {
     let target = json!({"kind": "Pod", "namespace": "shop", "name": name, "uid": format!("uid-{name}")});
     json!({"addresses": [address], "conditions": conditions, "targetRef": target})
 }
 
-/// The keys with their readiness, and the reasons of those that are unknown.
+/// Returns keys with readiness, or the error for endpoints with unknown entries.
 fn seen(source: &EndpointSource, slices: &[Slice]) -> Vec<(String, Option<bool>)> {
     let endpoints = source.resolve("here", slices.iter(), source.shape);
-    let told = endpoints.into_iter().flat_map(|endpoint| match endpoint.entries {
+    let reported = endpoints.into_iter().flat_map(|endpoint| match endpoint.entries {
         Ok(entries) => entries
             .into_iter()
             .map(|entry| (entry["key"].as_str().expect("a key").to_owned(), entry["ready"].as_bool()))
             .collect(),
         Err(why) => vec![(why, None)],
     });
-    told.collect()
+    reported.collect()
 }
 
 fn ready(slices: &[Slice]) -> Vec<bool> {
@@ -81,7 +81,7 @@ fn terminating_endpoints_serve_only_without_ready_ones() {
     assert_eq!(ready(&[old(), new(true)]), [true, false], "new and old, by name");
     assert_eq!(ready(&[old(), new(false)]), [false, true]);
     assert_eq!(ready(&[old()]), [true]);
-    // Reported as ready in spite of its end by a Service with publishNotReadyAddresses.
+    // A Service with publishNotReadyAddresses reports terminating pods as ready.
     let both = pod("old", "10.0.0.1", json!({"ready": true, "serving": true, "terminating": true}));
     assert_eq!(ready(&[slice("a", "IPv4", http(), json!([both])), new(true)]), [true, false]);
 }
@@ -144,7 +144,7 @@ fn family_selects_addresses() {
 }
 
 #[test]
-fn port_is_chosen_by_name_or_number() {
+fn port_is_selected_by_name_or_number() {
     let two = json!([{"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}]);
     let of = |fields: &str, ports: &Value| {
         let slices = [slice("a", "IPv4", ports.clone(), json!([pod("p", "10.0.0.1", json!({}))]))];
@@ -163,8 +163,8 @@ fn port_is_chosen_by_name_or_number() {
         ("", &json!(null), "has no port"),
         ("", &json!([{"port": 70_000}]), "none is a number"),
     ] {
-        let (told, is_ready) = of(fields, ports);
-        assert!(told.contains(why) && is_ready.is_none(), "{fields}: {told}");
+        let (reported, is_ready) = of(fields, ports);
+        assert!(reported.contains(why) && is_ready.is_none(), "{fields}: {reported}");
     }
 }
 
@@ -174,18 +174,19 @@ fn unusable_slice_concerns_only_its_endpoints() {
     let names = slice("b", "FQDN", http(), json!([{"addresses": ["web.example.org"]}]));
     let bad = slice("c", "IPv4", http(), json!([pod("bad", "10.0.0.300", json!({}))]));
     let endpoints = source("web", "endpoints = \"shop/web\"").resolve("here", [good, names, bad].iter(), SERVER);
-    let told: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.name.as_str(), endpoint.entries.is_ok())).collect();
-    assert_eq!(told, [("b", false), ("bad", false), ("good", true)]);
+    let reported: Vec<_> =
+        endpoints.iter().map(|endpoint| (endpoint.name.as_str(), endpoint.entries.is_ok())).collect();
+    assert_eq!(reported, [("b", false), ("bad", false), ("good", true)]);
     let why = endpoints[0].entries.as_ref().expect_err("names");
     assert!(why.contains("FQDN"), "{why}");
 }
 
 #[test]
-fn other_services_of_the_selection_are_left_out() {
+fn unselected_services_are_skipped() {
     let source = source("web", "endpoints = [\"shop/web\", \"other/cart\"]\nport = 8080");
     let mut other = slice("a", "IPv4", http(), json!([pod("p", "10.0.0.1", json!({}))]));
     assert_eq!(seen(&source, &[other.clone()]).len(), 1);
-    // The selection covers `cart` of shop too, and the rule does not name it.
+    // The label selector also matches `cart` of the namespace shop, which the rule does not name.
     other = Slice::read(&json!({
         "metadata": {"namespace": "shop", "name": "a", "labels": {SERVICE_LABEL: "cart"}},
         "ports": http(), "endpoints": [pod("p", "10.0.0.1", json!({}))],
@@ -195,7 +196,7 @@ fn other_services_of_the_selection_are_left_out() {
 }
 
 #[test]
-fn dns_and_registries_get_their_own_entries() {
+fn dns_and_registries_get_specific_entries() {
     let mut endpoint = pod("web-0", "10.0.0.1", json!({}));
     endpoint["hostname"] = "web-0".into();
     let slices = [slice("a", "IPv4", http(), json!([endpoint]))];

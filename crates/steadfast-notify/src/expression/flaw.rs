@@ -1,28 +1,28 @@
-//! What is wanted of an expression, and what is wrong with it.
+//! Purposes of expressions, and errors in expressions.
 
 use crate::shape::Shape;
 
-/// A mistake in an expression: the letter at which it is, from zero, and what is wrong.
+/// Error in an expression, with the offset in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) offset: usize,
     pub(crate) what: String,
 }
 
-/// What an expression is for.
+/// Purpose of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It says whether: its value is true or false.
+    /// Condition of type bool.
     Condition,
-    /// It says what: any value.
+    /// Any value.
     Value,
-    /// It says what is to be in a mirror: an entry of this shape, or a list of them.
+    /// Content of a mirror: an entry of this shape, or a list of entries.
     Entries(Shape),
-    /// The body of a request, over these names.
+    /// Body of a request, over these variables.
     Body(&'static [&'static str]),
 }
 
-/// Number of characters in front of the byte at `offset`.
+/// Returns the number of characters before the byte at `offset`.
 pub(super) fn letters_before(text: &str, offset: usize) -> usize {
     text.char_indices().take_while(|(at, _)| *at < offset).count()
 }

@@ -1,4 +1,4 @@
-//! Checks of an expression before any object exists: unknown names, and values whose types never fit.
+//! Static checks of an expression: unknown names, and values with incompatible types.
 
 use steadfast_cel::Type;
 use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Link, Literal, Operator};
@@ -8,21 +8,21 @@ use super::known::{EVENT, FUNCTIONS, Kind, NAMES};
 use crate::path::FieldOf;
 use crate::shape::{FieldKind, Shape, names};
 
-/// Checks one expression.
+/// Checker of one expression.
 pub(super) struct Checker<'e> {
     text: &'e str,
     /// Variables of macros, innermost last.
     bound: Vec<&'e str>,
-    /// The names that the expression may use.
+    /// Variables available to the expression.
     names: &'static [&'static str],
     pub(super) flaws: Vec<Flaw>,
     /// Arguments of `changed(…)`.
     pub(super) paths: Vec<String>,
-    /// Whether the expression reads `old`.
+    /// True if the expression reads `old`.
     pub(super) reads_old: bool,
-    /// Whether the expression reads `now`.
+    /// True if the expression reads `now`.
     pub(super) reads_now: bool,
-    /// Resources that `get(…)` looks up, each once, with the number of characters in front of the first mention.
+    /// Unique resources of `get(…)`, with the number of characters before the first use.
     pub(super) lookups: Vec<(String, usize)>,
 }
 
@@ -48,12 +48,12 @@ impl<'e> Checker<'e> {
         let kind = self.kind(root);
         match purpose {
             Purpose::Condition if !kind.may_be(Kind::Bool) => {
-                self.flaw(root, format!("it comes to {}, and has to come to true or false", kind.told()));
+                self.flaw(root, format!("the result is {}, expected true or false", kind.told()));
             }
             Purpose::Entries(shape) => {
                 let fits = [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
                 if !fits {
-                    let what = format!("it comes to {}, and has to come to an entry, or a list of them", kind.told());
+                    let what = format!("the result is {}, expected an entry or a list of entries", kind.told());
                     self.flaw(root, what);
                 }
                 self.entries(root, shape);
@@ -62,7 +62,7 @@ impl<'e> Checker<'e> {
         }
     }
 
-    /// Checks entries that are written out against the fields of an entry.
+    /// Checks literal entries against the fields of the shape.
     fn entries(&mut self, expr: &Expr, shape: Shape) {
         match &expr.kind {
             ExprKind::Map(entries) => self.entry(expr, entries, shape),
@@ -90,7 +90,7 @@ impl<'e> Checker<'e> {
     fn entry(&mut self, at: &Expr, entries: &[Entry], shape: Shape) {
         let mut found = Vec::new();
         for Entry { optional, key, value } in entries {
-            // A computed key may have any name.
+            // A computed key can be any field, so required fields cannot be checked.
             let ExprKind::Literal(Literal::String(name)) = &key.kind else { return };
             let Some(field) = shape.iter().find(|field| *field.name == **name) else {
                 self.flaw(key, format!("an entry has no `{name}`; it has {}", names(shape)));
@@ -105,7 +105,7 @@ impl<'e> Checker<'e> {
             };
             let kind = if *optional { Kind::Any } else { obvious(value) };
             if !kind.may_be(wanted) {
-                let what = format!("`{}` is {}, and has to be {}", field.name, kind.told(), wanted.told());
+                let what = format!("`{}` is {}, expected {}", field.name, kind.told(), wanted.told());
                 self.flaw(value, what);
             }
         }
@@ -153,14 +153,14 @@ impl<'e> Checker<'e> {
                 for entry in entries {
                     let key = self.kind(&entry.key);
                     if !key.may_be(Kind::Text) {
-                        self.flaw(&entry.key, format!("a key is {}, and has to be a text", key.told()));
+                        self.flaw(&entry.key, format!("the key is {}, expected text", key.told()));
                     }
                     self.kind(&entry.value);
                 }
                 Kind::Map
             }
             ExprKind::Message { name } => {
-                self.flaw(expr, format!("there is no type `{name}`; a map is written {{'name': …}}"));
+                self.flaw(expr, format!("unknown type `{name}`; write a map as {{'name': …}}"));
                 Kind::Any
             }
             ExprKind::Not(of) => {
@@ -170,7 +170,7 @@ impl<'e> Checker<'e> {
             ExprKind::Negate(of) => {
                 let kind = self.kind(of);
                 if !kind.may_be(Kind::Number) && kind != Kind::Duration {
-                    self.flaw(of, format!("it is {}, and has to be a number", kind.told()));
+                    self.flaw(of, format!("the value is {}, expected a number", kind.told()));
                 }
                 kind
             }
@@ -227,7 +227,7 @@ impl<'e> Checker<'e> {
         if !self.names.contains(&name) && Type::named(name).is_none() {
             self.flaw(
                 at,
-                format!("there is no `{name}`; there are {}; a text is written in quotes", self.names.join(", ")),
+                format!("unknown variable `{name}`; available: {}; write text in quotes", self.names.join(", ")),
             );
         }
         Kind::Any
@@ -255,14 +255,14 @@ impl<'e> Checker<'e> {
     fn needs_bool(&mut self, operand: &'e Expr) {
         let kind = self.kind(operand);
         if !kind.may_be(Kind::Bool) {
-            self.flaw(operand, format!("it is {}, and has to be true or false", kind.told()));
+            self.flaw(operand, format!("the value is {}, expected true or false", kind.told()));
         }
     }
 
     fn comprehension(&mut self, of: &'e Comprehension) -> Kind {
         let range = self.kind(&of.range);
         if !range.may_be(Kind::List) && !range.may_be(Kind::Map) {
-            self.flaw(&of.range, format!("{} has no items to go through", range.told()));
+            self.flaw(&of.range, format!("{} has no items to iterate over", range.told()));
         }
         let names: Vec<&String> = [&of.name].into_iter().chain(&of.second).collect();
         self.within(&names, |checker| {
@@ -319,10 +319,10 @@ impl<'e> Checker<'e> {
                 Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo => {
                     for (at, kind) in [(left_at, left), (right.at, kind)] {
                         if !kind.may_be(Kind::Number) {
-                            self.flaw_at(at, format!("it is {}, and has to be a number", kind.told()));
+                            self.flaw_at(at, format!("the value is {}, expected a number", kind.told()));
                         }
                     }
-                    // Times are subtracted too, where neither operand is known.
+                    // Times can be subtracted too, so two operands of unknown kind give an unknown kind.
                     if *operator == Operator::Subtract && left == Kind::Any && kind == Kind::Any {
                         Kind::Any
                     } else {
@@ -347,19 +347,19 @@ impl<'e> Checker<'e> {
         });
         let found = FUNCTIONS.iter().find(|(known, _)| *known == name);
         if found.is_none() {
-            let what = "CEL's own functions are there, those for strings, `changed` and `get`";
-            self.flaw(at, format!("there is no function `{name}`: {what}"));
+            let what = "available are CEL's standard functions, the string functions, `changed` and `get`";
+            self.flaw(at, format!("unknown function `{name}`; {what}"));
         }
         found.map_or(Kind::Any, |(_, kind)| *kind)
     }
 
     fn get(&mut self, at: &Expr, arguments: &'e [Expr]) -> Kind {
-        // Bodies of requests and groups of entries have no cluster in which to look anything up.
+        // Bodies of requests and groups of entries have no cluster for lookups.
         if !self.names.contains(&"old") {
-            self.flaw(at, "`get` is for `when` and `send` of a rule".to_owned());
+            self.flaw(at, "`get` is only available in `when` and `send` of a rule".to_owned());
             return Kind::Any;
         }
-        let takes = "`get` takes a resource in quotes, a namespace and a name: get('services', object.metadata.namespace, \
+        let takes = "`get` needs a resource in quotes, a namespace and a name: get('services', object.metadata.namespace, \
                      'web'); for a resource without namespaces only the name: get('nodes', object.spec.nodeName)";
         match arguments {
             [Expr { kind: ExprKind::Literal(Literal::String(resource)), at }, rest @ ..]
@@ -371,7 +371,7 @@ impl<'e> Checker<'e> {
                 for argument in rest {
                     let kind = self.kind(argument);
                     if !kind.may_be(Kind::Text) {
-                        self.flaw(argument, format!("it is {}, and has to be a text", kind.told()));
+                        self.flaw(argument, format!("the value is {}, expected text", kind.told()));
                     }
                 }
             }
@@ -389,14 +389,14 @@ impl<'e> Checker<'e> {
             Some(Ok(_)) => self.paths.extend(path),
             Some(Err(why)) => self.flaw(&arguments[0], why),
             None => {
-                self.flaw(at, "`changed` takes the path to a field, in quotes: changed('spec.replicas')".to_owned());
+                self.flaw(at, "`changed` needs the path to a field, in quotes: changed('spec.replicas')".to_owned());
             }
         }
         Kind::Bool
     }
 }
 
-/// Kind of a value that is written out.
+/// Returns the kind of a literal value.
 fn obvious(expr: &Expr) -> Kind {
     match &expr.kind {
         ExprKind::Literal(literal) => match literal {

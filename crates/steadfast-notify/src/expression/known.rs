@@ -1,6 +1,6 @@
 //! Variables and functions of expressions, and the kinds of their values.
 
-/// The kinds of values that can be known before there is an object.
+/// Kind of a value, as far as known before evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bool,
@@ -12,17 +12,17 @@ pub(super) enum Kind {
     Null,
     Time,
     Duration,
-    /// It depends on the object.
+    /// Depends on the object.
     Any,
 }
 
 impl Kind {
-    /// As people say it.
+    /// Returns the kind in words.
     pub(super) fn told(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
             Self::Number => "a number",
-            Self::Text => "a text",
+            Self::Text => "text",
             Self::Bytes => "bytes",
             Self::List => "a list",
             Self::Map => "a map",
@@ -33,23 +33,23 @@ impl Kind {
         }
     }
 
-    /// Whether a value of this kind may be one of `other`.
+    /// Returns true if a value of this kind can be of kind `other`.
     pub(super) fn may_be(self, other: Self) -> bool {
         self == other || self == Self::Any || other == Self::Any
     }
 
-    /// Whether it is a time or a duration.
+    /// Returns true for times and durations.
     pub(super) fn is_of_time(self) -> bool {
         matches!(self, Self::Time | Self::Duration)
     }
 
-    /// Whether `other` may be subtracted from it as a time or duration.
+    /// Returns true if subtracting `other` can be arithmetic of times.
     pub(super) fn may_be_of_time(self, other: Self) -> bool {
         matches!((self.is_of_time() || self == Self::Any, other.is_of_time() || other == Self::Any), (true, true))
             && (self.is_of_time() || other.is_of_time())
     }
 
-    /// The kind of a sum with it: a sum of times and durations may be either.
+    /// Returns the kind of a sum. A sum of times and durations can be either.
     pub(super) fn outside_of_time(self) -> Self {
         if self.is_of_time() { Self::Any } else { self }
     }
@@ -58,7 +58,7 @@ impl Kind {
 /// Variables of rules.
 pub(super) const NAMES: [&str; 5] = ["old", "new", "object", "event", "now"];
 
-/// What `event` has.
+/// Fields of `event`.
 pub(super) const EVENT: [(&str, Kind); 11] = [
     ("id", Kind::Text),
     ("type", Kind::Text),

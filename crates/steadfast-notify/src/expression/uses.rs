@@ -1,4 +1,4 @@
-//! What an expression uses: the fields of variables that it selects, and the constants in entries that it writes out.
+//! Fields that an expression selects from variables, and constants in literal entries.
 
 use serde_json::Value;
 use steadfast_cel::Program;
@@ -6,50 +6,50 @@ use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind
 
 use crate::path::FieldOf;
 
-/// States of an object that expressions of rules can select fields of.
+/// Variables with the states of an object.
 pub(super) const STATES: [&str; 3] = ["object", "old", "new"];
 
-/// Selected field of a variable, as `object.spec.containers[0].image`.
+/// Selected field of a variable, such as `object.spec.containers[0].image`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
     /// Name of the variable: `object`, or `message` in the body of a request.
     pub(crate) root: String,
     /// Steps from the object to the field.
     pub(crate) steps: Vec<Step>,
-    /// Number of steps at the start that are not written here, but where a macro binds its variable.
+    /// Number of leading steps that belong to the value of a macro's variable.
     pub(crate) inherited: usize,
-    /// Offset of the variable in the expression, in bytes.
+    /// Byte offset of the variable in the expression.
     pub(crate) offset: usize,
 }
 
-/// One step from a value into it.
+/// One step from a value to a contained value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The field of this name, or the value of a map under this key.
+    /// Field of this name, or value of a map under this key.
     Field(String),
     /// An item of a list, or a value of a map.
     Item,
 }
 
-/// A constant in an entry.
+/// Constant in an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
     pub(crate) field: String,
     pub(crate) value: Value,
-    /// Offset of the value in the expression, in bytes.
+    /// Byte offset of the value in the expression.
     pub(crate) offset: usize,
 }
 
-/// What an expression uses.
+/// Fields and constants in an expression.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Uses {
     pub(crate) chains: Vec<Chain>,
-    /// The constants of each map that the expression writes out.
+    /// Constants of each literal map.
     pub(crate) maps: Vec<Vec<Constant>>,
 }
 
 impl Uses {
-    /// Returns what the expression `text` uses of the variables `roots`; nothing if it is not valid.
+    /// Returns the uses of the variables `roots` in the expression `text`. Empty for an invalid expression.
     pub(crate) fn of(text: &str, roots: &'static [&'static str]) -> Self {
         let mut walk = Walk { roots, bound: Vec::new(), uses: Self::default() };
         if let Ok(program) = Program::compile(text) {
@@ -59,19 +59,19 @@ impl Uses {
     }
 }
 
-/// Steps from a variable to a part of it.
+/// Variable, and steps to a part of the value.
 type Part = (String, Vec<Step>);
 
 struct Walk {
-    /// The variables whose fields are of interest.
+    /// Variables of interest.
     roots: &'static [&'static str],
-    /// Variables of macros, innermost last, with the steps to their values if these are parts of a variable.
+    /// Variables of macros, innermost last, with the selected part if the value is part of a variable.
     bound: Vec<(String, Option<Part>)>,
     uses: Uses,
 }
 
 impl Walk {
-    /// Visits an expression whose value is not selected from any further.
+    /// Visits an expression without further field selection.
     fn visit(&mut self, expression: &Expr) {
         if let Some(chain) = self.chain(expression) {
             self.add(chain);
@@ -84,7 +84,7 @@ impl Walk {
         }
     }
 
-    /// Returns the part of an object that an expression selects, if it does. Visits the parts of any other expression.
+    /// Returns the selected part of an object, if any. Visits the operands of other expressions.
     fn chain(&mut self, expression: &Expr) -> Option<Chain> {
         match &expression.kind {
             ExprKind::Name(name) => self.variable(expression, name),
@@ -146,7 +146,7 @@ impl Walk {
                 }
                 None
             }
-            // The value of an optional field is still that field.
+            // The value of an optional field has the same path.
             (Some(of), "orValue" | "or" | "value", _) => {
                 for argument in arguments {
                     self.visit(argument);
@@ -172,12 +172,12 @@ impl Walk {
         self.uses.maps.push(constants);
     }
 
-    /// Visits a macro such as `exists` and `map`. What `filter` returns has the items of its range.
+    /// Visits a macro such as `exists` or `map`. The result of `filter` contains items of the range.
     fn comprehension(&mut self, of: &Comprehension) -> Option<Chain> {
         let range = self.chain(&of.range);
         let item = range.clone().map(|range| extended(range, Step::Item)).map(|item| self.bind(item));
         let before = self.bound.len();
-        // With two variables the first one is the number of the item, or the key.
+        // With two variables, the first variable is the index or the key.
         self.bound.push((of.name.clone(), item.clone().filter(|_| of.second.is_none())));
         if let Some(second) = &of.second {
             self.bound.push((second.clone(), item));
@@ -187,7 +187,7 @@ impl Walk {
         range.filter(|_| of.kind == ComprehensionKind::List && of.body.is_none())
     }
 
-    /// Records a chain that a variable is bound to; returns what that is a part of.
+    /// Records the chain of a bound variable. Returns the selected part.
     fn bind(&mut self, chain: Chain) -> Part {
         let part = (chain.root.clone(), chain.steps.clone());
         self.add(chain);

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The shape of a document of a real API server, reduced to a few fields.
+/// Returns a reduced document in the format of a real API server.
 fn schemas() -> Schemas {
     let kind = |group: &str, version: &str, kind: &str| json!([{"group": group, "version": version, "kind": kind}]);
     let reference = |name: &str| json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}], "default": {}});
@@ -40,8 +40,8 @@ fn schemas() -> Schemas {
     Schemas::read(document).expect("schemas")
 }
 
-/// What `check` reports of a rule with this `when` and `send`.
-fn told(kinds: &[(&str, &str, &str)], when: &str, send: &str) -> Vec<String> {
+/// Returns the reports of `check` for a rule with this `when` and `send`.
+fn reported(kinds: &[(&str, &str, &str)], when: &str, send: &str) -> Vec<String> {
     let resources: Vec<&str> = kinds.iter().map(|(resource, ..)| *resource).collect();
     let text = format!(
         "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = {resources:?}\nto = [\"log\"]\nwhen = '''{when}'''\nsend = '''{send}'''\n"
@@ -58,7 +58,7 @@ const DEPLOYMENTS: (&str, &str, &str) = ("deployments.apps", "apps", "Deployment
 const WIDGETS: (&str, &str, &str) = ("widgets.example.com", "example.com", "Widget");
 
 #[test]
-fn unknown_field_is_reported_with_place_and_nearest_name() {
+fn unknown_field_has_position_and_suggestion() {
     for (when, place, what) in [
         ("object.spec.replcas > 1", "6:23", "no field `spec.replcas`, did you mean `replicas`?"),
         ("has(object.spec.Replicas)", "6:27", "did you mean `replicas`?"),
@@ -80,10 +80,10 @@ fn unknown_field_is_reported_with_place_and_nearest_name() {
         ("object.spec.replicas.x == 1", "6:32", "`spec.replicas` is of type integer"),
         ("old != null && old.spce == null", "6:30", "no field `spce`, did you mean `spec`?"),
     ] {
-        let told = told(&[DEPLOYMENTS], when, "true");
-        assert_eq!(told.len(), 1, "{when}: {told:?}");
-        assert!(told[0].starts_with(&format!("a.toml:{place}: when: deployments.apps: ")), "{when}: {told:?}");
-        assert!(told[0].contains(what), "{when}: {told:?}");
+        let reported = reported(&[DEPLOYMENTS], when, "true");
+        assert_eq!(reported.len(), 1, "{when}: {reported:?}");
+        assert!(reported[0].starts_with(&format!("a.toml:{place}: when: deployments.apps: ")), "{when}: {reported:?}");
+        assert!(reported[0].contains(what), "{when}: {reported:?}");
     }
 }
 
@@ -96,13 +96,16 @@ fn known_and_open_fields_are_accepted() {
         (DEPLOYMENTS, "object.metadata.labels.exists(key, key.startsWith('a'))"),
         (WIDGETS, "object.status.anything.there == 1 && object.status.phase == 'x' && object.raw.x == 1"),
     ] {
-        assert_eq!(told(&[kind], when, "{'x': object.spec}"), [""; 0], "{when}");
+        assert_eq!(reported(&[kind], when, "{'x': object.spec}"), [""; 0], "{when}");
     }
-    assert_eq!(told(&[WIDGETS], "object.spec.sise == 1", "object.spec.size").len(), 1);
+    assert_eq!(reported(&[WIDGETS], "object.spec.sise == 1", "object.spec.size").len(), 1);
 }
 
 #[test]
 fn field_of_one_of_several_resources_is_accepted() {
-    assert_eq!(told(&[DEPLOYMENTS, WIDGETS], "object.spec.size == 1 || object.spec.replicas == 1", "true"), [""; 0]);
-    assert_eq!(told(&[DEPLOYMENTS, WIDGETS], "object.spec.sizes == 1", "true").len(), 1);
+    assert_eq!(
+        reported(&[DEPLOYMENTS, WIDGETS], "object.spec.size == 1 || object.spec.replicas == 1", "true"),
+        [""; 0]
+    );
+    assert_eq!(reported(&[DEPLOYMENTS, WIDGETS], "object.spec.sizes == 1", "true").len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Certificates: whether they are valid now and for how long, and whether a key belongs to one.
+//! Checks of certificates: validity period and matching key.
 
 use std::path::Path;
 
@@ -9,24 +9,24 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-/// A certificate that expires within this time is reported.
+/// Certificates that expire within this time are reported.
 const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Larger files are not PEM files of certificates.
+/// Maximum size of a PEM file.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Judgement of a certificate.
+/// Validity of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
-    /// Valid for longer than the warning period.
+    /// Valid beyond the warning period.
     Good,
-    /// Valid now.
+    /// Valid now, but expires within the warning period.
     ExpiresSoon(String),
-    /// Not usable.
+    /// Unusable.
     Bad(String),
 }
 
-/// Judges a file of authorities. One of them that is valid suffices: bundles contain expired ones.
+/// Checks a file of authorities. One valid certificate suffices, since bundles contain expired certificates.
 pub(super) fn authorities(file: &Path, now: Timestamp) -> Judged {
     match certificates(file) {
         Ok(all) => {
@@ -37,7 +37,7 @@ pub(super) fn authorities(file: &Path, now: Timestamp) -> Judged {
     }
 }
 
-/// Judges the certificate that is shown to a server: the first of its file.
+/// Checks the client certificate, the first certificate in the file.
 pub(super) fn own(file: &Path, now: Timestamp) -> Judged {
     match certificates(file) {
         Ok(all) => all.first().map_or(Judged::Good, |certificate| judge(certificate, now)),
@@ -45,15 +45,14 @@ pub(super) fn own(file: &Path, now: Timestamp) -> Judged {
     }
 }
 
-/// Checks that the key in one file belongs to the certificate in another. A certificate that cannot be read is reported elsewhere.
+/// Checks that a private key matches a certificate. Unreadable certificates are reported elsewhere.
 ///
 /// # Errors
 ///
-/// If the key cannot be read, or belongs to another certificate.
+/// Returns an error if the key cannot be read, or belongs to another certificate.
 pub(super) fn pair(certificate: &Path, key: &Path) -> Result<(), String> {
     let bytes = read(key)?;
-    let key =
-        PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| "there is no private key (PEM) in the file".to_owned())?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| "no private key (PEM) in the file".to_owned())?;
     let Ok(chain) = certificates(certificate) else { return Ok(()) };
     match CertifiedKey::from_der(chain, key, &default_provider()) {
         Ok(_) => Ok(()),
@@ -73,7 +72,7 @@ fn rank(judged: &Judged) -> u8 {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("the file {} cannot be read: {error}", file.display());
+    let failed = |error: std::io::Error| format!("cannot read the file {}: {error}", file.display());
     if file.metadata().map_err(failed)?.len() > MAX_FILE_BYTES {
         return Err(format!("the file {} has more than {MAX_FILE_BYTES} bytes", file.display()));
     }
@@ -83,9 +82,9 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let bytes = read(file)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let all = all.map_err(|error| format!("the file {} is not PEM: {error}", file.display()))?;
+    let all = all.map_err(|error| format!("cannot parse the file {} as PEM: {error}", file.display()))?;
     if all.is_empty() {
-        return Err(format!("there is no certificate (PEM) in the file {}", file.display()));
+        return Err(format!("no certificate (PEM) in the file {}", file.display()));
     }
     Ok(all)
 }
@@ -106,7 +105,7 @@ fn judge(certificate: &[u8], now: Timestamp) -> Judged {
     }
 }
 
-/// Returns when an X.509 certificate starts and ends to be valid (RFC 5280, section 4.1).
+/// Returns the start and end of the validity period of an X.509 certificate (RFC 5280, section 4.1).
 fn validity(certificate: &[u8]) -> Option<(Timestamp, Timestamp)> {
     const SEQUENCE: u8 = 0x30;
     const VERSION: u8 = 0xa0;
@@ -116,7 +115,7 @@ fn validity(certificate: &[u8]) -> Option<(Timestamp, Timestamp)> {
     if element(rest)?.0 == VERSION {
         rest = element(rest)?.2;
     }
-    // Serial number, signature algorithm and issuer.
+    // Skip serial number, signature algorithm and issuer.
     for _ in 0..3 {
         rest = element(rest)?.2;
     }
@@ -126,7 +125,7 @@ fn validity(certificate: &[u8]) -> Option<(Timestamp, Timestamp)> {
     Some((time(from_tag, from)?, time(until_tag, until)?))
 }
 
-/// Splits off the first DER element: its tag, its content, and what follows.
+/// Splits off the first DER element. Returns tag, content and remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -134,7 +133,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         (usize::from(first), rest)
     } else {
         let count = usize::from(first & 0x7f);
-        // More than four bytes of length are longer than any file that is read.
+        // A length of more than four bytes exceeds the maximum file size.
         if !(1..=4).contains(&count) {
             return None;
         }
@@ -150,7 +149,7 @@ fn time(tag: u8, text: &[u8]) -> Option<Timestamp> {
     const GENERALIZED_TIME: u8 = 0x18;
     let text = std::str::from_utf8(text).ok()?;
     let text = match tag {
-        // Years before 50 are those of this century.
+        // UTCTime has two-digit years: 00 to 49 are in the 21st century (RFC 5280, section 4.1.2.5.1).
         UTC_TIME if text.get(..2)? < "50" => format!("20{text}"),
         UTC_TIME => format!("19{text}"),
         GENERALIZED_TIME => text.to_owned(),

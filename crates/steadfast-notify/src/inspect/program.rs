@@ -1,13 +1,13 @@
-//! Search for a program, as the system searches when it starts one.
+//! Search for a program in `PATH`.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Finds `program` in `path`; if it has a slash, from `folder` on.
+/// Checks that `program` exists in `path`. A name with a slash is relative to `folder`.
 ///
 /// # Errors
 ///
-/// Says what is missing.
+/// Returns an error that names the missing program.
 pub(super) fn find(program: &str, folder: &Path, path: Option<OsString>) -> Result<(), String> {
     if program.contains(std::path::MAIN_SEPARATOR) || program.contains('/') {
         let file = folder.join(program);
@@ -15,16 +15,16 @@ pub(super) fn find(program: &str, folder: &Path, path: Option<OsString>) -> Resu
             Ok(found) if found.is_file() && is_executable(&found) => Ok(()),
             Ok(found) if found.is_file() => Err(format!("the program {program:?} is not executable")),
             Ok(_) => Err(format!("{program:?} is not a program")),
-            Err(error) => Err(format!("the program {program:?} cannot be read: {error}")),
+            Err(error) => Err(format!("cannot read the program {program:?}: {error}")),
         };
     }
     let path = path.unwrap_or_default();
     let is_program = |file: &Path| file.metadata().is_ok_and(|found| found.is_file() && is_executable(&found));
-    // Windows appends an extension, and searches more folders.
+    // Windows appends extensions and searches additional folders, so absence cannot be determined.
     if cfg!(windows) || std::env::split_paths(&path).any(|folder| is_program(&folder.join(program))) {
         return Ok(());
     }
-    Err(format!("there is no program {program:?} in PATH"))
+    Err(format!("no program {program:?} in PATH"))
 }
 
 #[cfg(unix)]

@@ -4,7 +4,7 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
 
-/// A folder that is removed at the end.
+/// Temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -18,7 +18,7 @@ impl Folder {
         std::fs::write(self.0.join(name), text).expect("a file");
     }
 
-    /// Writes a certificate that is valid up to `days` from now, and its key.
+    /// Writes a certificate that expires in `days`, and the private key.
     fn certificate(&self, name: &str, days: i64) {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
@@ -50,7 +50,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn certificates_are_judged_by_their_dates() {
+fn certificate_dates_are_checked() {
     let folder = Folder::new("dates");
     for (name, days) in [("good", 400), ("soon", 10), ("old", -2)] {
         folder.certificate(name, days);
@@ -83,7 +83,7 @@ fn key_of_another_certificate_is_reported() {
     assert_eq!(with("one.key"), [""; 0]);
     assert!(with("other.key")[0].contains("the key does not belong to the certificate"));
     assert!(with("none.key")[0].contains("no private key (PEM)"));
-    assert!(with("absent.key")[0].contains("cannot be read"));
+    assert!(with("absent.key")[0].contains("cannot read"));
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn missing_programs_and_secrets_are_reported_together() {
         ("2:19", "is not executable"),
         ("2:49", "the file a: "),
         ("2:67", "$STEADFAST_NOT_SET is not set"),
-        ("4:19", "there is no program \"steadfast-no-such-program\" in PATH"),
-        ("6:19", "the program \"absent/tool\" cannot be read"),
+        ("4:19", "no program \"steadfast-no-such-program\" in PATH"),
+        ("6:19", "cannot read the program \"absent/tool\""),
     ];
     assert_eq!((problems.len(), warnings.len()), (expected.len(), 0), "{problems:?}");
     for (problem, (place, what)) in problems.iter().zip(expected) {

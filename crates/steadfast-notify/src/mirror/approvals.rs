@@ -1,4 +1,4 @@
-//! Approvals on their way from whoever gives them to the program that acts: a file for each mirror, which says what is approved of.
+//! Approvals of removals, passed from the command line to the running program by one file for each mirror.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -6,39 +6,39 @@ use std::path::{Path, PathBuf};
 
 use crate::private_file::write_private;
 
-/// Where approvals wait to be taken.
+/// Folder of pending approvals.
 #[derive(Clone, Debug)]
 pub struct Approvals {
     folder: PathBuf,
 }
 
 impl Approvals {
-    /// Those in this folder.
+    /// Opens the approvals in this folder.
     pub fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// Approves the removals of `mirror` that are pending under these IDs.
+    /// Approves the pending removals of `mirror` with these IDs.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn give(&self, mirror: &str, ids: &[String]) -> io::Result<()> {
         let file = self.file(mirror);
         write_private(&file, &ids.join("\n")).map_err(|error| told(&file, &error))
     }
 
-    /// Whether one still waits to be taken.
+    /// Returns true if an approval for the mirror is pending.
     pub fn waits(&self, mirror: &str) -> bool {
         self.file(mirror).exists()
     }
 
-    /// Takes the IDs that were approved.
+    /// Removes and returns the approved IDs.
     pub(crate) fn take(&self, mirror: &str) -> io::Result<Vec<String>> {
         let file = self.file(mirror);
         match fs::read_to_string(&file) {
             Ok(ids) => {
-                // Once: what is removed by it is remembered elsewhere from then on.
+                // An approval is used once. Approved removals are recorded in the state of the mirror.
                 fs::remove_file(&file).map_err(|error| told(&file, &error))?;
                 Ok(ids.split_whitespace().map(str::to_owned).collect())
             }

@@ -1,6 +1,6 @@
-//! Causes of errors as far as they may be shown.
+//! Error causes without sensitive data.
 
-/// Returns the innermost cause of an error: outer ones may show a request with its headers.
+/// Returns the innermost cause of an error. Outer errors may contain a request with secret headers.
 pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,4 +1,4 @@
-//! Entries and where they come from.
+//! Entries with origins.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use steadfast_outside::{ObjectId, Origin};
 use super::entry::Entry;
 use crate::change::Subject;
 
-/// An entry and where it comes from.
+/// An entry with origin.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Claim {
     pub(crate) entry: Entry,
     pub(crate) origin: Arc<Origin>,
 }
 
-/// The entries that a rule sends of an object.
+/// Entries of a rule for one object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sent {
     pub(super) object: ObjectId,
-    /// The entries, or the reason why they are not known.
+    /// The entries, or the reason why the entries are unknown.
     pub(super) entries: Result<Vec<Claim>, String>,
 }
 
-/// The owner of the entries of an object: removals are counted for each owner alone, and a place belongs to one of them.
+/// Returns the default group of an object's entries, which owns keys and limits removals.
 pub(super) fn group(Subject { cluster, namespace, .. }: &Subject) -> String {
     if namespace.is_empty() { cluster.clone() } else { format!("{cluster}/{namespace}") }
 }

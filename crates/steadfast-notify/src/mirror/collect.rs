@@ -1,4 +1,4 @@
-//! The entries of all rules of a mirror, put together.
+//! Collection of the entries of all rules of a mirror.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,24 +8,25 @@ use steadfast_outside::{Doubts, Exists, ObjectId};
 use super::claim::{Claim, Sent};
 use super::view::Presence;
 
-/// Entries that one group may have in a mirror. The entries of further objects of the group are left out and reported.
+/// Maximum number of entries of one group in a mirror. Further objects of the group are skipped and reported.
 const MAX_GROUP_ENTRIES: usize = 20_000;
 
-/// All entries that rules send to a mirror.
+/// Entries of all rules of a mirror.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gathered {
-    /// In the order of the rules, and of the names of their objects.
+    /// Entries in the order of rules and object names.
     pub(crate) claims: Vec<Claim>,
     pub(crate) doubts: Doubts,
-    /// Reason why all entries may be wrong, if there is one.
+    /// Reason why all entries may be wrong.
     pub(crate) doubt: Option<Arc<str>>,
     pub(crate) exists: Option<Exists>,
 }
 
-/// Puts together the entries that were `sent`, in this order.
+/// Collects the entries in `sent`, in this order.
 ///
-/// `clusters` are all that feed the mirror, each with the reason why its objects are not known reliably, if there is one. Only the entries
-/// of such a cluster, and those of an object whose entries are not known, are uncertain.
+/// `clusters` are all clusters of the mirror, each with an optional reason why objects may be stale. Only entries of
+/// such a
+/// cluster, and entries of an object with unknown entries, are uncertain.
 pub(super) fn collect<'a>(
     sent: impl Iterator<Item = &'a Sent>,
     clusters: &BTreeMap<String, Option<Arc<str>>>,
@@ -54,14 +55,14 @@ pub(super) fn collect<'a>(
     let uncertain = |(cluster, why): (&String, &Option<Arc<str>>)| Some((cluster.clone(), why.clone()?));
     gathered.doubts.clusters = clusters.iter().filter_map(uncertain).collect();
     if clusters.is_empty() {
-        // Nothing was said: that is not to say that there should be nothing.
-        gathered.doubt = Some("no rule feeds it".into());
+        // Without rules the wanted state is unknown, not empty: nothing may be removed.
+        gathered.doubt = Some("no rule feeds the mirror".into());
     }
     gathered.exists = Some(Exists::new(move |origin| presences.iter().find_map(|presence| presence.of(origin))));
     gathered
 }
 
-/// The objects whose entries are not known, for people: the first reason, and how many there are.
+/// Returns the first object with unknown entries, with the reason, and the number of such objects.
 pub(super) fn unclear(objects: &BTreeMap<ObjectId, Arc<str>>) -> Option<(Arc<str>, usize)> {
     let (object, why) = objects.iter().next()?;
     Some((format!("{object}: {why}").into(), objects.len()))
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_object_makes_only_itself_uncertain() {
+    fn failing_object_affects_only_itself() {
         let failing = Sent { object: object("b"), entries: Err("x".to_owned()) };
         let all = [sent("a", "g", 1), failing, sent("c", "g", 2)];
         let gathered = collect(all.iter(), &certain(), Vec::new());
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_cluster_makes_only_itself_uncertain() {
+    fn stale_cluster_affects_only_itself() {
         let clusters = [("c".to_owned(), None), ("d".to_owned(), Some("stale".into()))].into();
         let gathered = collect([sent("a", "g", 1)].iter(), &clusters, Vec::new());
         assert_eq!(gathered.doubts.clusters, [("d".to_owned(), "stale".into())].into());
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn group_beyond_its_size_leaves_out_its_own_objects() {
+    fn oversized_group_skips_only_own_objects() {
         let mut all: Vec<Sent> =
             (0..=MAX_GROUP_ENTRIES).map(|number| sent(&format!("{number:06}"), "large", 1)).collect();
         all.push(sent("z", "small", 1));

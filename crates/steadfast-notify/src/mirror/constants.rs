@@ -1,4 +1,4 @@
-//! Constants in entries: values that a target cannot take, whatever the object is.
+//! Checks of constants in entries that a target rejects for every object.
 
 use std::net::IpAddr;
 
@@ -8,13 +8,13 @@ use steadfast_outside::dns::{Data, DnsError, Record, entry};
 use crate::config::sinks::Sink;
 use crate::expression::Constant;
 
-/// Largest weight of a server.
+/// Maximum weight of a server.
 const MAX_WEIGHT: u64 = 256;
 
-/// Largest TTL of a record, in seconds (RFC 2181, section 8).
+/// Maximum TTL of a record, in seconds (RFC 2181, section 8).
 const MAX_TTL: u64 = i32::MAX as u64;
 
-/// Returns the constants of an entry that `sink` cannot take: the number of each, and the reason.
+/// Returns the constants of an entry that `sink` rejects: index and reason of each.
 pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, String)> {
     let text = |field: &str| {
         let constant = constants.iter().find(|constant| constant.field == field);
@@ -54,9 +54,9 @@ pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, Strin
     reasons.collect()
 }
 
-/// The reason why a mirror writes no records of this type, if it does not.
+/// Returns the reason why a mirror does not support this record type.
 fn wrong_type(kind: &str) -> Option<String> {
-    // A type that cannot exist tells the reason that an unknown type has.
+    // The parser gives the reason for unsupported types. The type `?` is certainly unsupported.
     let reason = |kind: &str| match Data::read(kind, "") {
         Err(DnsError::Data { expected, .. }) => Some(expected.to_string()),
         _ => None,
@@ -65,7 +65,7 @@ fn wrong_type(kind: &str) -> Option<String> {
     (reason(kind)? == unknown).then(|| format!("{kind:?} is not {unknown}"))
 }
 
-/// The reason why a name is in none of the `zones`.
+/// Returns the reason why a name is in none of the `zones`.
 fn wrong_name(zones: &[String], name: &str) -> Option<String> {
     let mut reason = None;
     for zone in zones {
@@ -77,7 +77,7 @@ fn wrong_name(zones: &[String], name: &str) -> Option<String> {
 
 fn out_of_range(value: &Value, least: u64, most: u64) -> Option<String> {
     let whole = value.as_f64().filter(|number| number.fract() == 0.0);
-    // Integers up to the largest of these bounds are exact.
+    // Integers up to the largest of these bounds are exact in `f64`.
     #[expect(clippy::cast_precision_loss, reason = "the bounds are far below 2^53")]
     let fits = whole.is_some_and(|number| (least as f64..=most as f64).contains(&number));
     (!fits).then(|| format!("{value} is not a whole number from {least} to {most}"))

@@ -1,4 +1,4 @@
-//! Files with the credentials of a mirror, which others replace while it runs: a rotated secret or certificate.
+//! Files with credentials of a mirror, which may be rotated while the mirror runs.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use tokio::time::sleep;
 use crate::config::secret::SecretFrom;
 use crate::config::sinks::Sink;
 
-/// How often the files are read. The kubelet updates mounted secrets once per minute.
+/// Interval between reads of the files. The kubelet updates mounted secrets once per minute.
 const READ_EVERY: Duration = Duration::from_secs(10);
 
-/// Number of bytes of a file that count. Certificates and keys are much smaller.
+/// Maximum number of bytes to read from a file. Certificates and keys are much smaller.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// The files that a mirror read when it was opened, and a hash of their contents then.
+/// Files of a mirror's credentials, with a hash of the contents at the last read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Credentials {
     files: Vec<PathBuf>,
@@ -25,14 +25,14 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Reads the files that `sink` names. Relative paths begin at `folder`. Blocks for as long as the files take.
+    /// Reads the files of `sink`. Relative paths start at `folder`. Blocks while reading.
     pub(super) fn read(sink: &Sink, folder: &Path) -> Self {
         let files: Vec<_> = files(sink).into_iter().map(|file| folder.join(file)).collect();
         let hash = hash(&files);
         Self { files, hash }
     }
 
-    /// Waits until the contents differ from those that were read last, and remembers the new ones.
+    /// Waits until the contents differ from the last read, and records the new contents.
     pub(super) async fn changed(&mut self) {
         if self.files.is_empty() {
             return std::future::pending().await;
@@ -51,14 +51,14 @@ impl Credentials {
     }
 }
 
-/// Files of `sink` that are read only when the mirror is opened.
+/// Returns the files of `sink` that are only read while opening the mirror.
 fn files(sink: &Sink) -> Vec<&Path> {
     let mut files: Vec<&Path> = Vec::new();
     if let Some(dns) = &sink.dns {
         files.extend(file_of(&dns.secret));
     }
     if let Some(etcd) = &sink.etcd {
-        // The password is read at each login.
+        // The password is read again for each login.
         files.extend(
             [&etcd.ca_file, &etcd.certificate_file, &etcd.key_file].into_iter().flatten().map(PathBuf::as_path),
         );
@@ -79,13 +79,13 @@ fn file_of(secret: &SecretFrom) -> Option<&Path> {
     }
 }
 
-/// Hash of the contents. A file that cannot be read differs from an empty one.
+/// Returns a hash of the contents. Unreadable and empty files have different hashes.
 fn hash(files: &[PathBuf]) -> Vec<u8> {
     let mut context = Context::new(&SHA256);
     for file in files {
         match contents(file) {
             Ok(bytes) => {
-                // The length keeps two files in a row apart.
+                // The length separates the contents of consecutive files.
                 context.update(&bytes.len().to_be_bytes());
                 context.update(&bytes);
             }
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than the interval of two reads.
+    /// Longer than two read intervals.
     const SOON: Duration = Duration::from_secs(25);
 
     fn parse(text: &str) -> Sink {
@@ -121,24 +121,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn replaced_secret_of_a_zone_is_noticed() {
+    async fn replaced_zone_secret_is_detected() {
         let folder = folder("secret");
         let write = |text: &str| std::fs::write(folder.join("key"), text).expect("a file");
         write("hmac-sha256:a:c2VjcmV0");
         let sink =
             parse("dns = {server = \"127.0.0.1\", zone = \"example.org\", secret = {file = \"key\"}, mark = \"m\"}");
         let mut credentials = Credentials::read(&sink, &folder);
-        assert!(timeout(SOON, credentials.changed()).await.is_err(), "nothing has changed");
+        assert!(timeout(SOON, credentials.changed()).await.is_err(), "no file has changed");
         write("hmac-sha256:a:b3RoZXI=");
         timeout(SOON, credentials.changed()).await.expect("the secret has changed");
-        assert!(timeout(SOON, credentials.changed()).await.is_err(), "it is noticed once");
+        assert!(timeout(SOON, credentials.changed()).await.is_err(), "a change is detected once");
         std::fs::remove_file(folder.join("key")).expect("a file");
         timeout(SOON, credentials.changed()).await.expect("the secret is missing");
         std::fs::remove_dir_all(folder).expect("a folder");
     }
 
     #[test]
-    fn certificates_and_secret_headers_are_credentials_and_a_password_of_etcd_is_not() {
+    fn etcd_password_file_is_not_watched() {
         let sink = parse(
             "etcd = {endpoints = [\"https://127.0.0.1\"], prefix = \"/a/\", mark = \"m\", user = \"u\", \
              password = {file = \"password\"}, ca_file = \"ca\", certificate_file = \"crt\", key_file = \"key\"}",

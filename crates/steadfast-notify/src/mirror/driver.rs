@@ -1,4 +1,4 @@
-//! A target of one kind behind a door that is the same for all: entries as rules send them, and how things are.
+//! Object-safe interface to targets of all kinds: entries, status and previews.
 
 use std::collections::{BTreeMap, btree_map};
 use std::fmt::Display;
@@ -17,13 +17,13 @@ use super::claim::Claim;
 use super::collect::Gathered;
 use super::entry::Entry;
 
-/// Why a mirror cannot be opened: which part of its sink is wrong, how, and what to do.
+/// Error of opening a mirror: field of the sink, error and remedy.
 pub(crate) struct Refused {
     pub(crate) path: String,
     pub(crate) what: String,
     pub(crate) remedy: &'static str,
-    /// Whether the cause is outside of the configuration: a file that cannot be read, a variable that is not set. Such a cause
-    /// may go away, so opening is retried.
+    /// True if the cause is outside of the configuration, such as an unreadable file or an unset variable. Opening is
+    /// retried, since the cause may disappear.
     pub(crate) is_environment: bool,
 }
 
@@ -32,54 +32,54 @@ impl Refused {
         Self { path: path.into(), what: what.to_string(), remedy, is_environment: false }
     }
 
-    /// The same with a cause outside of the configuration.
+    /// Marks the cause as outside of the configuration.
     pub(crate) fn of_environment(self) -> Self {
         Self { is_environment: true, ..self }
     }
 }
 
-/// What a mirror would do now.
+/// Preview of a mirror's next actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// How many steps it would take.
+    /// Number of steps.
     pub steps: usize,
-    /// Those, in the words of the target's own tool.
+    /// Steps in the syntax of the target's tool.
     pub words: Vec<String>,
-    /// What would not be as it is wanted, and why.
+    /// Entries that would not match the wanted state, with reasons.
     pub kept: BTreeMap<String, String>,
-    /// Removals that would need approval.
+    /// Removals that need approval.
     pub asks: Vec<Ask>,
-    /// Why nothing would be taken out, where what is wanted is in doubt.
+    /// Reason why no entries would be removed, if the wanted state is uncertain.
     pub doubt: Option<String>,
 }
 
-/// Status of a mirror when it last looked.
+/// Status of a mirror at the last comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorStanding {
-    /// How the mirror is.
+    /// State of the mirror.
     pub state: State,
-    /// Number of entries of the mirror in its target.
+    /// Number of the mirror's entries in the target.
     pub entries: usize,
-    /// Whether all is as it is wanted, except for entries that are left unchanged.
+    /// True if all entries match the wanted state, except entries that are left unchanged.
     pub is_settled: bool,
-    /// Number of entries that are not as they are wanted and are left unchanged, and of objects whose entries are not known.
+    /// Number of mismatching entries that are left unchanged, plus the number of objects with unknown entries.
     pub kept: usize,
-    /// The first of these entries, and of the objects whose entries are not known, each with the reason: at most [`MAX_LISTED`] of each.
+    /// First mismatching entries and objects with unknown entries, with reasons: at most [`MAX_LISTED`] of each.
     pub left_alone: BTreeMap<String, String>,
-    /// Number of entries whose removal needs approval.
+    /// Number of entries with a removal that needs approval.
     pub asks: usize,
     /// Removals that need approval, by group.
     pub pending: Vec<Ask>,
-    /// Reason why the target cannot be seen or changed, if it cannot.
+    /// Reason why the target cannot be read or changed.
     pub failing: Option<Arc<str>>,
-    /// Time since the target was last seen. `None` before the first time.
+    /// Time since the last successful read of the target. `None` before the first read.
     pub seen: Option<Duration>,
-    /// How often the mirror was started again after a panic.
+    /// Number of restarts after a panic.
     pub restarts: u64,
 }
 
 impl MirrorStanding {
-    /// Status of a mirror that is not open, and why.
+    /// Status of a mirror that is not open, with the reason.
     pub(super) fn blocked(why: Arc<str>) -> Self {
         Self {
             state: State::Blocked(why.clone()),
@@ -96,20 +96,20 @@ impl MirrorStanding {
     }
 }
 
-/// Number of entries that a status lists by name.
+/// Maximum number of entries that a status lists by name.
 pub const MAX_LISTED: usize = 100;
 
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who is told what would be done, where a mirror is only played.
+/// Receiver of the planned steps in a dry run.
 pub(super) type Say = Box<dyn Fn(Vec<String>) + Send + Sync>;
 
-/// A target that was opened.
+/// An opened target.
 pub(crate) trait AnyDriver: Send + Sync {
-    /// Begins to keep it as it is wanted; only plays that where there is somebody to `say` it to.
+    /// Starts to reconcile the target. With `say`, only reports planned steps (dry run).
     fn start(self: Box<Self>, name: &str, settings: Settings, memory: Memory, say: Option<Say>) -> Arc<dyn AnyMirror>;
 
-    /// What would be done now.
+    /// Returns the next steps without any change.
     fn preview<'a>(
         &'a self,
         name: &'a str,
@@ -119,59 +119,59 @@ pub(crate) trait AnyDriver: Send + Sync {
     ) -> Later<'a, Result<Seen, Arc<str>>>;
 }
 
-/// A mirror at work.
+/// A running mirror.
 pub(crate) trait AnyMirror: Send + Sync {
-    /// Sets what is wanted from now on. Returns the entries that cannot be there, with the reason, by the object that gave them.
+    /// Sets the wanted entries. Returns invalid entries with the reason, by object.
     fn want(&self, gathered: &Gathered) -> BTreeMap<ObjectId, Arc<str>>;
 
-    /// Has it look now.
+    /// Triggers a comparison with the target.
     fn nudge(&self);
 
-    /// Returns what needs somebody's attention.
+    /// Returns conditions that need attention by an operator.
     fn troubles(&self) -> Troubles;
 
-    /// How it stands.
+    /// Returns the status.
     fn standing(&self) -> MirrorStanding;
 
-    /// Returns why its task has ended, if it has although it was not stopped. A panic counts, whether or not the task runs again.
+    /// Returns the reason why the mirror's task ended unexpectedly. A panic counts even if the task was restarted.
     fn ended(&self) -> Option<String>;
 
-    /// Ends it, when what is being done is done.
+    /// Stops the mirror after the current step.
     fn stop(&self) -> Later<'_, ()>;
 }
 
-/// What of a mirror needs somebody's attention.
+/// Conditions of a mirror that need attention by an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Troubles {
     pub(crate) asks: Vec<Ask>,
     pub(crate) failing: Option<Arc<str>>,
-    /// Names for which one group gave several different entries.
+    /// Keys with several different entries of one group.
     pub(crate) contested: Vec<String>,
-    /// Entries that are left out or unchanged because of what they are, with the reason.
+    /// Entries that are skipped or unchanged because of the content, with reasons.
     pub(crate) rejected: BTreeMap<String, String>,
-    /// The last loss of entries at the target.
+    /// Last loss of entries at the target.
     pub(crate) loss: Option<Loss>,
 }
 
-/// A target, and the conversion of an entry to what lies there.
+/// A target, and the conversion of entries to the target's values.
 pub(super) struct Driver<T: Target> {
     pub(super) target: T,
     pub(super) values: Values<T::Value>,
 }
 
-/// Converts one entry to a name and a value at the target; `None` for an entry that must not be there now.
+/// Converts one entry to a name and a value at the target. `None` for an entry that must not exist now.
 ///
-/// An error concerns this entry alone.
+/// An error affects only this entry.
 pub(super) type Values<V> = Box<dyn Fn(&Entry) -> Result<Option<(String, V)>, String> + Send + Sync>;
 
-/// The conversion for targets that hold every entry, in service or not.
+/// Conversion for targets that contain all entries, ready or not.
 pub(super) fn one_by_one<V: Value>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
 ) -> Values<V> {
     Box::new(move |entry| value(entry).map(Some))
 }
 
-/// The conversion for targets that hold only entries that are ready.
+/// Conversion for targets that contain only ready entries.
 pub(super) fn ready<V: Value>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
 ) -> Values<V> {
@@ -208,7 +208,7 @@ impl<T: Target> AnyDriver for Driver<T> {
     }
 }
 
-/// Converts what was gathered. Entries that cannot be there are returned by their objects, whose other entries stay as they are.
+/// Converts the collected entries. Returns invalid entries by object. Other entries of such an object stay unchanged.
 fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (Wanted<V>, BTreeMap<ObjectId, Arc<str>>) {
     let Gathered { claims, doubts, doubt, exists } = gathered;
     let mut wanted = Wanted { doubt: doubt.clone(), exists: exists.clone(), ..Wanted::default() };
@@ -226,7 +226,7 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (Wanted<V>, BTre
                 }
             },
             Err(why) => {
-                let why = format!("the entry {:?} cannot be there: {why}", entry.key);
+                let why = format!("the entry {:?} is invalid: {why}", entry.key);
                 invalid.entry(origin.object.clone()).or_insert_with(|| Arc::from(why));
             }
         }
@@ -240,7 +240,7 @@ fn told(kept: &BTreeMap<String, Kept>) -> BTreeMap<String, String> {
     kept.iter().map(|(name, why)| (name.clone(), why.to_string())).collect()
 }
 
-/// Objects whose entries are not known: how many, and the first [`MAX_LISTED`] with the reason.
+/// Objects with unknown entries: number, and the first [`MAX_LISTED`] with reasons.
 #[derive(Default)]
 struct Unknown {
     count: usize,
@@ -308,7 +308,7 @@ impl<V: Value> AnyMirror for Running<V> {
     }
 
     fn ended(&self) -> Option<String> {
-        // The sender of the status is the task's own.
+        // The mirror's task owns the sender of the status, so a closed channel means that the task has ended.
         let has_ended = self.status.has_changed().is_err();
         let status = self.status.borrow();
         let why = || status.failing.as_deref().unwrap_or("the task that compares the target has ended").to_owned();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_entry_makes_only_its_object_uncertain() {
+    fn invalid_entry_affects_only_its_object() {
         let claims = [("good", json!(80)), ("bad", json!(0))].map(|(key, port)| {
             let value = json!({"key": key, "address": "10.0.0.1", "port": port});
             let read = entries(&value, SERVER, &serde_json::Value::Null, key).expect("an entry");

@@ -1,6 +1,6 @@
-//! The kinds of mirrors: what each is called in a configuration, what its entries have, and how it is opened.
+//! Kinds of mirrors: configuration key, shape of entries and constructor.
 //!
-//! Another kind is a file here, a field of [`Sink`], and a line in each of these two functions.
+//! A new kind needs a file here, a field of [`Sink`], and a line in each of these two functions.
 
 mod dns;
 mod etcd;
@@ -15,7 +15,7 @@ use super::driver::{AnyDriver, Refused};
 use crate::config::sinks::Sink;
 use crate::shape::{SERVER, Shape};
 
-/// What entries of `sink` have; none where it is no mirror.
+/// Returns the shape of entries of `sink`. `None` for a stream.
 pub(crate) fn shape(sink: &Sink) -> Option<Shape> {
     match sink.kind()? {
         "haproxy" | "nftables" | "ipvs" => Some(SERVER),
@@ -26,7 +26,7 @@ pub(crate) fn shape(sink: &Sink) -> Option<Shape> {
     }
 }
 
-/// Opens the mirror that `sink` is; paths that are not absolute begin at `folder`. Nothing is connected to yet.
+/// Opens the mirror of `sink` without connecting to the target. Relative paths start at `folder`.
 pub(super) async fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Option<Box<dyn AnyDriver>>, Refused> {
     let opened = if let Some(config) = &sink.haproxy {
         haproxy::open(config, folder)

@@ -1,7 +1,8 @@
-//! What feeds a mirror: views of clusters, which arrive and change while the mirror works.
+//! Views of clusters for a mirror, added and changed while the mirror runs.
 //!
-//! A mirror is opened and works before any cluster has responded. Each cluster adds its views when it can; until then the
-//! feed names the cluster as missing, so that nothing is removed that may come from there.
+//! A mirror starts before any cluster has responded. Each cluster adds views when available. Until then the feed lists
+//! the
+//! cluster as missing, so that entries of the cluster are not removed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,25 +13,25 @@ use super::view::View;
 use crate::rule::Compiled;
 use crate::source::{Lookout, Source};
 
-/// What one view is made of. A view can be made of it again, after a restart of the task that had it.
+/// Parameters of a view. The view can be recreated after a restart of the mirror's task.
 #[derive(Clone)]
 pub struct ViewSource {
-    /// The informers of its cluster.
+    /// Informers of the cluster.
     pub lookout: Lookout,
-    /// What the rule watches.
+    /// Watched resource and scope.
     pub source: Source,
-    /// The rule.
+    /// Rule of the view.
     pub rule: Arc<Compiled>,
 }
 
-/// What one cluster contributes.
+/// Views of one cluster.
 #[derive(Clone, Default)]
 struct Part {
     sources: Vec<ViewSource>,
     missing: Option<String>,
 }
 
-/// What feeds one mirror, by cluster. Cheap to clone; all clones share the same content.
+/// Views of one mirror, by cluster. Clones share the content.
 #[derive(Clone)]
 pub struct Feed {
     parts: Arc<Mutex<BTreeMap<String, Part>>>,
@@ -44,15 +45,16 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Sets the clusters that the mirror is fed by. New ones count as missing until [`set`](Self::set) says otherwise; the views
-    /// of others are dropped.
+    /// Sets the expected clusters. New clusters are missing until a call of [`set`](Self::set). Views of other clusters
+    /// are
+    /// dropped.
     pub fn expect<'a>(&self, clusters: impl IntoIterator<Item = &'a str>) {
         {
             let mut parts = self.lock();
             let mut before = std::mem::take(&mut *parts);
             for cluster in clusters {
                 let part = before.remove(cluster).unwrap_or_else(|| Part {
-                    missing: Some("it has not been reached yet".to_owned()),
+                    missing: Some("the cluster has not responded yet".to_owned()),
                     ..Part::default()
                 });
                 parts.insert(cluster.to_owned(), part);
@@ -61,8 +63,9 @@ impl Feed {
         self.changed();
     }
 
-    /// Replaces what `cluster` contributes; `missing` is the reason why it may be incomplete, if it may. Ignored for a cluster
-    /// that is not expected.
+    /// Replaces the views of `cluster`. `missing` is the reason why the views may be incomplete. Ignored for a cluster
+    /// that
+    /// is not expected.
     pub fn set(&self, cluster: &str, sources: Vec<ViewSource>, missing: Option<String>) {
         if let Some(part) = self.lock().get_mut(cluster) {
             *part = Part { sources, missing };
@@ -70,7 +73,7 @@ impl Feed {
         self.changed();
     }
 
-    /// Returns the clusters whose contribution may be incomplete, each with the reason.
+    /// Returns the clusters with incomplete views, with reasons.
     pub fn missing(&self) -> BTreeMap<String, String> {
         let parts = self.lock();
         let missing = parts.iter().filter_map(|(cluster, part)| Some((cluster.clone(), part.missing.clone()?)));
@@ -82,10 +85,11 @@ impl Feed {
         self.version.subscribe()
     }
 
-    /// Makes `views` those of the feed, in the order of their rules. Views that exist already are kept with all that they know.
-    /// Returns the clusters whose views could not be made, each with the reason.
+    /// Updates `views` to the content of the feed, in the order of the rules. Existing views are reused with their
+    /// state.
+    /// Returns the clusters with views that could not be started, with reasons.
     pub(super) fn update(&self, views: &mut Vec<View>) -> BTreeMap<String, String> {
-        // Copied, so that no lock is held while informers are started.
+        // Copied, so that no lock is held while starting informers.
         let mut sources: Vec<ViewSource> = self.lock().values().flat_map(|part| part.sources.clone()).collect();
         sources.sort_by_key(|source| source.rule.number);
         let (mut before, mut failed) = (std::mem::take(views), BTreeMap::new());
@@ -118,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expected_cluster_is_missing_until_it_is_set() {
+    fn expected_cluster_is_missing_until_set() {
         let feed = Feed::default();
         feed.expect(["east", "west"]);
         feed.set("east", Vec::new(), None);
@@ -128,7 +132,7 @@ mod tests {
         feed.set("west", Vec::new(), Some("widgets are not served".to_owned()));
         let missing = feed.missing();
         assert_eq!(missing["west"], "widgets are not served");
-        assert_eq!(missing["north"], "it has not been reached yet");
+        assert_eq!(missing["north"], "the cluster has not responded yet");
         assert_eq!(missing.len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Owners of entries: cluster and namespace of the object, or the result of `guard.group`.
+//! Groups of entries: cluster and namespace of the object, or the result of `guard.group`.
 
 use std::sync::Arc;
 
@@ -9,27 +9,28 @@ use super::entry::Entry;
 use crate::change::Subject;
 use crate::expression::{Bindings, Expression};
 
-/// Names that `guard.group` may use.
+/// Variables of `guard.group`.
 pub(crate) const GROUP_NAMES: [&str; 3] = ["object", "event", "entry"];
 
 /// Maximum length of a group, in bytes.
 const MAX_GROUP_BYTES: usize = 512;
 
-/// Determines the group of each entry of a mirror.
+/// Computes the group of each entry of a mirror.
 #[derive(Clone, Default)]
 pub(crate) struct Grouping(Option<Arc<Expression>>);
 
 impl Grouping {
-    /// Groups by this expression; by cluster and namespace without one.
+    /// Groups by this expression, or by cluster and namespace without an expression.
     pub(crate) fn by(expression: Option<Arc<Expression>>) -> Self {
         Self(expression)
     }
 
-    /// Returns the group of each of `entries`, which an object gave.
+    /// Returns the group of each entry of an object.
     ///
     /// # Errors
     ///
-    /// If the expression fails for an entry, or its result is no text. All entries of an object share one budget.
+    /// Returns an error if the expression fails for an entry, or the result is not text. All entries of an object share
+    /// one budget.
     pub(super) fn of(&self, subject: &Subject, object: &Value, entries: &[Entry]) -> Result<Vec<String>, String> {
         let Some(expression) = &self.0 else { return Ok(vec![group(subject); entries.len()]) };
         let Subject { cluster, resource, namespace, name, uid } = subject;
@@ -41,7 +42,7 @@ impl Grouping {
             let result = expression.evaluate(&mut bindings);
             match result.map_err(|why| format!("`guard.group` failed: {why}"))? {
                 Value::String(group) if (1..=MAX_GROUP_BYTES).contains(&group.len()) => groups.push(group),
-                _ => return Err(format!("`guard.group` is not a text of 1 to {MAX_GROUP_BYTES} bytes")),
+                _ => return Err(format!("`guard.group` is not text of 1 to {MAX_GROUP_BYTES} bytes")),
             }
         }
         Ok(groups)
@@ -77,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn group_follows_object_event_and_entry() {
+    fn group_depends_on_object_event_and_entry() {
         let text = "object.metadata.labels.team + ' ' + event.cluster + ' ' + entry.address";
         assert_eq!(groups(Some(text)), Ok(vec!["pay c 10.0.0.1".to_owned(), "pay c 10.0.0.2".to_owned()]));
     }
 
     #[test]
-    fn group_that_is_no_text_is_an_error() {
-        assert!(groups(Some("1")).is_err_and(|why| why.contains("is not a text")));
+    fn group_must_be_text() {
+        assert!(groups(Some("1")).is_err_and(|why| why.contains("is not text")));
         assert!(groups(Some("''")).is_err());
         assert!(groups(Some("object.metadata.absent")).is_err_and(|why| why.contains("`guard.group` failed")));
     }

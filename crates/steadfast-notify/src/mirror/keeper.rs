@@ -1,4 +1,4 @@
-//! One mirror at work: gathers what its rules send, reports errors, takes approvals.
+//! Manager of one running mirror: collects entries, reports conditions, applies approvals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,44 +20,47 @@ use crate::notice::{Notice, Tell};
 use crate::shape::Shape;
 use crate::wake::wake_on_changes;
 
-/// How often it is looked. A cache can go stale, and an approval come, without anything being told.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Interval between checks. Staleness of a cache and new approvals cause no notification.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What changes within this time is gathered together; ten times as long as gathering takes, where that is longer.
-const TOGETHER: Duration = Duration::from_millis(20);
+/// Minimum delay between collections, so that changes within this time are collected together. Ten times the duration
+/// of
+/// a collection, if longer.
+const COLLECT_MIN_DELAY: Duration = Duration::from_millis(20);
 
-/// And never more than this.
-const TOGETHER_AT_MOST: Duration = Duration::from_secs(5);
+/// Maximum delay between collections.
+const COLLECT_MAX_DELAY: Duration = Duration::from_secs(5);
 
-/// Who is told what would be done to the mirror of a name, where it is only played.
+/// Receiver of the planned steps of a mirror in a dry run.
 pub type Play = dyn Fn(&str, Vec<String>) + Send + Sync;
 
-/// How mirrors work, all of a program.
+/// Settings shared by all mirrors of a program.
 #[derive(Clone)]
 pub struct How {
-    /// What no restart may forget.
+    /// State across restarts.
     pub memory: Memory,
-    /// Where approvals come from; from nowhere where nothing outlives the program.
+    /// Source of approvals. `None` without a state folder.
     pub approvals: Option<Approvals>,
-    /// Who is told what would be done, where it is only played: the mirror, and its target's words.
+    /// Receiver of planned steps, for a dry run: the mirror, and the steps in the syntax of the target's tool.
     pub say: Option<Arc<Play>>,
-    /// Who is told what there is to know.
+    /// Receiver of events.
     pub tell: Arc<Tell>,
     /// Permission to write to the targets.
     pub gate: TermGate,
-    /// Name under which replicas claim their marks together; none for a process without replicas.
+    /// Name under which replicas share owner marks. `None` for a process without replicas.
     pub instance: Option<String>,
 }
 
-/// A mirror that is kept as its rules say. Dropped, it ends where it is.
+/// A running mirror. Dropping the value stops the collection of entries.
 pub(super) struct Keeper {
     mirror: Arc<dyn AnyMirror>,
     gathering: AbortHandle,
 }
 
 impl Keeper {
-    /// Starts the mirror `name` on the current runtime, fed by `feed`. The task that is returned too never ends unless the
-    /// mirror does; its value is the reason.
+    /// Starts the mirror `name` on the current runtime, with entries from `feed`. The returned task only ends if the
+    /// mirror
+    /// ends; the value is the reason.
     pub(super) fn start(name: String, opening: Opening, feed: Feed, how: How) -> (Self, JoinHandle<String>) {
         let Opening { driver, settings, shape, grouping } = opening;
         let settings = Settings { gate: how.gate.clone(), instance: how.instance.clone(), ..settings };
@@ -82,14 +85,14 @@ impl Keeper {
         (Self { mirror, gathering: task.abort_handle() }, task)
     }
 
-    /// Returns the mirror's state.
+    /// Returns the status of the mirror.
     pub(super) fn standing(&self) -> MirrorStanding {
         self.mirror.standing()
     }
 
-    /// Stops the mirror after its current action. Its entries stay in the target.
+    /// Stops the mirror after the current step. The entries stay in the target.
     pub(super) async fn stop(&self) {
-        // A call of `want` that is running in this instant finds the mirror stopped.
+        // A concurrent call of `want` finds the mirror stopped.
         self.gathering.abort();
         self.mirror.stop().await;
     }
@@ -101,8 +104,8 @@ impl Drop for Keeper {
     }
 }
 
-/// What each of the mirrors that were opened would do now, by those of `views` that have its name; or why that cannot be seen.
-/// Caches are waited for as long as `patience`.
+/// Previews the next steps of all opened mirrors, with the `views` of each mirror by name. A value is the reason if the
+/// target cannot be read. Waits at most `patience` for the caches.
 pub async fn previewed(
     openings: &Openings,
     mut views: BTreeMap<String, Vec<View>>,
@@ -123,14 +126,14 @@ pub async fn previewed(
     previewed
 }
 
-/// The clusters that feed a mirror, each with the reason why its objects are not known reliably, if there is one.
+/// Clusters of a mirror, each with the reason if objects may be stale.
 type Clusters = BTreeMap<String, Option<Arc<str>>>;
 
-/// Has all views evaluate what has changed. Returns whether anything has, and the clusters.
+/// Evaluates changed objects of all views. Returns true if any changed, and the clusters.
 async fn caught_up(views: &mut [View], shape: Shape, grouping: &Grouping) -> (bool, Clusters) {
     views.iter_mut().for_each(View::confirm);
     let mut clusters = Clusters::new();
-    // Before and after: what was read in between was read of a cache that was certain.
+    // Doubt is checked before and after: without doubt at both times, the cache was certain in between.
     let mut note = |views: &[View]| {
         for view in views {
             let doubt = clusters.entry(view.cluster().to_owned()).or_default();
@@ -155,9 +158,9 @@ struct Work {
     mirror: Arc<dyn AnyMirror>,
     feed: Feed,
     views: Vec<View>,
-    /// Clusters whose views could not be made, each with the reason.
+    /// Clusters with views that could not be started, with reasons.
     unmade: BTreeMap<String, String>,
-    /// Tasks that wake this one.
+    /// Tasks that wake this task.
     watching: JoinSet<()>,
     shape: Shape,
     grouping: Grouping,
@@ -165,7 +168,7 @@ struct Work {
     told: Told,
 }
 
-/// What was reported, and is still so.
+/// Last reported conditions.
 #[derive(Default)]
 struct Told {
     unclear: Option<Arc<str>>,
@@ -177,11 +180,11 @@ impl Work {
         let news = Arc::new(Notify::new());
         let mut fed = self.feed.subscribe();
         fed.mark_changed();
-        // None before the first time.
+        // `None` before the first collection.
         let mut said = None;
         loop {
             if let Some(why) = self.mirror.ended() {
-                // The supervisor counts it, and starts the whole mirror again.
+                // The supervisor counts the failure and restarts the whole mirror.
                 return why;
             }
             let begun = Instant::now();
@@ -192,7 +195,7 @@ impl Work {
                 self.watching = self.watch(&news, fed.clone());
             }
             let (is_news, mut clusters) = caught_up(&mut self.views, self.shape, &self.grouping).await;
-            // A cluster that has not contributed all of its views is uncertain: entries of it may be in the target.
+            // A cluster with missing views is uncertain: entries of the cluster may exist in the target.
             for (cluster, why) in self.feed.missing().into_iter().chain(self.unmade.clone()) {
                 clusters.insert(cluster, Some(why.into()));
             }
@@ -205,9 +208,9 @@ impl Work {
             }
             self.tell_of_the_mirror();
             self.take_approvals();
-            sleep((begun.elapsed() * 10).clamp(TOGETHER, TOGETHER_AT_MOST)).await;
-            // Looked at all the same when that is over.
-            let _ = timeout(LOOK_EVERY, news.notified()).await;
+            sleep((begun.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
+            // Continue after the interval even without a notification.
+            let _ = timeout(CHECK_INTERVAL, news.notified()).await;
         }
     }
 
@@ -267,6 +270,7 @@ impl Work {
     }
 
     fn take_approvals(&self) {
+        // Only the leader takes approvals: a standby would remove the file without effect.
         let Some(approvals) = self.how.approvals.as_ref().filter(|_| self.how.gate.permit().is_some()) else { return };
         let ids = match approvals.take(&self.name) {
             Ok(ids) if ids.is_empty() => return,

@@ -1,4 +1,4 @@
-//! The mirrors of a plan, made of what the configuration says.
+//! Construction of the mirrors of a plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 use crate::shape::Shape;
 
-/// The mirrors of a plan, opened: nothing is connected to yet.
+/// Opened mirrors of a plan, without connections.
 pub struct Openings(pub(super) BTreeMap<String, Opening>);
 
 pub(super) struct Opening {
@@ -31,24 +31,25 @@ impl Openings {
     ///
     /// # Errors
     ///
-    /// What of them cannot be: a name that is none.
+    /// Returns the problems of all mirrors that cannot be opened.
     pub async fn of(plan: &Plan) -> Result<Self, Problems> {
         let (opened, problems) = Self::possible(plan).await;
         all_or(opened, problems)
     }
 
-    /// Opens all mirrors of `plan` that can be opened. Returns the problems of the others.
+    /// Opens as many mirrors of `plan` as possible. Returns the problems of the others.
     pub async fn possible(plan: &Plan) -> (Self, Vec<Problem>) {
         let (opened, unopened) = Self::attempt(plan).await;
         (Self(opened), unopened.into_iter().map(|unopened| unopened.problem).collect())
     }
 
-    /// Checks what the configuration says of its mirrors. A secret or certificate that cannot be read is no such error: it may
-    /// be readable later.
+    /// Checks the configuration of all mirrors. Unreadable secrets and certificates are not errors here, since the
+    /// files may
+    /// become readable later.
     ///
     /// # Errors
     ///
-    /// All that the configuration says wrong, with its places.
+    /// Returns all errors in the configuration, with positions.
     pub async fn check(plan: &Plan) -> Result<(), Problems> {
         let (_, unopened) = Self::attempt(plan).await;
         let errors = unopened.into_iter().filter(|unopened| !unopened.is_environment);
@@ -66,7 +67,7 @@ impl Openings {
         (opened, unopened)
     }
 
-    /// Those whose outside cannot be looked at within `patience`, and why; nothing is changed there.
+    /// Returns mirrors with an unreadable target, with reasons. Waits at most `patience` for each. Changes no target.
     pub(crate) async fn blind(&self, patience: Duration) -> Vec<(String, Arc<str>)> {
         let (mut blind, memory, nothing) = (Vec::new(), Memory::volatile(), Gathered::default());
         for (name, Opening { driver, settings, .. }) in &self.0 {
@@ -74,29 +75,29 @@ impl Openings {
             match timeout(patience, looked).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(why)) => blind.push((name.clone(), why)),
-                Err(_) => blind.push((name.clone(), format!("nobody answers within {} s", patience.as_secs()).into())),
+                Err(_) => blind.push((name.clone(), format!("no response within {} s", patience.as_secs()).into())),
             }
         }
         blind
     }
 
-    /// Whether there is none.
+    /// Returns true without any mirror.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Why a mirror cannot be opened.
+/// Error of opening a mirror.
 pub(super) struct Unopened {
     pub(super) problem: Problem,
-    /// Whether the cause is outside of the configuration, and may go away.
+    /// True if the cause is outside of the configuration and may disappear.
     pub(super) is_environment: bool,
 }
 
-/// Opens the mirror `name` of `plan`; nothing is connected to yet.
+/// Opens the mirror `name` of `plan` without connecting to the target.
 pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, Unopened> {
     let none = || Unopened {
-        problem: plan.problem_with_sink(name, "this sink is not a mirror", "name a mirror"),
+        problem: plan.problem_with_sink(name, "this sink is not a mirror", "use the name of a mirror"),
         is_environment: false,
     };
     let sink = plan.sinks.get(name).ok_or_else(none)?;
@@ -122,7 +123,7 @@ fn all_or<T>(value: T, mut problems: Vec<Problem>) -> Result<T, Problems> {
     Err(Problems(problems))
 }
 
-/// How a mirror is kept, as it is configured.
+/// Returns the configured settings of a mirror.
 fn settings(sink: &Sink) -> Settings {
     let (guard, unless) = (sink.guard.clone().unwrap_or_default(), Settings::default());
     let limits = Limits {

@@ -1,4 +1,4 @@
-//! The entries of a rule that mirrors the endpoints of Services: they follow from all `EndpointSlice`s of a view together.
+//! Entries of a rule that mirrors endpoints of Services, merged from all `EndpointSlice`s of a view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::change::Subject;
 use crate::endpoints::{EndpointEntries, EndpointSource, Slice};
 use crate::shape::Shape;
 
-/// Endpoints that exist and do not terminate: namespace, name and UID of each.
+/// Namespace, name and UID of endpoints that are not terminating.
 pub(super) type Living = BTreeSet<(String, String, String)>;
 
-/// The entries of an object, each with its owner. Entries of one group share their origin.
+/// Returns the entries of an object with origins. Entries of one group share the origin.
 pub(super) fn claims(
     entries: Vec<Entry>,
     grouping: &Grouping,
@@ -36,7 +36,7 @@ pub(super) fn claims(
     Ok(claims.collect())
 }
 
-/// The `EndpointSlice`s that a view selects, and the entries of the endpoints in them.
+/// `EndpointSlice`s of a view, and the entries of their endpoints.
 #[derive(Default)]
 pub(super) struct SliceSet {
     slices: BTreeMap<ObjectKey, Result<Slice, String>>,
@@ -53,17 +53,18 @@ impl SliceSet {
         self.slices.insert(key, slice);
     }
 
-    /// The entries of each endpoint.
+    /// Returns the entries of each endpoint.
     pub(super) fn sent(&self) -> &[Sent] {
         &self.sent
     }
 
-    /// The endpoints that are not about to end. `None` while a slice cannot be read: its endpoints are not known then.
+    /// Returns the endpoints that are not terminating. `None` if any slice is malformed, since its endpoints are
+    /// unknown.
     pub(super) fn living(&self) -> Option<Arc<Living>> {
         self.slices.values().all(Result::is_ok).then(|| self.living.clone())
     }
 
-    /// Determines the entries anew. The identity of each endpoint is added to `of`, which is the rule's place.
+    /// Recomputes the entries. `of` is the object ID with the rule and cluster, without namespace and name.
     pub(super) fn resolve(&mut self, source: &EndpointSource, of: &ObjectId, shape: Shape, grouping: &Grouping) {
         let object = |namespace: &str, name: &str| ObjectId {
             namespace: namespace.to_owned(),

@@ -1,4 +1,4 @@
-//! The supervised task of one mirror: opens it, works, and opens it again if anything of it ends unexpectedly.
+//! Supervised task of one mirror: opens, runs and reopens the mirror.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::notice::Notice;
 use crate::plan::Plan;
 use crate::supervise::{Supervised, Supervisor};
 
-/// Delay before the second attempt to open a mirror; it doubles with each further one.
+/// Delay before the second attempt to open a mirror. Each further delay doubles.
 const OPEN_INITIAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Longest delay between two attempts to open a mirror.
+/// Maximum delay between attempts to open a mirror.
 const OPEN_MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// How long an earlier run may take to finish its current action before the next one begins.
+/// Maximum time for an earlier run to finish the current step.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Opens the target of a mirror.
+/// Function that opens the target of a mirror.
 type Open = dyn Fn() -> Later<'static, Result<Opening, Unopened>> + Send + Sync;
 
-/// What a mirror is opened from.
+/// Functions to open a mirror and to read the credentials.
 #[derive(Clone)]
 struct Source {
     open: Arc<Open>,
@@ -38,12 +38,12 @@ struct Source {
 impl Source {
     async fn read_credentials(&self) -> Credentials {
         let credentials = self.credentials.clone();
-        // Without a result the files are not watched, and the mirror works all the same.
+        // Without a result the files are not watched. The mirror works nevertheless.
         spawn_blocking(move || credentials()).await.unwrap_or_default()
     }
 }
 
-/// One mirror of a plan at work. Dropping it stops the mirror without waiting for its current action.
+/// Running mirror of a plan. Dropping the value stops the mirror without waiting for the current step.
 pub struct MirrorTask {
     name: String,
     feed: Feed,
@@ -51,11 +51,11 @@ pub struct MirrorTask {
     task: Supervised,
 }
 
-/// The mirror of the current run.
+/// Mirror manager of the current run.
 #[derive(Default)]
 struct Slot {
     keeper: Mutex<Option<Arc<Keeper>>>,
-    /// Why the mirror is not open.
+    /// Reason why the mirror is not open.
     unopened: Mutex<Option<Arc<str>>>,
 }
 
@@ -73,18 +73,19 @@ impl Slot {
             return keeper.standing();
         }
         let why = self.unopened.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let why = why.unwrap_or_else(|| "it has not been opened yet".into());
+        let why = why.unwrap_or_else(|| "the mirror has not been opened yet".into());
         MirrorStanding::blocked(why)
     }
 }
 
 impl MirrorTask {
-    /// Starts the mirror `name` of `plan` on the current runtime, when all senders of `after` have been dropped. It works with
-    /// what `feed` has now, and with what arrives later.
+    /// Starts the mirror `name` of `plan` on the current runtime after all senders of `after` have been dropped. The
+    /// mirror
+    /// follows later changes of `feed`.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn start(
         plan: &Arc<Plan>,
         name: &str,
@@ -122,7 +123,7 @@ impl MirrorTask {
                 let mut after = after.clone();
                 let run = run(source.clone(), name.clone(), feed.clone(), slot.clone(), how.clone());
                 async move {
-                    // Never two writers to one target. What hangs is not awaited for ever.
+                    // Never run two writers for one target. The timeout bounds the wait for an earlier run that hangs.
                     let ended = async { while after.changed().await.is_ok() {} };
                     let _ = timeout(STOP_TIMEOUT, ended).await;
                     run.await
@@ -138,18 +139,18 @@ impl MirrorTask {
         &self.name
     }
 
-    /// Returns what feeds the mirror.
+    /// Returns the feed of the mirror.
     pub fn feed(&self) -> &Feed {
         &self.feed
     }
 
-    /// Returns a function that reports the mirror's state at the time of the call.
+    /// Returns a function that returns the current status.
     pub fn standing(&self) -> Box<dyn Fn() -> MirrorStanding + Send + Sync> {
         let slot = self.slot.clone();
         Box::new(move || slot.standing())
     }
 
-    /// Stops the mirror after its current action. Its entries stay in the target.
+    /// Stops the mirror after the current step. The entries stay in the target.
     pub async fn stop(self) {
         let Self { slot, task, .. } = self;
         task.stop().await;
@@ -161,7 +162,7 @@ impl MirrorTask {
 
 async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: How) -> String {
     stop_earlier(&slot).await;
-    // Read before the mirror is opened: what changes in between is noticed afterwards.
+    // Read before opening the mirror, so that a change in between is detected afterwards.
     let mut credentials = source.read_credentials().await;
     let mut opening = opened(&*source.open, &name, &slot, &how).await;
     loop {
@@ -172,7 +173,7 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: How
                 credentials.changed().await;
                 match (source.open)().await {
                     Ok(opening) => return opening,
-                    // The mirror goes on with the credentials that it has. A file may be half written, and is read again.
+                    // Continue with the current credentials. A file may be partially written, and is read again later.
                     Err(unopened) => {
                         (how.tell)(Notice::NotReopened { sink: name.clone(), why: unopened.problem.to_string() });
                     }
@@ -193,16 +194,16 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: How
     }
 }
 
-/// Stops the mirror of an earlier run: never two writers to one target.
+/// Stops the mirror of an earlier run, so that no two writers use one target.
 async fn stop_earlier(slot: &Slot) {
     if let Some(earlier) = slot.keeper() {
-        // A task that hangs is dropped with its last handle, which ends it.
+        // A task that hangs is aborted by dropping the last handle.
         let _ = timeout(STOP_TIMEOUT, earlier.stop()).await;
         slot.set(None);
     }
 }
 
-/// Opens the mirror, and retries for as long as that fails.
+/// Opens the mirror. Retries until success.
 async fn opened(open: &Open, name: &str, slot: &Slot, how: &How) -> Opening {
     let (mut reported, mut delay) = (None, OPEN_INITIAL_DELAY);
     loop {
@@ -216,6 +217,7 @@ async fn opened(open: &Open, name: &str, slot: &Slot, how: &How) -> Opening {
             }
             Err(unopened) => unopened.problem.to_string(),
         };
+        // Report each reason only once, but show the current reason in the status.
         *slot.unopened.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.as_str().into());
         if reported.as_ref() != Some(&why) {
             (how.tell)(Notice::Unopened { sink: name.to_owned(), why: why.clone() });
@@ -241,7 +243,7 @@ mod tests {
     use crate::problem::{Place, Problem};
     use crate::shape::SERVER;
 
-    /// A mirror that panics while it is told what is wanted, as often as `panics` says.
+    /// Mirror that panics in the first `panics` calls of `want`.
     struct Injected {
         panics: Arc<AtomicU32>,
         wanted: Arc<Mutex<Vec<String>>>,
@@ -301,7 +303,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// Starts a mirror that cannot be opened for the first `unopened` attempts.
+        /// Starts a mirror with failures of the first `unopened` attempts to open.
         fn start(unopened: u32, panics: u32, has_ended: bool) -> Self {
             Self::start_with_files(unopened, panics, has_ended, Credentials::default)
         }
@@ -347,13 +349,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn mirror_works_before_any_cluster_and_names_the_missing_one() {
+    async fn mirror_starts_before_clusters_respond() {
         let mirror = Fixture::start(0, 0, false);
         sleep(Duration::from_secs(1)).await;
-        assert_eq!(mirror.last_doubt().as_deref(), Some("west: it has not been reached yet"));
+        assert_eq!(mirror.last_doubt().as_deref(), Some("west: the cluster has not responded yet"));
         mirror.feed.set("west", Vec::new(), None);
         sleep(Duration::from_secs(1)).await;
-        assert_eq!(mirror.last_doubt().as_deref(), Some("no rule feeds it"), "the cluster is no doubt any more");
+        assert_eq!(mirror.last_doubt().as_deref(), Some("no rule feeds the mirror"), "the cluster is certain");
         assert!((mirror.task.standing())().is_settled);
         mirror.task.stop().await;
     }
@@ -362,7 +364,7 @@ mod tests {
     async fn unopened_mirror_is_retried_and_reported_once() {
         let mirror = Fixture::start(3, 0, false);
         sleep(Duration::from_millis(100)).await;
-        let failing = (mirror.task.standing())().failing.expect("it is not open");
+        let failing = (mirror.task.standing())().failing.expect("the mirror is not open");
         assert!(failing.contains("the file key"), "{failing}");
         sleep(Duration::from_secs(8)).await;
         assert!((mirror.task.standing())().failing.is_none());
@@ -377,7 +379,11 @@ mod tests {
     async fn panic_in_the_gathering_task_restarts_the_mirror() {
         let mirror = Fixture::start(0, 2, false);
         sleep(Duration::from_secs(5)).await;
-        assert_eq!(mirror.last_doubt().as_deref(), Some("west: it has not been reached yet"), "it works again");
+        assert_eq!(
+            mirror.last_doubt().as_deref(),
+            Some("west: the cluster has not responded yet"),
+            "the mirror works again"
+        );
         let notices = mirror.notices.lock().expect("no panic");
         let ended = notices.iter().filter(|notice| {
             matches!(notice, Notice::TaskEnded { task, why, .. } if task == "mirror web" && why == "panicked: injected")
@@ -386,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn mirror_whose_comparing_task_panicked_is_restarted() {
+    async fn panicked_compare_task_is_restarted() {
         let mirror = Fixture::start(0, 0, true);
         sleep(Duration::from_millis(500)).await;
         let notices = mirror.notices.lock().expect("no panic");
@@ -394,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn replaced_certificate_reopens_the_mirror_with_what_feeds_it() {
+    async fn replaced_certificate_reopens_the_mirror() {
         let folder = std::env::temp_dir().join(format!("steadfast-reopened-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("ca");
@@ -408,7 +414,7 @@ mod tests {
         let wanted = mirror.wanted.lock().expect("no panic").len();
         std::fs::write(&file, "two").expect("a file");
         sleep(Duration::from_secs(30)).await;
-        assert!(mirror.wanted.lock().expect("no panic").len() > wanted, "the new mirror is told what is wanted");
+        assert!(mirror.wanted.lock().expect("no panic").len() > wanted, "the new mirror receives the wanted entries");
         let notices = mirror.notices.lock().expect("no panic").clone();
         assert!(matches!(&notices[..], [Notice::Reopened { sink }] if sink == "web"), "{notices:?}");
         mirror.task.stop().await;

@@ -1,4 +1,4 @@
-//! What one rule sends to a mirror of one part of a cluster: of each object that the cache has, kept up with what changes in it.
+//! Entries of one rule in one part of a cluster for a mirror, updated from the cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,20 +25,21 @@ use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
 use crate::source::{Lookout, Source, doubt, subject, whole};
 
-/// Number of objects that are evaluated before other rules have their turn.
-const AT_ONCE: usize = 16;
+/// Number of objects per evaluation batch. Other rules can run between batches.
+const OBJECTS_PER_BATCH: usize = 16;
 
-/// A state of a cache, to tell whether an object of an entry still exists.
+/// Cache snapshot for checking the existence of an entry's object.
 pub(super) struct Presence {
     cluster: String,
     selection: String,
     snapshot: Arc<Snapshot<Lazy<DynamicObject>>>,
-    /// The endpoints of Services, if these are the objects of the entries.
+    /// Endpoints of Services, if the entries belong to endpoints.
     living: Option<Arc<Living>>,
 }
 
 impl Presence {
-    /// Whether the object of `origin` exists and is not about to end; `None` for an object that this cache does not select.
+    /// Returns true if the object of `origin` exists and is not terminating. `None` for an object outside of this
+    /// cache.
     pub(super) fn of(&self, origin: &Origin) -> Option<bool> {
         let ObjectId { cluster, selection, namespace, name, .. } = &origin.object;
         if (cluster, selection) != (&self.cluster, &self.selection) {
@@ -50,7 +51,7 @@ impl Presence {
         let namespace = (!namespace.is_empty()).then_some(namespace.as_str());
         Some(match self.snapshot.get(namespace, name) {
             Lookup::Absent => false,
-            // Whatever it is, it is there.
+            // The object exists, although it cannot be decoded.
             Lookup::Unknown { .. } => true,
             Lookup::Found(object) => {
                 let is_same = *object.identity().uid == *origin.uid;
@@ -66,37 +67,37 @@ impl Presence {
     }
 }
 
-/// A rule that feeds a mirror, and what it looks at in one place.
+/// A rule of a mirror with the watched part of a cluster.
 pub struct View {
     source: Source,
-    /// Number of the connection of its cluster.
+    /// Number of the cluster's connection.
     connection: u64,
     /// Wall clock.
     clock: fn() -> Timestamp,
     rule: Arc<Compiled>,
     informer: Informer<Lazy<DynamicObject>>,
-    /// The state of the cache that `sent` is of.
+    /// Snapshot from which `sent` was computed.
     seen: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
     sent: BTreeMap<ObjectKey, Sent>,
-    /// The `EndpointSlice`s, if the rule mirrors the endpoints of Services; `sent` is empty then.
+    /// `EndpointSlice`s, if the rule mirrors endpoints of Services. `sent` is empty in this case.
     slices: SliceSet,
-    /// What the rule looks up, if it does.
+    /// Caches for lookups, if the rule has lookups.
     caches: Option<Arc<LookupCaches>>,
-    /// The state of these that `sent` is of.
+    /// Lookups from which `sent` was computed.
     looked_up: Option<Arc<Lookups>>,
     dependents: Dependents<ObjectKey>,
-    /// When objects have to be evaluated again.
+    /// Instants of the next evaluation of objects.
     instants: Instants<ObjectKey>,
-    /// Whether there was a moment without doubt: what an earlier life of the program has kept is no ground to put anything in.
+    /// True after the first instant without doubt. Restored caches of an earlier run must not add entries before.
     is_confirmed: bool,
 }
 
 impl View {
-    /// Begins to look at `source`, for the rule that it names. Several that look at the same thing share one watch.
+    /// Starts to watch `source` for `rule`. Views of the same source share one watch.
     ///
     /// # Errors
     ///
-    /// Where there is no such informer, in its words.
+    /// Returns the informer's error text if an informer cannot be started.
     pub fn begin(lookout: &Lookout, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
         let informer = source.informer(lookout, None)?;
         let caches = LookupCaches::begin(lookout, &source.cluster, &source.lookups)?;
@@ -120,26 +121,27 @@ impl View {
         })
     }
 
-    /// Returns whether this is the view of `source` for `rule`, which may have been read again without a change.
+    /// Returns true if the view has this `source` and `rule`. The rule may have been reloaded without a change.
     pub(super) fn is_of(&self, lookout: &Lookout, source: &Source, rule: &Compiled) -> bool {
         let is_same_place = self.connection == lookout.connection && self.source == *source;
         is_same_place && self.rule.number == rule.number && self.rule.config == rule.config
     }
 
-    /// Receivers that are notified when a cache changes, or its freshness.
+    /// Returns receivers that are notified of changes of a cache or of the freshness.
     pub(super) fn changed(&self) -> Vec<watch::Receiver<u64>> {
         let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
         [self.informer.changed()].into_iter().chain(looked_up).collect()
     }
 
-    /// From the first moment without doubt on there is something to go by.
+    /// Marks the view as confirmed if there is no doubt.
     pub(super) fn confirm(&mut self) {
         self.is_confirmed = self.is_confirmed || self.doubt_now().is_none();
     }
 
-    /// Why the cache may not be how things are, where it may not.
+    /// Returns the reason why the cache may be stale.
     pub(super) fn doubt(&self) -> Option<String> {
-        let unconfirmed = || (!self.is_confirmed).then(|| "the server has not confirmed yet what was kept".to_owned());
+        let unconfirmed =
+            || (!self.is_confirmed).then(|| "the server has not confirmed the restored cache yet".to_owned());
         self.doubt_now().or_else(unconfirmed)
     }
 
@@ -148,7 +150,7 @@ impl View {
         Some(format!("{} of {cluster}: {}", self.source.resource_name(), doubt(&self.informer)?))
     }
 
-    /// Waits until there is no doubt, for so long at most.
+    /// Waits until there is no doubt, at most for `patience`.
     pub(super) async fn until_fresh(&self, patience: Duration) {
         let mut changed = self.informer.changed();
         let fresh = async {
@@ -157,12 +159,12 @@ impl View {
                 caches.until_certain().await;
             }
         };
-        // What is in doubt then is told so.
+        // Remaining doubt is reported in the preview.
         let _ = tokio::time::timeout(patience, fresh).await;
     }
 
-    /// Evaluates the rule for the objects whose entries may differ from those of the last time: the objects that changed,
-    /// those that looked up what changed, and those whose instant has come. Returns whether there were any.
+    /// Evaluates the rule for objects with possibly changed entries: changed objects, objects with changed lookups, and
+    /// objects that are due. Returns true if there were any.
     pub(super) async fn catch_up(&mut self, shape: Shape, grouping: &Grouping) -> bool {
         if !self.is_confirmed {
             return false;
@@ -180,6 +182,7 @@ impl View {
             gone.extend(old.map(|old| old.key().clone()));
             come.extend(new.cloned());
         };
+        // Removed first, then evaluated: an updated object is in both lists.
         match &self.seen {
             Some(seen) => seen.differences(&now, differ),
             None => now.iter().for_each(|entry| differ(None, Some(entry))),
@@ -196,7 +199,7 @@ impl View {
         come.extend(due);
         if self.rule.endpoints.is_some() {
             for (number, entry) in come.iter().enumerate() {
-                if number % AT_ONCE == AT_ONCE - 1 {
+                if number % OBJECTS_PER_BATCH == OBJECTS_PER_BATCH - 1 {
                     tokio::task::yield_now().await;
                 }
                 self.slices.insert(entry.key().clone(), self.slice(entry));
@@ -205,7 +208,7 @@ impl View {
         }
         let (source, rule, grouping_of) = (self.source.clone(), self.rule.clone(), grouping.clone());
         let evaluation = Arc::new(Evaluation { source, rule, grouping: grouping_of, looked_up, at });
-        for entries in come.chunks(AT_ONCE) {
+        for entries in come.chunks(OBJECTS_PER_BATCH) {
             let (asked, evaluated) = (entries.to_vec(), evaluation.clone());
             let sent = offload(move || asked.iter().map(|entry| evaluated.ask(entry, shape)).collect::<Vec<_>>()).await;
             let failed = |why: &str| {
@@ -227,7 +230,7 @@ impl View {
         true
     }
 
-    /// Takes out the objects that have to be evaluated although they did not change.
+    /// Removes and returns the objects that must be evaluated without a change.
     fn due(&mut self, looked_up: Option<&Lookups>, at: Timestamp) -> BTreeSet<ObjectKey> {
         let mut due = BTreeSet::new();
         while let Some((_, key)) = self.instants.take_due(at) {
@@ -239,20 +242,20 @@ impl View {
         due
     }
 
-    /// Reads an `EndpointSlice` from the cache.
+    /// Parses an `EndpointSlice` from the cache.
     fn slice(&self, entry: &Cached<Lazy<DynamicObject>>) -> Result<Slice, String> {
         match entry.object().map(Object::decoded) {
             Some(Ok(object)) => Slice::read(&whole(&object, &self.source.resource)),
-            _ => Err("it cannot be decoded".to_owned()),
+            _ => Err("the object cannot be decoded".to_owned()),
         }
     }
 
-    /// The cluster that it looks at.
+    /// Returns the name of the cluster.
     pub(super) fn cluster(&self) -> &str {
         &self.source.cluster
     }
 
-    /// The state of the cache that the entries are of.
+    /// Returns the snapshot from which the entries were computed.
     pub(super) fn presence(&self) -> Option<Presence> {
         let snapshot = self.seen.clone()?;
         let living = match self.rule.endpoints {
@@ -262,13 +265,13 @@ impl View {
         Some(Presence { cluster: self.source.cluster.clone(), selection: selection(&self.source), snapshot, living })
     }
 
-    /// What the rule sends of each object, in the order of their names.
+    /// Returns the entries of each object, ordered by name.
     pub(super) fn sent(&self) -> impl Iterator<Item = &Sent> {
         self.sent.values().chain(self.slices.sent())
     }
 }
 
-/// The rule of a view, to be evaluated on another thread.
+/// Evaluation of a view's rule on another thread.
 struct Evaluation {
     source: Source,
     rule: Arc<Compiled>,
@@ -277,7 +280,7 @@ struct Evaluation {
     at: Timestamp,
 }
 
-/// What the rule sends of an object, and when that may change although the object does not.
+/// Entries of an object, and conditions for another evaluation.
 struct Asked {
     sent: Sent,
     recheck_at: Option<Timestamp>,
@@ -329,7 +332,7 @@ impl Evaluation {
         let entries = match verdict {
             Verdict::Fires(value) => {
                 let read = entries(&value, shape, state.shown(), &identity(subject));
-                read.map_err(|why| format!("what the rule {rule} sends of {told}: {why}"))
+                read.map_err(|why| format!("the result of the rule {rule} for {told} is invalid: {why}"))
             }
             Verdict::Failed { expression, why } => {
                 Err(format!("`{expression}` of the rule {rule} failed for {told}: {why}"))
@@ -350,12 +353,13 @@ fn object_id(source: &Source, rule: &Compiled, namespace: &str, name: &str) -> O
     }
 }
 
-/// Name of what a source selects, the same in every run.
+/// Returns a stable name of a source's selection.
 fn selection(source: &Source) -> String {
     format!("{} {}", source.resource_name(), source.scope)
 }
 
-/// The key of an object's entry: no other object of any cluster has the same, since neither clusters nor namespaces have dots.
+/// Returns the default key of an object's entry. Keys are unique, since names of clusters and namespaces contain no
+/// dots.
 fn identity(Subject { cluster, namespace, name, .. }: &Subject) -> String {
     if namespace.is_empty() { format!("{cluster}..{name}") } else { format!("{cluster}.{namespace}.{name}") }
 }

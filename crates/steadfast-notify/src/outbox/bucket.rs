@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// The longest time until the next token. The configuration allows 0.001 attempts per second, which is 1000 s.
+/// Maximum time until the next token, in seconds. The minimum rate of 0.001 attempts per second needs 1000 s.
 const MAX_REFILL_SECONDS: f64 = 1e6;
 
 /// Token bucket for attempts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
-    /// Attempts per second and capacity; no limit if absent.
+    /// Attempts per second, and capacity. `None` for no limit.
     rate: Option<(f64, u32)>,
     tokens: f64,
     updated: Duration,
@@ -20,12 +20,12 @@ impl Bucket {
         Self { rate, tokens: rate.map_or(0.0, |(_, capacity)| f64::from(capacity)), updated: Duration::ZERO }
     }
 
-    /// Takes one token if there is one.
+    /// Takes one token, if available.
     pub(super) fn take(&mut self, now: Duration) -> bool {
         let Some((per_second, capacity)) = self.rate else { return true };
         let refilled = now.saturating_sub(self.updated).as_secs_f64() * per_second;
         (self.tokens, self.updated) = ((self.tokens + refilled).min(f64::from(capacity)), now);
-        // Rounding must not delay an attempt.
+        // Tolerance for rounding errors, which must not delay an attempt.
         let is_available = self.tokens > 1.0 - 1e-9;
         if is_available {
             self.tokens -= 1.0;
@@ -33,12 +33,12 @@ impl Bucket {
         is_available
     }
 
-    /// Returns when the next token is available.
+    /// Returns the time of the next token.
     pub(super) fn next(&self) -> Duration {
         let Some((per_second, _)) = self.rate else { return Duration::ZERO };
         let missing = (1.0 - self.tokens).max(0.0);
         let wait = Duration::try_from_secs_f64((missing / per_second).min(MAX_REFILL_SECONDS)).unwrap_or_default();
-        // Rounded up, because an early caller would find no token.
+        // Rounded up: a caller that is too early would find no token.
         self.updated.saturating_add(wait).saturating_add(Duration::from_nanos(u64::from(missing > 0.0)))
     }
 }

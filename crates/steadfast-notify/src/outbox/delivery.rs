@@ -1,22 +1,22 @@
-//! Delivery settings of a sink, and the waits between attempts.
+//! Delivery settings of a sink, and delays between attempts.
 
 use std::time::Duration;
 
-/// The longest wait that a receiver can request. Anything longer is an error or an attack.
+/// Maximum delay that a receiver can request. Longer delays are treated as errors.
 pub const MAX_PEER_WAIT: Duration = Duration::from_secs(3600);
 
 /// Delivery settings of a sink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delivery {
-    /// How long a message waits for a newer one of the same rule and object, which replaces it.
+    /// How long to hold a message back. A newer message of the same rule and object replaces the held message.
     pub debounce: Duration,
-    /// Attempts per second, and how many of them may be made at once after a pause.
+    /// Attempts per second, and the maximum burst after an idle period.
     pub rate: Option<(f64, u32)>,
-    /// Wait before the second attempt.
+    /// Delay before the second attempt.
     pub first: Duration,
-    /// Longest wait between attempts.
+    /// Maximum delay between attempts.
     pub longest: Duration,
-    /// Age at which a message becomes a dead letter if its next attempt fails.
+    /// Age at which a message becomes a dead letter after a failed attempt.
     pub give_up_after: Duration,
     /// Maximum number of batches in flight.
     pub concurrency: usize,
@@ -24,7 +24,7 @@ pub struct Delivery {
     pub batch: usize,
 }
 
-/// Exponential backoff after this many attempts; half of it is random.
+/// Returns the exponential backoff after this number of attempts. Half of the delay is random.
 pub(super) fn backoff(delivery: &Delivery, attempts: u32, chance: f64) -> Duration {
     let doubled = delivery.first.saturating_mul(1 << attempts.saturating_sub(1).min(20));
     let longest = doubled.min(delivery.longest);

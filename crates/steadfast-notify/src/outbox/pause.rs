@@ -1,4 +1,4 @@
-//! Pause of a whole sink after its receiver has rejected a request because there were too many.
+//! Pause of a whole sink after a rejection of too many requests.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::delivery::{Delivery, MAX_PEER_WAIT, backoff};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pause {
     until: Duration,
-    /// Pauses since the receiver accepted anything.
+    /// Number of pauses since the last accepted request.
     rounds: u32,
 }
 
 impl Pause {
-    /// The receiver rejects requests for now. Several attempts that were in flight together belong to one pause.
+    /// Starts or extends a pause. Rejections of concurrent attempts count as a single pause.
     pub(super) fn begin(&mut self, now: Duration, after: Option<Duration>, delivery: &Delivery, chance: f64) {
         if now >= self.until {
             self.rounds = self.rounds.saturating_add(1);
@@ -22,17 +22,17 @@ impl Pause {
         self.until = self.until.max(now.saturating_add(wait));
     }
 
-    /// The receiver accepts requests.
+    /// Ends the pause after an accepted request.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns when the pause ends, if it has not ended at `now`.
+    /// Returns the end of the pause, if later than `now`.
     pub(super) fn until(&self, now: Duration) -> Option<Duration> {
         (self.until > now).then_some(self.until)
     }
 
-    /// Whether the next attempt finds out if the receiver accepts requests again. Until then there is one at a time.
+    /// Returns true until the receiver accepts a request again. Only one attempt at a time is allowed in this state.
     pub(super) fn is_probing(&self) -> bool {
         self.rounds > 0
     }

@@ -1,25 +1,25 @@
-//! Fair choice of the next ordering key: namespaces take turns.
+//! Fair selection of the next ordering key across namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::message::OrderingKey;
 
-/// The first message of an ordering key: when it may be sent, its number, its key.
+/// First message of an ordering key: earliest time, number and key.
 pub(super) type Ready = (Duration, u64, OrderingKey);
 
-/// A namespace of a cluster.
+/// Cluster and namespace.
 pub(super) type Tenant = (String, String);
 
-/// Ordering keys that have messages and none in flight, by namespace.
+/// Ready ordering keys by namespace: keys with pending messages and no message in flight.
 ///
-/// The namespace with the fewest batches in flight is next, then the one whose last turn is longest ago. A new namespace
-/// joins behind all others, so that no namespace is passed over forever.
+/// The next namespace has the fewest batches in flight, then the longest time since the last turn. A new namespace is
+/// appended after all others, so no namespace starves.
 #[derive(Default)]
 pub(super) struct Tenants {
     by_namespace: BTreeMap<Tenant, Queue>,
     turn: u64,
-    /// The first namespace that was seen, and whether there was another one since.
+    /// First namespace ever inserted. `is_shared` is set by the insertion of another namespace.
     first: Option<Tenant>,
     is_shared: bool,
 }
@@ -44,7 +44,7 @@ impl Tenants {
         queue.ready.insert((at, number, key));
     }
 
-    /// Takes the key that is next at `now`, of a namespace with fewer than `limit` batches in flight.
+    /// Takes the next ready key at `now`, of a namespace with fewer than `limit` batches in flight.
     pub(super) fn take(&mut self, now: Duration, limit: usize, fits: impl Fn(&OrderingKey) -> bool) -> Option<Ready> {
         let due = |queue: &Queue| queue.ready.first().is_some_and(|(at, _, key)| *at <= now && fits(key));
         let candidates = self.by_namespace.iter().filter(|(_, queue)| queue.in_flight < limit && due(queue));
@@ -56,19 +56,20 @@ impl Tenants {
         queue.ready.pop_first()
     }
 
-    /// Takes this key out of turn.
+    /// Removes a key out of turn.
     pub(super) fn remove(&mut self, ready: &Ready) -> bool {
         self.by_namespace.get_mut(&ready.2.tenant()).is_some_and(|queue| queue.ready.remove(ready))
     }
 
-    /// Returns the earliest time at which a namespace with fewer than `limit` batches in flight has a message to send.
+    /// Returns the earliest time of a ready message, of namespaces with fewer than `limit` batches in flight.
     pub(super) fn next(&self, limit: usize) -> Option<Duration> {
         let queues = self.by_namespace.values().filter(|queue| queue.in_flight < limit);
         queues.filter_map(|queue| queue.ready.first().map(|(at, ..)| *at)).min()
     }
 
-    /// Returns how many of `concurrency` batches one namespace may have in flight: three quarters as soon as there are
-    /// several namespaces, so that slow messages of one do not take every slot.
+    /// Returns the maximum number of in-flight batches of one namespace: `concurrency` for a single namespace,
+    /// otherwise three
+    /// quarters, so that slow messages of one namespace do not occupy all slots.
     pub(super) fn limit(&self, concurrency: usize) -> usize {
         if !self.is_shared {
             return concurrency;
@@ -84,7 +85,7 @@ impl Tenants {
         }
     }
 
-    /// Ends the batches that [`sent`](Self::sent) began, and forgets namespaces that have nothing left.
+    /// Ends the batches started by [`sent`](Self::sent). Removes idle namespaces.
     pub(super) fn ended(&mut self, tenants: &BTreeSet<Tenant>) {
         for tenant in tenants {
             if let Some(queue) = self.by_namespace.get_mut(tenant) {

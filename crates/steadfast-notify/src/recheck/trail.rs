@@ -1,4 +1,4 @@
-//! Earlier states of what a rule looks up, which a standby keeps: a new leader compares the present state with the one that the
+//! Earlier states of looked-up resources in a standby. A new leader compares the present state with the state that the
 //! earlier leader has settled.
 
 use std::collections::VecDeque;
@@ -8,13 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::lookups::Lookups;
 
-/// Shortest time between two states.
+/// Minimum time between two states.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
-/// Maximum number of states. Beyond it, every second one is dropped.
+/// Maximum number of states. Beyond the limit, every second state is dropped.
 const MAX_STATES: usize = 128;
 
-/// States of all that a rule looks up, by age.
+/// States of all looked-up resources of a rule, by age.
 pub(super) struct Trail<T = Arc<Lookups>>(VecDeque<(Timestamp, T)>);
 
 impl<T> Default for Trail<T> {
@@ -24,12 +24,12 @@ impl<T> Default for Trail<T> {
 }
 
 impl<T> Trail<T> {
-    /// The newest state.
+    /// Returns the newest state.
     pub(super) fn last(&self) -> Option<&T> {
         self.0.back().map(|(_, state)| state)
     }
 
-    /// Adds the state at the instant `at`. Everything up to `settled` is settled.
+    /// Adds the state at the instant `at`. Drops states that are older than `settled`.
     pub(super) fn push(&mut self, at: Timestamp, state: T, settled: Option<Timestamp>) {
         if self.0.back().is_some_and(|(last, _)| at.duration_since(*last) < INTERVAL) {
             return;
@@ -40,7 +40,7 @@ impl<T> Trail<T> {
         }
         if self.0.len() > MAX_STATES {
             let mut number = 0;
-            // The first one stays.
+            // The first state must stay: the leader may have settled only that state.
             self.0.retain(|_| {
                 number += 1;
                 number % 2 == 1
@@ -48,13 +48,13 @@ impl<T> Trail<T> {
         }
     }
 
-    /// Takes the last state before `settled`, or else the first one, and forgets the others.
+    /// Takes the last state before `settled`, or else the first state. Drops all other states.
     pub(super) fn take(&mut self, settled: Timestamp) -> Option<T> {
         self.forget(settled);
         std::mem::take(&mut self.0).into_iter().next().map(|(_, state)| state)
     }
 
-    /// Forgets all states before the last one that is not after `settled`.
+    /// Drops all states before the last state that is not after `settled`.
     fn forget(&mut self, settled: Timestamp) {
         while self.0.get(1).is_some_and(|(at, _)| *at <= settled) {
             self.0.pop_front();
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(trail.take(at(6)), Some(6));
         assert_eq!(trail.take(at(6)), None);
         trail.push(at(20), 20, None);
-        assert_eq!(trail.take(at(6)), Some(20), "nothing older is known");
+        assert_eq!(trail.take(at(6)), Some(20), "no older state is known");
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! A program that is started for each message.
+//! Sink that starts a program for each message.
 //!
-//! It gets the message on its standard input, one line of JSON and then the end, and who it is about in its environment.
-//! What it writes goes to standard error. By its exit code it says what came of it: 0, it is done; 65, it never will be;
-//! anything else, another time. One that takes too long is killed, with all that it has started.
+//! The standard input is the message, one line of JSON. The environment identifies the object. The output is forwarded
+//! to
+//! standard error. The exit code is the result: 0 for success, 65 for a permanent rejection, any other code for a
+//! retry.
+//! After the timeout, the program is killed with all child processes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,28 +21,29 @@ use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::secret::Secret;
 
-/// The exit code by which a program says that it will never take this message (`EX_DATAERR` of `sysexits.h`).
+/// Exit code of a permanent rejection (`EX_DATAERR` of `sysexits.h`).
 pub const REFUSES: i32 = 65;
 
-/// A program that is started for each message.
+/// Sink that starts a program for each message.
 pub struct Exec {
     settings: sinks::Exec,
-    /// Where it is started, and where relative paths begin.
+    /// Working directory, and base of relative paths.
     folder: PathBuf,
-    /// The secrets as they were read last.
+    /// Secrets at the last successful read.
     secrets: Mutex<BTreeMap<String, String>>,
 }
 
 impl Exec {
-    /// Prepares it. Relative paths begin at `folder`.
+    /// Creates the sink. Relative paths start at `folder`.
     pub(super) fn new(settings: &sinks::Exec, folder: PathBuf) -> Self {
         let exec = Self { settings: settings.clone(), folder, secrets: Mutex::default() };
         exec.secrets();
         exec
     }
 
-    /// Returns the secrets of its environment as the files have them now. A secret that cannot be read is used as it was: a file
-    /// may be missing for an instant while it is replaced.
+    /// Returns the secrets for the environment. The files are read each time. If a file cannot be read, the last value
+    /// is used: a file
+    /// may be missing for an instant during replacement.
     fn secrets(&self) -> BTreeMap<String, String> {
         let mut known = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, from) in &self.settings.secret_env {
@@ -73,12 +76,12 @@ impl Exec {
         let program = self.settings.command.first().map(String::as_str).unwrap_or_default();
         let mut running = match self.start(program, message) {
             Ok(child) => Running(Some(child)),
-            Err(error) => return again(format!("{program} cannot be started: {error}")),
+            Err(error) => return again(format!("cannot start {program}: {error}")),
         };
         match timeout(self.settings.timeout.0, running.fed(message.line() + "\n")).await {
             Ok(Ok(status)) => outcome(program, status),
-            Ok(Err(error)) => again(format!("{program} cannot be waited for: {error}")),
-            // Dropped here, and killed with it.
+            Ok(Err(error)) => again(format!("cannot wait for {program}: {error}")),
+            // Dropping `running` kills the process group.
             Err(_) => again(format!("{program} took longer than {:?} and was killed", self.settings.timeout.0)),
         }
     }
@@ -98,12 +101,13 @@ impl Exec {
             .env("STEADFAST_NAME", &message.name)
             .env("STEADFAST_UID", &message.uid)
             .stdin(Stdio::piped())
-            // Lines of other sinks are on standard output, and nothing else.
+            // Standard output is reserved for messages of other sinks.
             .stdout(Stdio::from(std::io::stderr()))
             .kill_on_drop(true);
         if !self.folder.as_os_str().is_empty() {
             command.current_dir(&self.folder);
         }
+        // A separate process group, so that child processes can be killed too.
         #[cfg(unix)]
         command.process_group(0);
         command.spawn()
@@ -113,21 +117,21 @@ impl Exec {
 fn outcome(program: &str, status: ExitStatus) -> Outcome {
     match status.code() {
         Some(0) => Outcome::Delivered,
-        Some(REFUSES) => Outcome::Refused { why: format!("{program} ended with {REFUSES}: it will never take this") },
-        Some(code) => Outcome::Retry { after: None, why: format!("{program} ended with {code}") },
-        None => Outcome::Retry { after: None, why: format!("{program} was ended by a signal") },
+        Some(REFUSES) => Outcome::Refused { why: format!("{program} exited with {REFUSES}, a permanent rejection") },
+        Some(code) => Outcome::Retry { after: None, why: format!("{program} exited with {code}") },
+        None => Outcome::Retry { after: None, why: format!("{program} was killed by a signal") },
     }
 }
 
-/// A program that runs; it ends with this, and all that it has started ends with it, unless it has ended by itself.
+/// A running program. Dropping the value kills the program and all child processes.
 struct Running(Option<Child>);
 
 impl Running {
-    /// Gives it `input`, and waits for its end.
+    /// Writes `input` to the standard input, and waits for the exit.
     async fn fed(&mut self, input: String) -> std::io::Result<ExitStatus> {
         let Some(child) = &mut self.0 else { return Err(std::io::ErrorKind::NotFound.into()) };
         if let Some(mut stdin) = child.stdin.take() {
-            // It need not read.
+            // The program may exit without reading the input, so errors are ignored.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         let status = child.wait().await?;
@@ -138,12 +142,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Not waited for yet, so that its number is nobody else's.
+        // The process ID is not reused before the process was waited for.
         #[cfg(unix)]
         if let Some(child) = &self.0
             && let Some(group) = child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?))
         {
-            // One that has ended meanwhile is not there to be killed.
+            // The process may have exited in the meantime, so errors are ignored.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }

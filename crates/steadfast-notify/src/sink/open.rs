@@ -1,4 +1,4 @@
-//! The streams of a plan, made of what the configuration says.
+//! Construction of the streams of a plan.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
 
 impl Plan {
-    /// The streams of all sinks that are none of mirrors, which write to `stdout` where that is meant. Secrets and certificates are read here;
-    /// nothing is connected to yet.
+    /// Opens the streams of all sinks except mirrors. `stdout` is used for sinks of standard output. Reads secrets and
+    /// certificates, but does not connect.
     ///
     /// # Errors
     ///
-    /// What of them cannot be had: a secret that is not there, a certificate that is none.
+    /// Returns the errors of all sinks, such as missing secrets or invalid certificates.
     pub async fn open(&self, stdout: &Arc<dyn Stream>) -> Result<Streams, Problems> {
         let mut problems: Vec<Problem> = Vec::new();
         let mut streams = Streams::new();
@@ -37,8 +37,9 @@ impl Plan {
         Err(Problems(problems))
     }
 
-    /// Opens the streams of all sinks. One that cannot be opened, because a secret or a certificate cannot be read, is opened
-    /// when a message is sent to it; `tell` is told which.
+    /// Opens the streams of all sinks. A sink with unreadable secrets or certificates is reported to `tell`, and opened
+    /// at the
+    /// next delivery.
     pub async fn open_or_retry(self: &Arc<Self>, stdout: &Arc<dyn Stream>, tell: &Arc<Tell>) -> Streams {
         let mut streams = Streams::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
@@ -69,7 +70,7 @@ impl Plan {
     }
 
     fn secret(&self, path: &str, from: &SecretFrom) -> Result<Secret, Problem> {
-        let remedy = "put the secret there, or say where else it is";
+        let remedy = "store the secret there, or correct the reference";
         Secret::read(from, &self.folder).map_err(|why| self.problem_with_sink(path, why, remedy))
     }
 
@@ -78,8 +79,8 @@ impl Plan {
             let path = format!("{name}.exec.secret_env.{variable}");
             let secret = self.secret(&path, from)?;
             if secret.text().is_none_or(|text| text.contains('\0')) {
-                let what = format!("{from:?} is no text");
-                return Err(self.problem_with_sink(&path, what, "an environment has texts alone"));
+                let what = format!("{from:?} is not text");
+                return Err(self.problem_with_sink(&path, what, "environment variables need text without NUL"));
             }
         }
         Ok(Exec::new(exec, self.folder.clone()))

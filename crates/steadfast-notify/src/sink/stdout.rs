@@ -1,4 +1,4 @@
-//! Standard output: one message a line, as JSON.
+//! Sink that writes one message per line to standard output, as JSON.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,15 +7,15 @@ use super::stream::{Delivering, Stream};
 use crate::message::Message;
 use crate::outcome::Outcome;
 
-/// Lines of JSON, one a message.
+/// Sink that writes lines of JSON.
 pub struct Lines {
     output: Arc<Mutex<dyn Write + Send>>,
-    /// Told when nobody reads any more.
+    /// Callback for write errors, when the reader has closed the pipe.
     closed: Arc<dyn Fn(io::Error) + Send + Sync>,
 }
 
 impl Lines {
-    /// Writes to `output`; `closed` is told where that fails.
+    /// Creates the sink. Calls `closed` after a failed write.
     pub fn new(output: impl Write + Send + 'static, closed: impl Fn(io::Error) + Send + Sync + 'static) -> Self {
         Self { output: Arc::new(Mutex::new(output)), closed: Arc::new(closed) }
     }
@@ -26,7 +26,7 @@ impl Stream for Lines {
         let lines: String = messages.iter().map(|message| message.line() + "\n").collect();
         let output = self.output.clone();
         Box::pin(async move {
-            // A terminal that is stopped holds up this thread, and no other.
+            // A stopped terminal blocks only this blocking thread.
             let written = tokio::task::spawn_blocking(move || {
                 let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
                 output.write_all(lines.as_bytes()).and_then(|()| output.flush())
@@ -34,11 +34,11 @@ impl Stream for Lines {
             match written.await {
                 Ok(Ok(())) => Outcome::Delivered,
                 Ok(Err(error)) => {
-                    let why = format!("standard output cannot be written to: {error}");
+                    let why = format!("cannot write to standard output: {error}");
                     (self.closed)(error);
                     Outcome::Retry { after: None, why }
                 }
-                Err(_) => Outcome::Retry { after: None, why: "the thread that writes has ended".to_owned() },
+                Err(_) => Outcome::Retry { after: None, why: "the writing thread panicked".to_owned() },
             }
         })
     }

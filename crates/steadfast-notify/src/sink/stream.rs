@@ -1,4 +1,4 @@
-//! What a stream is.
+//! Interface of streams.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::message::Message;
 use crate::outcome::Outcome;
 
-/// An attempt that is under way.
+/// Delivery attempt in flight.
 pub type Delivering<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
-/// Takes messages: each change is delivered at least once, those of one object in order.
+/// Receiver of messages: each change is delivered at least once, changes of one object in order.
 pub trait Stream: Send + Sync + 'static {
-    /// Tries to deliver `messages`, all or none of them; given up where the future is dropped.
+    /// Delivers all of `messages` or none. Dropping the future cancels the attempt.
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a>;
 }

@@ -1,4 +1,4 @@
-//! A stream that could not be opened: each attempt to deliver opens it first.
+//! Stream that could not be opened, and is opened by the next delivery attempt.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::notice::{Notice, Tell};
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 
-/// A stream of a plan that is opened when a message is sent to it. Until then all attempts fail and are retried.
+/// Stream of a plan, opened on delivery. Until then all attempts fail and are retried.
 pub(super) struct Unopened {
     plan: Arc<Plan>,
     name: String,
@@ -26,7 +26,7 @@ impl Unopened {
     async fn open(&self) -> Result<&Arc<dyn Stream>, String> {
         let open = || async {
             let sink = self.plan.sinks.get(&self.name).ok_or("the configuration does not have this sink")?;
-            // Standard output needs no opening, so this one is never used.
+            // Standard output needs no opening, so this stream is never used.
             let unused: Arc<dyn Stream> = Arc::new(Never);
             let stream = self.plan.stream(&self.name, sink, &unused).await.map_err(|problem| problem.to_string())?;
             (self.tell)(Notice::Opened { sink: self.name.clone() });
@@ -47,7 +47,7 @@ impl Stream for Unopened {
     }
 }
 
-/// Rejects every message for now.
+/// Stream that rejects every message temporarily.
 struct Never;
 
 impl Stream for Never {

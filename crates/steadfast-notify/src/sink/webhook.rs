@@ -1,13 +1,15 @@
-//! Sink that sends HTTP requests: `CloudEvents` 1.0 by default, or a body of the user's own.
+//! Sink that sends HTTP requests: `CloudEvents` 1.0 by default, or a custom body.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `body` | bodies: `CloudEvents`, or an expression over the message |
-//! | `target` | address, headers and connection, with the secrets as the files have them now |
-//! | `response` | meaning of a response: delivered, retry, pause, refused |
-//! | `redirect` | address that a redirect leads to |
+//! | `target` | address, headers and connection, with the current secrets |
+//! | `response` | meaning of a response: delivered, retry, pause, rejected |
+//! | `redirect` | target address of a redirect |
 //!
-//! Requests use the library's connections: a dead connection is replaced, proxies and certificates work as for API servers.
+//! Requests use the connections of the steadfast client library: dead connections are replaced, and proxies and
+//! certificates work like
+//! for API servers.
 
 mod body;
 mod redirect;
@@ -36,23 +38,23 @@ use response::{Meaning, excerpt, meaning};
 pub use signature::SIGNATURE;
 use target::{Material, Target};
 
-/// Bytes of a response's body that are read.
+/// Maximum number of bytes to read from a response body.
 const MAX_RESPONSE_BYTES: usize = 4096;
 
-/// Time for the body of a response after its head. The head decides; the body is for error messages and for reusing the
-/// connection.
+/// Timeout of a response body after the head. The status decides the result. The body is only needed for error messages
+/// and for reusing the connection.
 const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long secrets are used before the files are read again.
+/// Maximum age of secrets before the files are read again.
 const SECRETS_MAX_AGE: Duration = Duration::from_secs(1);
 
-/// Names that an expression for a body may use.
+/// Variables of a body expression.
 const NAMES: [&str; 2] = ["message", "secrets"];
 
-/// The same for a body of several messages.
+/// Variables of a body expression in batched mode.
 const BATCHED_NAMES: [&str; 2] = ["messages", "secrets"];
 
-/// Returns what the `body` of a sink is for.
+/// Returns the purpose of the `body` expression of a sink.
 pub(crate) fn purpose(mode: Mode) -> Purpose {
     Purpose::Body(if mode == Mode::Batched { &BATCHED_NAMES } else { &NAMES })
 }
@@ -62,19 +64,19 @@ pub struct Webhook {
     settings: sinks::Webhook,
     folder: PathBuf,
     body: Option<Expression>,
-    /// The receiver with the secrets in use, and when the files were read.
+    /// Receiver with the current secrets, and the time of the last read.
     current: Mutex<(Arc<Target>, Instant)>,
 }
 
 impl Webhook {
-    /// Reads the secrets and prepares the connection. Relative paths begin at `folder`.
+    /// Reads the secrets and prepares the connection. Relative paths start at `folder`.
     pub(super) async fn open(settings: &sinks::Webhook, folder: PathBuf) -> Result<Self, Wrong> {
         let body = match &settings.body {
             None => None,
             Some(text) => Some(Expression::compile(text, purpose(settings.mode)).map_err(|_| Wrong {
                 field: "body".to_owned(),
-                what: "the expression is not valid".to_owned(),
-                remedy: "correct it",
+                what: "the expression is invalid".to_owned(),
+                remedy: "correct the expression",
             })?),
         };
         let material = Material::read(settings, &folder)?;
@@ -86,8 +88,9 @@ impl Webhook {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the receiver with the secrets as the files have them; read again if that was a second ago, or if `now`. If they
-    /// cannot be read, the ones in use stay: a file may be missing for an instant while it is replaced.
+    /// Returns the receiver with current secrets. The files are read again after [`SECRETS_MAX_AGE`], or with `now`. If
+    /// a file
+    /// cannot be read, the current secrets stay in use: a file may be missing for an instant during replacement.
     async fn target(&self, now: bool) -> Arc<Target> {
         let (current, read) = self.current();
         if !now && read.elapsed() < SECRETS_MAX_AGE {
@@ -129,11 +132,11 @@ impl Webhook {
         for _ in 0..=MAX_REDIRECTS {
             let client = match target.client(&self.settings, &self.folder, &to).await {
                 Ok(client) => client,
-                Err(why) => return retry(format!("no connection to {} can be made: {why}", to.origin)),
+                Err(why) => return retry(format!("cannot connect to {}: {why}", to.origin)),
             };
             let request = match target.request(&to, &content.body, &content.kind) {
                 Ok(request) => request,
-                Err(error) => return refused(format!("the message makes no valid request: {error}")),
+                Err(error) => return refused(format!("cannot build a request: {error}")),
             };
             let response = match client.send(request).await {
                 Ok(response) => response,
@@ -149,7 +152,7 @@ impl Webhook {
                     }
                 }
             };
-            // A body that does not come changes nothing: the status decides.
+            // A missing body changes nothing, since the status decides.
             let _ = timeout(RESPONSE_BODY_TIMEOUT, read).await;
             bytes.truncate(MAX_RESPONSE_BYTES);
             let excerpt = excerpt(&bytes, target.secret_texts());
@@ -161,9 +164,10 @@ impl Webhook {
             to = match to.follow(location) {
                 Ok(next) => next,
                 Err(why) => return refused(format!("the server returned {}, and {why}", head.status)),
+                // The body may contain secrets, so it must stay with the configured origin.
             };
             if content.is_secret && !to.is_same_origin(&target.address) {
-                let why = "and the body may have secrets, which are for the configured server only";
+                let why = "and the body may contain secrets for the configured server only";
                 return refused(format!("the server returned {} to {}, {why}", head.status, to.origin));
             }
         }
@@ -176,7 +180,7 @@ impl Webhook {
     async fn attempt_in_time(&self, messages: &[Arc<Message>], target: &Target) -> Meaning {
         let limit = self.settings.timeout.0;
         timeout(limit, self.attempt(messages, target)).await.unwrap_or_else(|_| {
-            Meaning::Outcome(Outcome::Retry { after: None, why: format!("there was no response within {limit:?}") })
+            Meaning::Outcome(Outcome::Retry { after: None, why: format!("no response within {limit:?}") })
         })
     }
 }
@@ -188,9 +192,9 @@ impl Stream for Webhook {
             let why = match self.attempt_in_time(messages, &target).await {
                 Meaning::Outcome(outcome) => return outcome,
                 Meaning::Unauthorized(why) => why,
-                Meaning::Redirect => return Outcome::Refused { why: "a redirect leads nowhere".to_owned() },
+                Meaning::Redirect => return Outcome::Refused { why: "the redirect has no target".to_owned() },
             };
-            // The secrets may have been replaced a moment ago.
+            // The secrets may have been replaced since the last read.
             let fresh = self.target(true).await;
             if Arc::ptr_eq(&fresh, &target) {
                 return Outcome::Retry { after: None, why: format!("{why}; the secrets are unchanged") };
@@ -198,15 +202,15 @@ impl Stream for Webhook {
             match self.attempt_in_time(messages, &fresh).await {
                 Meaning::Outcome(outcome) => outcome,
                 Meaning::Unauthorized(why) => {
-                    Outcome::Retry { after: None, why: format!("{why}, also with the secrets as they are now") }
+                    Outcome::Retry { after: None, why: format!("{why}, also with the current secrets") }
                 }
-                Meaning::Redirect => Outcome::Refused { why: "a redirect leads nowhere".to_owned() },
+                Meaning::Redirect => Outcome::Refused { why: "the redirect has no target".to_owned() },
             }
         })
     }
 }
 
-/// Returns the innermost cause of an error, which does not have the request in it.
+/// Returns the innermost cause of an error, which does not contain the request.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,4 +1,4 @@
-//! Names of DNS zones.
+//! Driver for names of DNS zones.
 
 use std::path::Path;
 
@@ -19,32 +19,32 @@ pub(crate) const SHAPE: Shape = &[
     READY,
 ];
 
-/// Upper bound of a TTL, in seconds (RFC 2181, section 8).
+/// Maximum TTL, in seconds (RFC 2181, section 8).
 const MAX_TTL: u32 = i32::MAX as u32;
 
 pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
-    let remedy = "put it there as `ALGORITHM:NAME:SECRET`, or say where else it is";
+    let remedy = "store the key there as `ALGORITHM:NAME:SECRET`, or correct the reference";
     let unreadable = |why: &dyn std::fmt::Display| Refused::at("dns.secret", why, remedy).of_environment();
     let secret = Secret::read(&config.secret, folder).map_err(|why| unreadable(&why))?;
-    let key = secret.text().ok_or_else(|| unreadable(&"it is no text"))?.parse::<Key>();
+    let key = secret.text().ok_or_else(|| unreadable(&"the key is not UTF-8"))?.parse::<Key>();
     let key = key.map_err(|error| unreadable(&error))?;
     let refused = |error| {
         let field = if matches!(error, DnsError::Mark(_)) { "dns.mark" } else { "dns.zone" };
-        Refused::at(field, error, "write it as zone files do, and in full")
+        Refused::at(field, error, "write the name fully qualified, as in zone files")
     };
     if config.ttl > MAX_TTL {
         let what = format!("the TTL {} is longer than {MAX_TTL} seconds", config.ttl);
-        return Err(Refused::at("dns.ttl", what, "write a shorter one"));
+        return Err(Refused::at("dns.ttl", what, "use a shorter TTL"));
     }
     let zones = config.zone.names().iter().map(|zone| Zone::new(&config.server, zone, key.clone(), &config.mark));
     let zones = zones.collect::<Result<Vec<_>, _>>().and_then(Zones::new).map_err(refused)?;
     let (target, ttl) = (zones.clone(), config.ttl);
-    // An entry that is not ready has no name.
+    // DNS has no disabled records: an entry that is not ready has no record.
     let values = ready(move |entry| zones.entry(record(entry, ttl)?).map_err(|error| error.to_string()));
     Ok(Box::new(Driver { target, values }))
 }
 
-/// Returns the record of an entry, with the TTL `default` if the entry has none.
+/// Converts an entry to a record. `default` is the TTL for entries without `ttl`.
 fn record(entry: &Entry, default: u32) -> Result<Record, String> {
     let text = |field| entry.text(field).unwrap_or_default();
     let ttl = if entry.has("ttl") { ttl(entry)? } else { default };
@@ -52,7 +52,7 @@ fn record(entry: &Entry, default: u32) -> Result<Record, String> {
     Ok(Record { name: text("name").to_owned(), ttl, data })
 }
 
-/// Returns the TTL of an entry. A number of CEL may have a point in JSON.
+/// Returns the TTL of an entry. A CEL number may be a float in JSON.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked before")]
 fn ttl(entry: &Entry) -> Result<u32, String> {
     let value = entry.value("ttl");

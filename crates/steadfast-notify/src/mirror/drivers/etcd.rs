@@ -1,4 +1,4 @@
-//! Keys of etcd.
+//! Driver for keys of etcd.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
 pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Text), READY];
 
-/// Opens the mirror. `compare` is the interval between two looks, if it is configured: each look renews the lease.
+/// Opens the mirror. `compare` is the configured interval between comparisons. Each comparison renews the lease.
 pub(super) async fn open(
     config: &mirrors::Etcd,
     compare: Option<Duration>,
@@ -31,7 +31,7 @@ pub(super) async fn open(
     let is_tls = config.endpoints.iter().any(|endpoint| endpoint.starts_with("https://"));
     if !is_tls {
         if files.iter().any(|file| file.is_some()) {
-            let what = "`ca_file`, `certificate_file` and `key_file` are for endpoints with TLS";
+            let what = "`ca_file`, `certificate_file` and `key_file` need endpoints with TLS";
             return Err(Refused::at("etcd.endpoints", what, "write the endpoints as https://HOST:PORT"));
         }
         return opened(Plain, config, compare, folder);
@@ -64,21 +64,21 @@ fn opened<R: Requests>(
 ) -> Result<Box<dyn AnyDriver>, Refused> {
     let endpoints: Vec<_> = config.endpoints.iter().map(String::as_str).collect();
     let target = Etcd::by(requests, &endpoints, &config.prefix, &config.mark).map_err(|error| match error {
-        EtcdError::Empty => Refused::at("etcd.prefix", error, "say under what its keys are, and whose they are"),
-        _ => Refused::at("etcd.endpoints", error, "name its client URLs"),
+        EtcdError::Empty => Refused::at("etcd.prefix", error, "set the prefix of the keys and the mark"),
+        _ => Refused::at("etcd.endpoints", error, "list the client URLs"),
     })?;
     let target = match &config.lease {
         None => target,
         Some(lease) => target.lasting(lease.0),
     };
     if target.lasts() < compare.unwrap_or(Settings::default().compare).saturating_mul(2) {
-        let what = "the lease could expire between two looks, which renew it";
-        return Err(Refused::at("etcd.lease", what, "make it at least twice as long as `compare`"));
+        let what = "the lease could expire between two comparisons, which renew the lease";
+        return Err(Refused::at("etcd.lease", what, "set a duration of at least twice `compare`"));
     }
     let target = match (&config.user, &config.password) {
         (Some(user), Some(from)) => {
             Secret::read(from, folder)
-                .map_err(|why| Refused::at("etcd.password", why, "put the password there").of_environment())?;
+                .map_err(|why| Refused::at("etcd.password", why, "store the password there").of_environment())?;
             let (from, folder) = (from.clone(), folder.to_owned());
             target.user(user, move || {
                 let secret = Secret::read(&from, &folder)?;
@@ -86,15 +86,15 @@ fn opened<R: Requests>(
             })
         }
         (None, None) => target,
-        _ => return Err(Refused::at("etcd.user", "a user needs a password, and a password a user", "give both")),
+        _ => return Err(Refused::at("etcd.user", "`user` and `password` must be set together", "set both")),
     };
-    // An entry that is not ready is not registered.
+    // etcd has no disabled keys: an entry that is not ready has no key.
     let values =
         ready(|entry: &Entry| Ok((entry.key.clone(), Text(entry.text("value").unwrap_or_default().to_owned()))));
     Ok(Box::new(Driver { target, values }))
 }
 
-/// The library's own connections, one for each endpoint.
+/// Connections of the steadfast client library, one for each endpoint.
 struct Connected {
     clients: BTreeMap<String, Client>,
 }
@@ -106,7 +106,7 @@ impl Requests for Connected {
         let endpoint = format!("{}://{authority}", head.uri.scheme_str().unwrap_or_default());
         let client = self.clients.get(&endpoint).ok_or_else(|| format!("no connection to {endpoint}"))?;
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        head.uri = path.parse().map_err(|_| "its path is not valid".to_owned())?;
+        head.uri = path.parse().map_err(|_| "the path of the URL is invalid".to_owned())?;
         let sent = client.send(Request::from_parts(head, RequestBody::from(body))).await;
         let response = sent.map_err(|error| innermost(&error))?;
         Ok(response.map(|body| body.map_err(|error| Box::from(innermost(&*Box::from(error)))).boxed_unsync()))

@@ -1,4 +1,4 @@
-//! The servers of a backend of `HAProxy`.
+//! Driver for servers of a backend of `HAProxy`.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ pub(super) fn open(config: &mirrors::Haproxy, folder: &Path) -> Result<Box<dyn A
             HaproxyError::Name(name) if *name == config.backend => "haproxy.backend",
             _ => "haproxy.prefix",
         };
-        Refused::at(field, error, "name it as HAProxy does")
+        Refused::at(field, error, "use the name in HAProxy's configuration")
     })?;
     let options = config.server_options.text().parse();
     let options = options.map_err(|error| {
-        Refused::at("haproxy.server_options", error, "write them as on a `server` line of HAProxy's configuration")
+        Refused::at("haproxy.server_options", error, "use the syntax of a `server` line of HAProxy's configuration")
     })?;
     let prefix = config.prefix.clone();
     let values = one_by_one(move |entry| Ok((entry_name(&prefix, &entry.key), server(entry)?)));

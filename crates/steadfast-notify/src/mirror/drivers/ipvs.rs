@@ -1,4 +1,4 @@
-//! The real servers behind a virtual service of IPVS.
+//! Driver for real servers of an IPVS virtual service.
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Refused};
@@ -14,11 +14,10 @@ pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused
         Protocol::Tcp => Service::tcp(config.address),
         Protocol::Udp => Service::udp(config.address),
     };
-    let mut service = service.map_err(|error| Refused::at("ipvs.address", error, "write an address and a port"))?;
+    let mut service = service.map_err(|error| Refused::at("ipvs.address", error, "use an address and a port"))?;
     if let Some(name) = &config.scheduler {
         let named = service.scheduler(name);
-        service =
-            named.map_err(|error| Refused::at("ipvs.scheduler", error, "name it as ipvsadm does: `rr`, `wlc`"))?;
+        service = named.map_err(|error| Refused::at("ipvs.scheduler", error, "use a name of ipvsadm: `rr`, `wlc`"))?;
     }
     if let Some(seconds) = config.persistent {
         service = service.persistent(seconds);
@@ -28,12 +27,12 @@ pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused
         mirrors::Forward::Direct => Forward::Direct,
         mirrors::Forward::Tunnel => Forward::Tunnel,
     };
-    // The kernel knows no name of a server but where it is.
+    // The kernel identifies a server only by address and port.
     let values = one_by_one(move |entry| Ok((entry.address()?.to_string(), Server::new(entry.weight()?, forward))));
     Ok(Box::new(Driver { target: Ipvs::new(service), values }))
 }
 
 #[cfg(not(target_os = "linux"))]
 pub(super) fn open(_: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused> {
-    Err(Refused::at("ipvs", "only Linux has IPVS", "run it there"))
+    Err(Refused::at("ipvs", "IPVS needs Linux", "run the program on Linux"))
 }

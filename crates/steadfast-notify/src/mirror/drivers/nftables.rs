@@ -1,4 +1,4 @@
-//! What nftables sends on.
+//! Driver for forwarding by nftables.
 
 use steadfast_outside::nftables::{Backend, Nftables, Protocol, entry_name};
 
@@ -9,9 +9,13 @@ use crate::mirror::entry::Entry;
 pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn AnyDriver>, Refused> {
     let name = config.name.as_deref().unwrap_or(name);
     let target = Nftables::new(name, config.address);
-    let target = target.map_err(|error| Refused::at("nftables.name", error, "give it another name"))?;
+    let target = target.map_err(|error| Refused::at("nftables.name", error, "use another name"))?;
     if config.command.first().is_none_or(|program| program.trim().is_empty()) {
-        return Err(Refused::at("nftables.command", "no program is named", "write it as [\"sudo\", \"nft\"]"));
+        return Err(Refused::at(
+            "nftables.command",
+            "the command is empty",
+            "set a command such as [\"sudo\", \"nft\"]",
+        ));
     }
     let target = target.protocol(match config.protocol {
         mirrors::Protocol::Tcp => Protocol::Tcp,

@@ -1,4 +1,4 @@
-//! Items of a registry by HTTP.
+//! Driver for items of an HTTP registry.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
 pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Any), READY];
 
-/// More than a list has that is worth asking for once a minute.
+/// Maximum size of a list, in bytes. Larger lists are too expensive for one request per minute.
 const LARGEST: usize = 64 * 1024 * 1024;
 
 pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
@@ -32,22 +32,23 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
         proxy: config.proxy.as_deref(),
     };
     layout.check().map_err(|error| match error {
-        RegistryError::Mark => Refused::at("registry.mark", error, "say whose its items are"),
-        _ => Refused::at("registry", error, "correct it"),
+        RegistryError::Mark => Refused::at("registry.mark", error, "set the owner of the items"),
+        _ => Refused::at("registry", error, "correct the URL or the field names"),
     })?;
     let Server { connection, headers, .. } = asked.server(folder).await.map_err(|wrong| {
         let path = if wrong.field.is_empty() { "registry".to_owned() } else { format!("registry.{}", wrong.field) };
-        // Secrets and certificates; what the configuration itself says was checked before.
+        // The configuration was checked before, so remaining errors are unreadable secrets and certificates.
         Refused::at(path, wrong.what, wrong.remedy).of_environment()
     })?;
     let requests = Connected { client: connection.client(), headers };
-    let target = Registry::new(requests, layout).map_err(|error| Refused::at("registry", error, "correct it"))?;
-    // An entry that is not ready is not registered.
+    let target = Registry::new(requests, layout)
+        .map_err(|error| Refused::at("registry", error, "correct the URL or the field names"))?;
+    // Registries have no disabled items: an entry that is not ready has no item.
     let values = ready(|entry| Ok((entry.key.clone(), Item(entry.value("value")))));
     Ok(Box::new(Driver { target, values }))
 }
 
-/// The library's own connections to the registry, and what is sent along.
+/// Connection of the steadfast client library to the registry, with additional headers.
 struct Connected {
     client: Client,
     headers: HeaderMap,
@@ -57,7 +58,7 @@ impl Requests for Connected {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
         let (mut head, body) = request.into_parts();
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        head.uri = path.parse().map_err(|_| "its path is none".to_owned())?;
+        head.uri = path.parse().map_err(|_| "the path of the URL is invalid".to_owned())?;
         head.headers.extend(self.headers.clone());
         let answered = self.client.send(Request::from_parts(head, Body::from(body))).await;
         let (head, body) = answered.map_err(|error| innermost(&error))?.into_parts();
@@ -66,7 +67,7 @@ impl Requests for Connected {
     }
 }
 
-/// What went wrong, without the request.
+/// Returns the innermost cause. Outer errors may contain the request with secret headers.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

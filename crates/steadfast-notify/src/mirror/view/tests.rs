@@ -1,4 +1,4 @@
-//! Entries that depend on the time and on other objects.
+//! Tests of entries that depend on the time and on other objects.
 
 use std::cell::Cell;
 
@@ -18,7 +18,7 @@ thread_local! {
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// A wall clock that follows the virtual clock of the runtime.
+/// Returns a wall clock time that follows the runtime's virtual clock.
 fn clock() -> Timestamp {
     let begun = BEGUN.get().unwrap_or_else(|| {
         BEGUN.set(Some(Instant::now()));
@@ -42,7 +42,7 @@ impl World {
     async fn start(when: &str) -> Self {
         BEGUN.set(None);
         clock();
-        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let network = InMemory::default();
         let factory = InformerFactory::new(&network.connection(&server).await.expect("a connection"));
         let text = format!(
@@ -69,7 +69,7 @@ impl World {
         let (audit, memory_limit) = (Duration::from_secs(600), None);
         let lookout =
             Lookout { connection: 0, factory: factory.clone(), checkpoint, rechecks, audit, memory_limit, clock };
-        let view = View::begin(&lookout, source, rule).expect("it starts");
+        let view = View::begin(&lookout, source, rule).expect("a running informer");
         let mut world = Self { server, factory, view };
         world.create("ConfigMap", "a");
         world.create("ConfigMap", "b");
@@ -89,10 +89,10 @@ impl World {
                 json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": {"until": "2026-01-01T00:01:00Z"}})
             }
         };
-        self.server.create(&object).expect("it is valid");
+        self.server.create(&object).expect("a valid object");
     }
 
-    /// The number of entries of each object; `None` if they are not known.
+    /// Returns the number of entries of each object. `None` for unknown entries.
     async fn entries(&mut self) -> (bool, Vec<(String, Option<usize>)>) {
         let is_new = self.view.catch_up(SERVER, &Grouping::by(None)).await;
         let sent = self.view.sent();
@@ -109,7 +109,7 @@ fn counts(a: Option<usize>, b: Option<usize>) -> Vec<(String, Option<usize>)> {
 async fn entry_is_removed_at_its_instant() {
     let mut world = World::start("object.metadata.name == 'b' || now < timestamp(object.data.until)").await;
     assert_eq!(world.entries().await, (true, counts(Some(1), Some(1))));
-    assert!(!world.entries().await.0, "nothing has changed");
+    assert!(!world.entries().await.0, "no object has changed");
     sleep(Duration::from_secs(60)).await;
     assert_eq!(world.entries().await, (true, counts(Some(0), Some(1))));
     sleep(Duration::from_secs(600)).await;

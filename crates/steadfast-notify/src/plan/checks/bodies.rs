@@ -1,4 +1,4 @@
-//! Fields that expressions over messages and entries select: bodies of requests, and groups of entries.
+//! Checks of selected fields in bodies of requests and groups of entries.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::shape::Shape;
 const DATA_FIELDS: [&str; 6] = ["apiVersion", "kind", "namespace", "name", "uid", "resourceVersion"];
 
 impl Checks<'_> {
-    /// Checks what the `body` of the sink `name` selects of messages and secrets.
+    /// Checks the fields of messages and secrets in the `body` of the sink `name`.
     pub(super) fn body_fields(
         &mut self,
         path: &str,
@@ -40,7 +40,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Checks what `guard.group` of a mirror selects of its entries.
+    /// Checks the fields of entries in `guard.group` of a mirror.
     pub(super) fn entry_fields(&mut self, path: &str, text: &str, group: &Expression, shape: Shape) {
         let known: BTreeSet<String> = shape.iter().map(|field| field.name.to_owned()).collect();
         for chain in group.uses.chains.iter().filter(|chain| chain.root == "entry") {
@@ -48,7 +48,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Reports the step `at` of a chain if it is a field other than `known`. An empty set knows nothing.
+    /// Reports the step `at` of a chain if the field is not in `known`. An empty set allows any field.
     fn known_field(&mut self, path: &str, text: &str, chain: &Chain, at: usize, known: &BTreeSet<String>) {
         let Some(Step::Field(field)) = chain.steps.get(at) else { return };
         if known.is_empty() && chain.root != "secrets" || known.contains(field) {
@@ -63,8 +63,8 @@ impl Checks<'_> {
         let what = format!("{path}: `{}` has no `{field}`{nearest}", of.join(".").replace(".[]", "[]"));
         let names: Vec<&str> = known.iter().map(String::as_str).collect();
         let remedy = match names[..] {
-            [] => "name it in `secrets` of the webhook".to_owned(),
-            _ => format!("it has {}", names.join(", ")),
+            [] => "add the secret to `secrets` of the webhook".to_owned(),
+            _ => format!("known fields are {}", names.join(", ")),
         };
         let problem = self.document.problem_within(path, text, offset(text, chain, at), what, remedy);
         if !self.problems.contains(&problem) {
@@ -73,7 +73,7 @@ impl Checks<'_> {
     }
 }
 
-/// Fields of `message.data` that any rule of the sink `name` sends; none if a rule may send others.
+/// Returns the fields of `message.data` over all rules of the sink `name`. Empty if any rule may send other fields.
 fn data_fields(name: &str, config: &Config) -> BTreeSet<String> {
     let mut fields = BTreeSet::new();
     for rule in config.rules.iter().filter(|rule| rule.to.iter().any(|to| to == name)) {
@@ -85,7 +85,7 @@ fn data_fields(name: &str, config: &Config) -> BTreeSet<String> {
     fields
 }
 
-/// Fields of the map that a rule sends, if it writes one out.
+/// Returns the fields of the map that a rule sends, if the map is a literal.
 fn sent_fields(rule: &Rule) -> Option<Vec<String>> {
     match &rule.send {
         None => Some(DATA_FIELDS.iter().map(|field| (*field).to_owned()).collect()),

@@ -1,48 +1,49 @@
-//! Checks of the source of a rule: resources and expressions, or the endpoints of Services.
+//! Checks of a rule's source: resources and expressions, or endpoints of Services.
 
 use super::Checks;
 use crate::config::endpoints::{EndpointPort, service_name};
 use crate::config::sinks::Sink;
 use crate::config::{Config, Rule};
 
-/// Keys that have no meaning for a rule with `endpoints`.
+/// Keys that do not apply to a rule with `endpoints`.
 const OF_RESOURCES: [&str; 8] = ["resources", "namespaces", "labels", "fields", "events", "when", "send", "initial"];
 
-/// Keys that have a meaning only for a rule with `endpoints`.
+/// Keys that only apply to a rule with `endpoints`.
 const OF_ENDPOINTS: [&str; 3] = ["port", "family", "host"];
 
-/// Kubernetes limits the name of a port to this length.
+/// Maximum length of a port name in Kubernetes.
 const MAX_PORT_NAME_LENGTH: usize = 63;
 
 impl Checks<'_> {
-    /// Checks that a rule has exactly one kind of source, and the source itself.
+    /// Checks that a rule has exactly one kind of source, and checks the source.
     pub(super) fn source(&mut self, path: &str, rule: &Rule, config: &Config) {
         let Some(endpoints) = &rule.endpoints else {
             if rule.resources.is_empty() && !self.document.has(&format!("{path}.resources")) {
-                let remedy = "add it, as [\"pods\"]; a rule for a load balancer may have `endpoints` instead";
+                let remedy =
+                    "add the field, such as [\"pods\"]; a rule for a load balancer can have `endpoints` instead";
                 self.wrong(path, "missing field `resources`", remedy);
             }
             for field in OF_ENDPOINTS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
-                let what = format!("`{field}` belongs to `endpoints`, and the rule has none");
-                self.wrong(&format!("{path}.{field}"), what, "remove it, or name a Service with `endpoints`");
+                let what = format!("`{field}` needs `endpoints`, and the rule has no `endpoints`");
+                self.wrong(&format!("{path}.{field}"), what, "remove the field, or add a Service to `endpoints`");
             }
             return;
         };
         for field in OF_RESOURCES.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
-            let what = format!("the rule mirrors the endpoints of a Service, and `{field}` has no meaning there");
-            self.wrong(&format!("{path}.{field}"), what, "remove it, or write a rule of its own with `resources`");
+            let what = format!("`{field}` does not apply to a rule that mirrors the endpoints of a Service");
+            self.wrong(&format!("{path}.{field}"), what, "remove the field, or add a separate rule with `resources`");
         }
         let services = endpoints.written();
         if services.is_empty() {
-            self.wrong(&format!("{path}.endpoints"), "the list of `endpoints` is empty", "name a Service");
+            self.wrong(&format!("{path}.endpoints"), "the list of `endpoints` is empty", "add a Service");
         }
         for (at, service) in services.into_iter().filter(|(_, service)| service_name(service).is_none()) {
             let what = format!("{service:?} is not a valid NAMESPACE/SERVICE");
-            self.wrong(&format!("{path}.endpoints{at}"), what, "write it as \"shop/web\"");
+            self.wrong(&format!("{path}.endpoints{at}"), what, "use a value such as \"shop/web\"");
         }
         match &rule.port {
             Some(EndpointPort::Number(0)) => {
-                self.wrong(&format!("{path}.port"), "no endpoint has the port 0", "write a number from 1 to 65535");
+                self.wrong(&format!("{path}.port"), "the port is 0", "use a number from 1 to 65535");
             }
             Some(EndpointPort::Name(name)) => {
                 let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -51,7 +52,7 @@ impl Checks<'_> {
                     self.wrong(
                         &format!("{path}.port"),
                         what,
-                        "write its name in the Service, or its number without quotes",
+                        "use the port's name in the Service, or the number without quotes",
                     );
                 }
             }
@@ -60,7 +61,7 @@ impl Checks<'_> {
         for (number, name) in rule.to.iter().enumerate() {
             if config.sinks.get(name).is_some_and(|sink| !sink.is_mirror() && sink.kind().is_some()) {
                 let what = format!("{name:?} is a stream, and the endpoints of a Service are for mirrors");
-                let remedy = "name a mirror, or send changes of Services with a rule that has `resources`";
+                let remedy = "use a mirror, or send changes of Services with a rule that has `resources`";
                 self.wrong(&format!("{path}.to[{number}]"), what, remedy);
             }
         }
@@ -68,11 +69,11 @@ impl Checks<'_> {
         match &rule.host {
             None if has_dns => {
                 let what = "the rule feeds a DNS zone and does not specify the name of the addresses";
-                self.wrong(path, what, "add it, as `host = \"web.example.org\"`");
+                self.wrong(path, what, "add `host = \"web.example.org\"`");
             }
             Some(_) if !has_dns => {
-                let what = "`host` is a name in a DNS zone, and the rule feeds none";
-                self.wrong(&format!("{path}.host"), what, "remove it, or name a sink of `dns` in `to`");
+                let what = "`host` is a name in a DNS zone, and the rule feeds no DNS zone";
+                self.wrong(&format!("{path}.host"), what, "remove `host`, or add a sink of `dns` to `to`");
             }
             _ => {}
         }

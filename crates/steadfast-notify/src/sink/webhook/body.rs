@@ -1,4 +1,4 @@
-//! Bodies of requests: `CloudEvents`, or what an expression returns.
+//! Bodies of requests: `CloudEvents`, or the result of an expression.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::secret::Secret;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) body: String,
-    /// Its content type.
+    /// Content type.
     pub(super) kind: String,
-    /// Whether a secret may be in the body, which is then for no other origin.
+    /// True if the body may contain a secret. Such a body must not be sent to other origins.
     pub(super) is_secret: bool,
 }
 
-/// Returns the body as `CloudEvents` 1.0.
+/// Returns the body in the format of `CloudEvents` 1.0.
 pub(super) fn cloud_events(messages: &[Arc<Message>], is_batched: bool) -> Content {
     let events: Vec<Value> = messages.iter().map(|message| cloud_event(message)).collect();
     let (body, content_type) = match (is_batched, &events[..]) {
@@ -29,7 +29,7 @@ pub(super) fn cloud_events(messages: &[Arc<Message>], is_batched: bool) -> Conte
     Content { body, kind: content_type.to_owned(), is_secret: false }
 }
 
-/// Evaluates the `body` of a sink over its messages: text is sent verbatim, and anything else as JSON.
+/// Evaluates the `body` of a sink for the messages. Text is sent verbatim, other values as JSON.
 pub(super) fn evaluated(
     expression: &Expression,
     messages: &[Arc<Message>],
@@ -44,19 +44,19 @@ pub(super) fn evaluated(
     let values = Value::Object(secrets.iter().filter_map(secret).collect());
     let mut bindings = Bindings::over([about, ("secrets", values)]);
     let (body, usual) = match expression.evaluate(&mut bindings).map_err(|why| format!("`body` failed: {why}"))? {
-        Value::Null => return Err("`body` returned null; it has to return text or JSON".to_owned()),
+        Value::Null => return Err("`body` returned null; return text or JSON instead".to_owned()),
         Value::String(text) => (text, "text/plain; charset=utf-8"),
         value => (value.to_string(), "application/json"),
     };
     Ok(Content { body, kind: content_type.unwrap_or(usual).to_owned(), is_secret: !secrets.is_empty() })
 }
 
-/// Returns a message as `body` has it: its fields, and its time as a number.
+/// Returns a message as a variable of `body`, with the time as numbers.
 fn variables(message: &Message) -> Value {
     let mut value = serde_json::to_value(message).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("unix_seconds".to_owned(), message.time.as_second().into());
-        // As text: a double has no room for it.
+        // As text, since a double cannot represent nanoseconds since 1970 exactly.
         fields.insert("unix_nanos".to_owned(), message.time.as_nanosecond().to_string().into());
     }
     value

@@ -1,15 +1,15 @@
-//! Where a redirect leads.
+//! Targets of redirects.
 
 use http::Uri;
 use http::uri::PathAndQuery;
 
-/// The most redirects that are followed for one request.
+/// Maximum number of redirects per request.
 pub(super) const MAX_REDIRECTS: usize = 5;
 
 /// Address of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// Scheme and authority, as `https://example.com:8443`.
+    /// Scheme and authority, such as `https://example.com:8443`.
     pub(super) origin: String,
     /// Path and query.
     pub(super) path: String,
@@ -19,7 +19,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Parses a whole URL. The error shows nothing of it.
+    /// Parses a full URL. The error contains no part of the URL.
     pub(super) fn parse(url: &str) -> Result<Self, &'static str> {
         let without_fragment = url.split('#').next().unwrap_or_default();
         let uri: Uri = without_fragment.parse().map_err(|_| "is not a valid URL")?;
@@ -44,16 +44,16 @@ impl Address {
         })
     }
 
-    /// Whether secrets for `self` may be sent to `other`.
+    /// Returns true if secrets for `self` may be sent to `other`.
     pub(super) fn is_same_origin(&self, other: &Self) -> bool {
         (&self.scheme, &self.host, self.port) == (&other.scheme, &other.host, other.port)
     }
 
-    /// Returns the address that a `Location` header in a response from here names.
+    /// Resolves a `Location` header of a response from this address.
     pub(super) fn follow(&self, location: &str) -> Result<Self, String> {
-        let to = self.resolve(location).map_err(|why| format!("its `Location` {why}"))?;
+        let to = self.resolve(location).map_err(|why| format!("the `Location` header {why}"))?;
         if self.scheme == "https" && to.scheme == "http" {
-            return Err(format!("it leads from https to {}, without encryption", to.origin));
+            return Err(format!("the redirect from https to {} would disable encryption", to.origin));
         }
         Ok(to)
     }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn encryption_may_begin_with_a_redirect() {
         let from = Address::parse("http://example.com/").expect("a URL");
-        let to = from.follow("https://example.com/").expect("it is safer");
+        let to = from.follow("https://example.com/").expect("an upgrade to https");
         assert!(!to.is_same_origin(&from));
     }
 }

@@ -1,4 +1,4 @@
-//! What the response of a receiver means.
+//! Meaning of a receiver's response.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use jiff::fmt::strtime;
 
 use crate::outcome::Outcome;
 
-/// Characters of a response's body that an error shows.
+/// Maximum number of characters of a response body in an error.
 const MAX_EXCERPT_CHARS: usize = 200;
 
-/// Words of a secret that are shorter than this may occur in any text: `https`, `slack`.
+/// Minimum length of words in secrets, in characters. Shorter words such as `https` may occur in any text.
 const SECRET_MIN_WORD_CHARS: usize = 6;
 
-/// Length of a part of a long word that an error must not show, in characters.
+/// Length of parts of long secret words that must not appear in an error, in characters.
 const SECRET_PART_CHARS: usize = 8;
 
 /// Meaning of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Outcome(Outcome),
-    /// The receiver does not accept the credentials (401, 403, 407).
+    /// The receiver rejected the credentials (401, 403, 407).
     Unauthorized(String),
-    /// Send the same request to another address (307, 308).
+    /// Redirect of the same request to another address (307, 308).
     Redirect,
 }
 
-/// Returns the meaning of a response; `excerpt` is the beginning of its body, if it can be shown.
+/// Returns the meaning of a response. `excerpt` is the start of the body for error messages.
 pub(super) fn meaning(status: StatusCode, headers: &HeaderMap, excerpt: &str, now: Timestamp) -> Meaning {
     let excerpt = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
     let why = format!("the server returned {status}{excerpt}");
@@ -52,10 +52,10 @@ pub(super) fn meaning(status: StatusCode, headers: &HeaderMap, excerpt: &str, no
     })
 }
 
-/// Returns the wait that `Retry-After` requests: a number of seconds, or an HTTP date in one of its three formats (RFC 9110).
+/// Returns the delay of `Retry-After`: a number of seconds, or an HTTP date in any of the three formats (RFC 9110).
 fn retry_after(requested: &str, now: Timestamp) -> Option<Duration> {
     if !requested.is_empty() && requested.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number that does not fit is a long wait all the same.
+        // A number beyond the range of `u64` is treated as the maximum.
         return Some(Duration::from_secs(requested.parse().unwrap_or(u64::MAX)));
     }
     let obsolete = |format: &str| {
@@ -68,13 +68,14 @@ fn retry_after(requested: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
 }
 
-/// Returns the beginning of a response's body for an error message: on one line, without control characters, and nothing at
-/// all if it repeats a part of a secret.
+/// Returns the start of a response body for an error message, as one line without control characters. Empty or a note
+/// if
+/// the body repeats a part of a secret.
 pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str>) -> String {
     let Ok(text) = std::str::from_utf8(body) else { return String::new() };
     let text = text.trim();
     if text.starts_with('<') {
-        // A page for browsers.
+        // An HTML page is not useful in a log.
         return String::new();
     }
     let lowercase = text.to_lowercase();
@@ -88,7 +89,7 @@ pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a lowercase text has a part of a secret in it.
+/// Returns true if the lowercase `text` contains a part of a secret.
 fn repeats(text: &str, secret: &str) -> bool {
     let secret = secret.to_lowercase();
     let is_separator = |letter: char| !(letter.is_alphanumeric() || letter == '-' || letter == '_');
@@ -107,7 +108,7 @@ fn repeats(text: &str, secret: &str) -> bool {
     })
 }
 
-/// Letters that change the direction of a text or have no width.
+/// Returns true for characters without width, or that change the text direction.
 fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn status_decides_what_happens_next() {
+    fn status_determines_the_outcome() {
         for status in [200, 202, 204] {
             assert_eq!(answered(status, None), Meaning::Outcome(Outcome::Delivered), "{status}");
         }
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(after("Fri, 02 Jan 2026 03:05:05 GMT"), minute);
         assert_eq!(after("Friday, 02-Jan-26 03:05:05 GMT"), minute);
         assert_eq!(after("Fri Jan  2 03:05:05 2026"), minute);
-        // In the past.
+        // A date in the past.
         assert_eq!(after("Fri, 02 Jan 2026 03:00:05 GMT"), Some(Duration::ZERO));
         assert_eq!(after("18446744073709551616000"), Some(Duration::from_secs(u64::MAX)));
         for nonsense in ["soon", "", "-5", "1.5", "+7"] {
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn excerpt_shows_no_secret_and_no_control_characters() {
+    fn excerpt_hides_secrets_and_control_characters() {
         let excerpt = |body: &str, secret: &'static str| super::excerpt(body.as_bytes(), [secret].into_iter());
         assert_eq!(excerpt("invalid_payload\n", "T000/B000/token"), "invalid_payload");
         assert_eq!(excerpt("\u{1b}[31mred\u{202e}\r\nline", "secret-token"), "[31mred line");

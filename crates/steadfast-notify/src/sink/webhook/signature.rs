@@ -12,7 +12,7 @@ pub const SIGNATURE: &str = "steadfast-signature";
 pub(super) fn signature(key: &hmac::Key, body: &str) -> Result<HeaderValue, http::Error> {
     let mut signature = "sha256=".to_owned();
     for byte in hmac::sign(key, body.as_bytes()).as_ref() {
-        // Writing to a text does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(signature, "{byte:02x}");
     }
     Ok(HeaderValue::try_from(signature)?)

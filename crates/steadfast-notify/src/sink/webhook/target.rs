@@ -1,4 +1,4 @@
-//! Everything that requests to a receiver are made of, with the secrets as they are now.
+//! Connection and content of requests to a receiver, with the current secrets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,24 +19,24 @@ use crate::secret::Secret;
 use crate::server::{Asked, Server, Wrong};
 use crate::template::filled;
 
-/// Secrets and certificates as the files have them. Read together, so that a change of any of them is noticed.
+/// Contents of secrets and certificates. Read together, to detect a change of any file.
 pub(super) struct Material {
     url: Option<Secret>,
     secrets: BTreeMap<String, Secret>,
     headers: BTreeMap<String, Secret>,
     hmac: Option<Secret>,
-    /// Hash of all of it and of the certificates.
+    /// Hash of all secrets and certificates.
     hash: Vec<u8>,
 }
 
 impl Material {
-    /// Reads it. Blocks for as long as the files take.
+    /// Reads all secrets and certificates. Blocks while reading.
     pub(super) fn read(webhook: &sinks::Webhook, folder: &Path) -> Result<Self, Wrong> {
         let mut all = Vec::new();
         let mut read = |field: String, from: &SecretFrom| {
-            let remedy = "put the secret there, or say where else it is";
+            let remedy = "store the secret there, or correct the reference";
             let secret = Secret::read(from, folder).map_err(|what| Wrong { field, what, remedy })?;
-            // The length keeps two secrets in a row apart.
+            // The length separates consecutive secrets.
             all.extend_from_slice(&secret.bytes().len().to_be_bytes());
             all.extend_from_slice(secret.bytes());
             Ok::<_, Wrong>(secret)
@@ -53,7 +53,7 @@ impl Material {
         };
         let hmac = webhook.hmac.as_ref().map(|from| read("hmac".to_owned(), from)).transpose()?;
         for path in [&webhook.ca_file, &webhook.certificate_file, &webhook.key_file].into_iter().flatten() {
-            // An unreadable certificate is reported when the connection is made.
+            // An unreadable certificate is reported while connecting.
             let bytes = std::fs::read(folder.join(path)).unwrap_or_default();
             all.extend_from_slice(&bytes.len().to_be_bytes());
             all.extend_from_slice(&bytes);
@@ -66,14 +66,14 @@ impl Material {
         self.hash == other.hash
     }
 
-    /// All secrets, as far as they are text.
+    /// Returns all secrets that are text.
     fn texts(&self) -> impl Iterator<Item = &str> {
         let all = self.secrets.values().chain(self.headers.values()).chain(&self.url).chain(&self.hmac);
         all.filter_map(Secret::text)
     }
 }
 
-/// A receiver as requests need it.
+/// Receiver of requests.
 pub(super) struct Target {
     pub(super) material: Material,
     pub(super) address: Address,
@@ -82,14 +82,14 @@ pub(super) struct Target {
     headers: HeaderMap,
     secret_headers: HeaderMap,
     key: Option<hmac::Key>,
-    /// Connection to the other origin that a redirect led to last.
+    /// Connection to the origin of the last redirect.
     redirected: Mutex<Option<(String, Client)>>,
 }
 
 impl Target {
-    /// Prepares it. Nothing is connected to yet.
+    /// Prepares the requests without connecting.
     pub(super) async fn new(webhook: &sinks::Webhook, folder: &Path, material: Material) -> Result<Self, Wrong> {
-        let wrong = |field: &str, what: String| Wrong { field: field.to_owned(), what, remedy: "correct it" };
+        let wrong = |field: &str, what: String| Wrong { field: field.to_owned(), what, remedy: "correct the setting" };
         let url = match (&webhook.url, &material.url) {
             (UrlFrom::Text(text), _) => filled(text, &material.secrets).map_err(|what| wrong("url", what))?.0,
             (UrlFrom::Secret(_), Some(secret)) => secret.text().unwrap_or_default().to_owned(),
@@ -116,13 +116,13 @@ impl Target {
         &self.material.secrets
     }
 
-    /// All secrets that an error must not show, as far as they are text.
+    /// Returns all text secrets that must not appear in errors.
     pub(super) fn secret_texts(&self) -> impl Iterator<Item = &str> {
-        // A URL with a secret is one as a whole.
+        // A URL that is a secret is treated as a single secret.
         self.material.texts()
     }
 
-    /// Returns the request to an address. Secret headers are for the configured origin alone.
+    /// Returns the request to an address. Secret headers are only sent to the configured origin.
     pub(super) fn request(&self, to: &Address, body: &str, content_type: &str) -> Result<Request<Body>, http::Error> {
         let mut request = Request::builder().method(self.method.clone()).uri(&to.path);
         if let Some(headers) = request.headers_mut() {
@@ -138,7 +138,7 @@ impl Target {
         request.body(Body::from(body.as_bytes().to_vec()))
     }
 
-    /// Returns the connection to an address. Another origin is not shown the client certificate.
+    /// Returns the connection to an address. The client certificate is not used for other origins.
     pub(super) async fn client(&self, webhook: &sinks::Webhook, folder: &Path, to: &Address) -> Result<Client, String> {
         if to.is_same_origin(&self.address) {
             return Ok(self.client.clone());
@@ -155,8 +155,8 @@ impl Target {
 
 fn put(headers: &mut HeaderMap, field: &str, name: &str, value: &[u8], is_secret: bool) -> Result<(), Wrong> {
     let (Ok(header), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value)) else {
-        let what = format!("{name} cannot have this value: a header is one line");
-        return Err(Wrong { field: field.to_owned(), what, remedy: "correct it" });
+        let what = format!("the value of {name} is not a valid header value");
+        return Err(Wrong { field: field.to_owned(), what, remedy: "correct the setting" });
     };
     value.set_sensitive(is_secret);
     headers.insert(header, value);
