@@ -95,7 +95,7 @@ fn check_reports_sinks_secrets_and_rules_together() {
     assert_eq!(output.status.code(), Some(3), "{told}");
     for (place, what) in [
         ("2:", "the file steadfast-absent"),
-        ("4:", "there is no program \"steadfast-no-such-program\" in PATH"),
+        ("4:", "no program \"steadfast-no-such-program\" in PATH"),
         ("6:", "$STEADFAST_NOT_SET is not set"),
         ("11:", "rules[0].when"),
         ("16:", "`type`: \"MXX\" is not"),
@@ -116,11 +116,11 @@ fn replicas_are_checked_and_have_rights_for_lease_and_state() {
     };
     assert_eq!(check("[replicas]\nlease = \"ops/notify\"").0, Some(0));
     for (wrong, why) in [
-        ("[replicas]\nlease = \"notify\"", "\"notify\" is not the place of a lease"),
-        ("[replicas]\nlease = \"ops/a/b\"", "is not the place of a lease"),
+        ("[replicas]\nlease = \"notify\"", "\"notify\" is not a valid lease"),
+        ("[replicas]\nlease = \"ops/a/b\"", "is not a valid lease"),
         ("[replicas]\nlease = \"ops/notify\"\ncluster = \"far\"", "there is no cluster \"far\""),
-        ("[clusters.a]\n[clusters.b]\n[replicas]\nlease = \"ops/notify\"", "one has to have the lease"),
-        ("state = {checkpoint = false}\n[replicas]\nlease = \"ops/notify\"", "replicas need what `checkpoint` keeps"),
+        ("[clusters.a]\n[clusters.b]\n[replicas]\nlease = \"ops/notify\"", "the cluster of the lease is missing"),
+        ("state = {checkpoint = false}\n[replicas]\nlease = \"ops/notify\"", "replicas need the checkpoint"),
         ("[replicas]\nlease = \"ops/notify\"\nrenew_deadline = \"20s\"", "a leader acts longer than its lease"),
     ] {
         let (code, said) = check(wrong);

@@ -154,7 +154,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
     // Another program would undo what this one does.
     let output = world.says(&[]);
     assert_eq!(output.status.code(), Some(1));
-    let holder = format!("process {} acts by it already", acting.child.id());
+    let holder = format!("process {} already uses the folder", acting.child.id());
     assert!(said(&output).contains(&holder), "{}", said(&output));
 
     // Under other names they are others: the new ones come first, and nothing is lost, so that nobody has to approve.
@@ -205,7 +205,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     }
     let mut acting = world.begin();
     acting.until_said(
-        "mirror web: 4 of 5 entries of the group here/default would go (web-1, web-2, web-3, web-4) and stay",
+        "mirror web: removing 4 of 5 entries of the group here/default needs approval (web-1, web-2, web-3, web-4)",
     );
     assert_eq!(world.haproxy.serving().len(), 5);
     drop(acting);
@@ -222,7 +222,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("the approval counts when one does"), "{}", said(&output));
     let mut acting = world.begin();
-    acting.until_said("it was approved of taking out 4");
+    acting.until_said("approved the removal of 4 entries");
     world.until_serving(&names[5..]);
     let output = world.says(&["approve"]);
     assert_eq!(output.status.code(), Some(1));

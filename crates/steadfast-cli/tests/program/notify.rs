@@ -125,7 +125,7 @@ fn rules_are_explained_and_missing_kind_is_located() {
     };
     let (code, told, said) = explain(&["deploy/web"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("rule release\n") && told.contains("does not look: it is for pods"), "{told}");
+    assert!(told.contains("rule release\n") && told.contains("does not apply: the rule covers pods"), "{told}");
     assert!(told.contains("does not fire while spec.template.spec.containers stays the same"), "{told}");
     let (code, _, said) = explain(&["deploy/none", "-n", "shop"]);
     assert_eq!(code, Some(2));

@@ -393,7 +393,7 @@ fn killed_at_any_moment_it_tells_all_changes_in_order_and_again_only_under_the_s
         eventually("its first line", || !life.lines().is_empty());
         std::thread::sleep(Duration::from_millis(random.below(600)));
         let (lines, said) = life.end("KILL");
-        assert!(!said.contains("listed anew"), "{said}");
+        assert!(!said.contains("listed again"), "{said}");
         written.push(lines);
     }
     ended.store(true, Ordering::Relaxed);

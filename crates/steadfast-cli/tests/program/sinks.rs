@@ -57,12 +57,12 @@ fn a_sink_that_nobody_answers_for_is_told_with_its_place() {
         (
             format!("webhook = {{url = \"http://127.0.0.1:{port}/events?token=hunter2\"}}"),
             "",
-            "nobody answers at http://127.0.0.1:",
+            "cannot connect to http://127.0.0.1:",
         ),
         (
             format!("webhook = {{url = \"https://example.test/\", proxy = \"http://127.0.0.1:{port}\"}}"),
             "",
-            "nobody answers at http://127.0.0.1:",
+            "cannot connect to http://127.0.0.1:",
         ),
         ("haproxy = {socket = \"none.sock\", backend = \"web\"}".to_owned(), SERVER, "none.sock"),
         (
@@ -84,7 +84,7 @@ fn a_sink_that_nobody_answers_for_is_told_with_its_place() {
         // Where what is said of it begins.
         let column = sink.find('=').unwrap_or_default() + 3;
         assert!(said.contains(&format!("notify.toml:4:{column}: ")), "{sink}: {said}");
-        assert!(said.contains(told) && said.contains("correct what is said of it here"), "{sink}: {said}");
+        assert!(said.contains(told) && said.contains("correct the cause or the configuration"), "{sink}: {said}");
         assert!(!said.contains("hunter2"), "{said}");
     }
 }

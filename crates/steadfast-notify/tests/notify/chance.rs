@@ -1,10 +1,10 @@
-//! Numbers that look random, the same each time.
+//! Deterministic pseudorandom numbers.
 
 /// `SplitMix64`, <https://prng.di.unimi.it/splitmix64.c>.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    /// One of those below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

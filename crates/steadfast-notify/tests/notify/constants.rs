@@ -1,11 +1,11 @@
-//! Constants in entries are checked by the target that gets them, before there is an object.
+//! Checks of constants in entries against the target.
 
 use steadfast_notify::Plan;
 
 const HAPROXY: &str = "haproxy = {socket = \"s\", backend = \"b\"}";
 const DNS: &str = "dns = {server = \"s\", zone = \"example.org\", mark = \"m\", secret = {env = \"X\"}}";
 
-/// What is wrong with a rule that sends an entry with these fields to this sink.
+/// Returns the errors of a rule that sends an entry with these fields to this sink.
 fn told(sink: &str, fields: &str) -> String {
     let text = format!(
         "[sinks.web]\n{sink}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"web\"]\nsend = \"{{'key': object.a, {fields}}}\"\n"
@@ -17,7 +17,11 @@ fn told(sink: &str, fields: &str) -> String {
 fn server_constants_are_checked() {
     assert_eq!(told(HAPROXY, "'address': '10.0.0.1', 'port': 80, 'weight': 256"), "");
     for (fields, place, what) in [
-        ("'address': '10.0.0.300', 'port': 80", "7:38:", "`address`: \"10.0.0.300\" is not an IP address; correct it"),
+        (
+            "'address': '10.0.0.300', 'port': 80",
+            "7:38:",
+            "`address`: \"10.0.0.300\" is not an IP address; correct the value",
+        ),
         ("'address': '::1', 'port': 0", "7:53:", "`port`: 0 is not a whole number from 1 to 65535"),
         ("'address': '::1', 'port': 1, 'weight': 257", "7:66:", "from 0 to 256"),
     ] {
@@ -40,7 +44,7 @@ fn record_constants_are_checked() {
     }
 }
 
-/// What `check` warns of.
+/// Returns the warnings of `check`.
 fn warned(rule: &str) -> Vec<String> {
     let etcd = "etcd = {endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/s/\", mark = \"m\"}";
     let text =
@@ -62,7 +66,7 @@ fn constant_key_of_a_mirror_is_reported() {
     assert_eq!(warned(one), Vec::<String>::new());
 }
 
-/// What is wrong with the body of a request, and with what a rule sends.
+/// Returns the errors of a webhook body, with the `send` of a rule.
 fn body(mode: &str, body: &str, send: &str) -> String {
     let text = format!(
         "[sinks.web]\nwebhook = {{url = \"https://e.com\", secrets = {{token = {{env = \"X\"}}}}, mode = \"{mode}\",\n\
@@ -83,14 +87,29 @@ fn unknown_fields_of_bodies_are_reported() {
         assert_eq!(body("structured", good, send), "", "{good}");
     }
     assert_eq!(body("batched", "messages.map(m, m.data.ip)", send), "");
-    assert_eq!(body("structured", "message.data.anything", "send = \"object.spec\""), "", "it is not known");
+    assert_eq!(body("structured", "message.data.anything", "send = \"object.spec\""), "", "the fields are unknown");
     assert_eq!(body("structured", "message.data.resourceVersion", ""), "");
     for (mode, text, what, remedy) in [
-        ("structured", "message.nme", "`message` has no `nme`, did you mean `name`?", "it has cluster, data, id"),
-        ("structured", "message.data.ipp", "`message.data` has no `ipp`, did you mean `ip`?", "it has ip, node"),
-        ("structured", "secrets.tokn", "`secrets` has no `tokn`, did you mean `token`?", "it has token"),
-        ("batched", "messages.map(m, m.kind)", "`messages[]` has no `kind`", "it has cluster"),
-        ("batched", "messages[0].data.nod", "`messages[].data` has no `nod`, did you mean `node`?", "it has ip"),
+        (
+            "structured",
+            "message.nme",
+            "`message` has no `nme`, did you mean `name`?",
+            "known fields are cluster, data, id",
+        ),
+        (
+            "structured",
+            "message.data.ipp",
+            "`message.data` has no `ipp`, did you mean `ip`?",
+            "known fields are ip, node",
+        ),
+        ("structured", "secrets.tokn", "`secrets` has no `tokn`, did you mean `token`?", "known fields are token"),
+        ("batched", "messages.map(m, m.kind)", "`messages[]` has no `kind`", "known fields are cluster"),
+        (
+            "batched",
+            "messages[0].data.nod",
+            "`messages[].data` has no `nod`, did you mean `node`?",
+            "known fields are ip",
+        ),
     ] {
         let found = body(mode, text, send);
         assert!(found.starts_with("a.toml:3:") && found.contains(what) && found.contains(remedy), "{text}: {found}");

@@ -1,4 +1,4 @@
-//! Delivery, in virtual time: order, no waiting for others, retries, age, dead letters, and trying those again.
+//! Delivery in virtual time: order, independence of objects, retries, expiry, dead letters and redelivery.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ fn subject(name: &str) -> Subject {
     }
 }
 
-/// A change of the pod `name` to the state that has this `value`.
+/// Returns a change of the pod `name` to a state with this `value`.
 pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "value": value});
     let id = format!("uid-of-{name}@{version}");
@@ -47,10 +47,10 @@ pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
     })
 }
 
-/// What a sink does with a message, by its name and how often it was tried.
+/// Behaviour of a sink for a message, by message and number of attempts.
 type Answer = dyn Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync;
 
-/// A sink that answers as a test says, and writes down what it was given and when.
+/// Scripted sink that records received messages with times.
 pub(crate) struct Scripted {
     begun: Instant,
     answer: Box<Answer>,
@@ -64,7 +64,7 @@ impl Scripted {
         Arc::new(Self { begun: Instant::now(), answer: Box::new(answer), tries, seen })
     }
 
-    /// When which pod's message came, with what, and whether it was taken.
+    /// Returns time, pod, data and acceptance of each message.
     pub(crate) fn seen(&self) -> Vec<(Duration, String, Value, bool)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -100,7 +100,7 @@ pub(crate) fn retry() -> Outcome {
 
 pub(crate) const AT_ONCE: Duration = Duration::ZERO;
 
-/// An engine with one rule, which sends the value, and one sink, with `more` of its configuration.
+/// Engine with one rule, which sends the value, and one sink, with `more` as additional settings.
 pub(crate) struct World {
     pub(crate) engine: Engine,
     pub(crate) sink: Arc<Scripted>,
@@ -115,7 +115,7 @@ pub(crate) fn plan(folder: &Folder, more: &str) -> Plan {
          [[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.value\"\nto = [\"s\"]\n\
          [sinks.s]\nretry = {{first = \"1s\", longest = \"8s\", give_up_after = \"60s\"}}\n{more}\n[sinks.s.stdout]\n"
     );
-    // One message a time: standard output would take many.
+    // One message at a time: standard output would batch messages.
     let text = text.replace("[sinks.s.stdout]", "[sinks.s.exec]\ncommand = [\"none\"]");
     Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|problems| panic!("{problems}"))
 }
@@ -151,9 +151,9 @@ impl World {
 pub(crate) const LONG: Duration = Duration::from_secs(100_000);
 
 #[tokio::test(start_paused = true)]
-async fn messages_of_an_object_come_in_order_and_nobody_waits_for_those_of_another() {
+async fn messages_are_ordered_per_object_only() {
     let sink = Scripted::new(|message, tries| {
-        // The first of `stuck` fails five times.
+        // The first message of `stuck` fails five times.
         if message.name == "stuck" && message.data == json!(1) && tries <= 5 {
             (AT_ONCE, retry())
         } else {
@@ -175,11 +175,11 @@ async fn messages_of_an_object_come_in_order_and_nobody_waits_for_those_of_anoth
     assert_eq!(stuck, [json!(1), json!(2)]);
     assert_eq!(world.settled().len(), 5);
     let told = world.told();
-    assert!(told.contains("sink s: not now; it is tried on") && told.contains("it takes messages again"), "{told}");
+    assert!(told.contains("sink s: not now; retrying") && told.contains("messages are accepted again"), "{told}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_waits_between_attempts_are_doubled_jittered_and_bounded() {
+async fn retry_delays_double_with_jitter_and_bound() {
     let sink = Scripted::new(|_, tries| if tries <= 7 { (AT_ONCE, retry()) } else { (AT_ONCE, Outcome::Delivered) });
     let world = World::new(Folder::new("waits"), "", sink);
     world.put("a", 1, json!(1)).await;
@@ -187,14 +187,14 @@ async fn the_waits_between_attempts_are_doubled_jittered_and_bounded() {
     let times: Vec<Duration> = world.sink.seen().into_iter().map(|(at, ..)| at).collect();
     let waits: Vec<f64> = times.windows(2).map(|pair| pair[1].as_secs_f64() - pair[0].as_secs_f64()).collect();
     for (wait, most) in waits.iter().zip([1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]) {
-        // A timer is as exact as a millisecond.
+        // Timers have a resolution of one millisecond.
         assert!((most / 2.0 - 0.002..=most + 0.002).contains(wait), "{waits:?}");
     }
     assert_eq!(waits.len(), 7);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_that_is_asked_for_is_kept() {
+async fn requested_delay_is_respected() {
     let asks = Outcome::Retry { after: Some(Duration::from_secs(40)), why: "busy".to_owned() };
     let sink = Scripted::new(move |_, tries| (AT_ONCE, if tries == 1 { asks.clone() } else { Outcome::Delivered }));
     let world = World::new(Folder::new("asked"), "", sink);
@@ -204,7 +204,7 @@ async fn the_wait_that_is_asked_for_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_old_or_refused_becomes_a_dead_letter_and_the_next_one_goes_on() {
+async fn expired_or_rejected_message_becomes_dead_letter() {
     let folder = Folder::new("dead");
     let file = folder.join("dead-letters.ndjson");
     let sink = Scripted::new(|message, _| {
@@ -224,7 +224,7 @@ async fn what_is_too_old_or_refused_becomes_a_dead_letter_and_the_next_one_goes_
     let last = world.sink.seen().iter().filter(|seen| seen.2 == json!(1)).map(|seen| seen.0).max();
     let last = last.expect("it was tried");
     assert!(last >= Duration::from_secs(60) && last < Duration::from_secs(62), "{last:?}");
-    let text = std::fs::read_to_string(&file).expect("it is there");
+    let text = std::fs::read_to_string(&file).expect("an existing file");
     let letters: Vec<Letter> = text.lines().map(|line| serde_json::from_str(line).expect("a letter")).collect();
     assert_eq!(letters.iter().map(|letter| &letter.message.data).collect::<Vec<_>>(), [&json!(1), &json!(2)]);
     assert_eq!(letters[1].why, "no such thing");
@@ -234,12 +234,12 @@ async fn what_is_too_old_or_refused_becomes_a_dead_letter_and_the_next_one_goes_
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(&file).expect("an existing file").permissions().mode() & 0o777, 0o600);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_no_dead_letter_can_be_kept_nothing_is_given_up() {
+async fn full_dead_letter_file_keeps_messages_pending() {
     let sink = Scripted::new(|message, tries| {
         let is_stubborn = message.name == "c" && tries < 40;
         (AT_ONCE, if message.name == "c" && !is_stubborn { Outcome::Delivered } else { retry() })
@@ -247,20 +247,20 @@ async fn while_no_dead_letter_can_be_kept_nothing_is_given_up() {
     let world = World::new(Folder::new("full"), "", sink);
     for name in ["a", "b", "c"] {
         world.put(name, 1, json!(1)).await;
-        // One after the other: the file has room for two.
+        // Sequentially: the file has space for two letters.
         sleep(Duration::from_secs(61)).await;
     }
     assert_eq!(world.engine.drain(LONG).await, 0);
     assert_eq!(world.sink.taken(), [("c".to_owned(), json!(1))], "it was tried until it went");
     assert!(
-        world.told().contains("no dead letter can be added") && world.told().contains("it is full"),
+        world.told().contains("cannot add a dead letter") && world.told().contains("the file is full"),
         "{}",
         world.told()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_letters_are_tried_again_and_those_that_fail_stay() {
+async fn redrive_keeps_failed_dead_letters() {
     let folder = Folder::new("redrive");
     let dead = letters(&folder, 10);
     let letter = |sink: &str, name: &str| {
@@ -271,12 +271,12 @@ async fn dead_letters_are_tried_again_and_those_that_fail_stay() {
         Letter { sink: sink.to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") }
     };
     for (sink, name) in [("s", "a"), ("s", "bad"), ("t", "c"), ("gone", "d")] {
-        dead.add(&letter(sink, name)).expect("there is room");
+        dead.add(&letter(sink, name)).expect("enough space");
     }
-    // Cut off in the middle of a letter, as when a machine stops.
+    // A letter truncated by a machine crash.
     let file = folder.join("dead-letters.ndjson");
-    std::fs::write(&file, text(&folder) + "{\"sink\":\"s\",\"wh").expect("there is room");
-    dead.add(&letter("s", "e")).expect("there is room");
+    std::fs::write(&file, text(&folder) + "{\"sink\":\"s\",\"wh").expect("enough space");
+    dead.add(&letter("s", "e")).expect("enough space");
 
     let sink = Scripted::new(|message, _| (AT_ONCE, if message.name == "bad" { retry() } else { Outcome::Delivered }));
     let other = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
@@ -294,12 +294,12 @@ async fn dead_letters_are_tried_again_and_those_that_fail_stay() {
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!(report.delivered, ["c"]);
     assert_eq!(report.failed.len(), 2, "{report:?}");
-    assert!(report.failed[1].1.contains("there is no sink \"gone\""), "{report:?}");
+    assert!(report.failed[1].1.contains("the sink \"gone\" is no longer configured"), "{report:?}");
     assert_eq!(names(text(&folder)), ["bad", "d"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn letters_that_were_being_tried_when_the_program_died_are_tried_again() {
+async fn interrupted_redrive_is_repeated() {
     let folder = Folder::new("died");
     let dead = letters(&folder, 10);
     let message = |name: &str| {
@@ -311,12 +311,12 @@ async fn letters_that_were_being_tried_when_the_program_died_are_tried_again() {
         })
     };
     let letter = |name: &str| serde_json::from_value::<Letter>(message(name)).expect("a letter");
-    dead.add(&letter("a")).expect("there is room");
+    dead.add(&letter("a")).expect("enough space");
     let taken = dead.take().expect("it can be read");
     assert_eq!(taken.letters.len(), 1);
-    // It dies here, and another one goes on.
+    // The program is killed here, and another program continues.
     drop(taken);
-    dead.add(&letter("b")).expect("there is room");
+    dead.add(&letter("b")).expect("enough space");
     let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
     let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
     let report = redrive(&dead, &streams, None).await.expect("it can be read");
@@ -324,7 +324,7 @@ async fn letters_that_were_being_tried_when_the_program_died_are_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_nothing_in_what_is_sent_is_not_sent_and_yet_acknowledged() {
+async fn unchanged_result_is_acknowledged_without_sending() {
     let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
     let world = World::new(Folder::new("same"), "", sink);
     for (version, value) in
@@ -340,10 +340,10 @@ async fn what_changes_nothing_in_what_is_sent_is_not_sent_and_yet_acknowledged()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_debounced_message_waits_for_newer_ones_and_only_the_last_is_sent() {
+async fn debounce_sends_only_the_last_message() {
     let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
     let world = World::new(Folder::new("debounce"), "debounce = \"10s\"", sink);
-    // Changing all the time holds nothing up for ever.
+    // Frequent changes do not delay a message forever.
     for value in 0..25 {
         world.put("a", value, json!(value)).await;
         sleep(Duration::from_millis(1100)).await;
@@ -355,7 +355,7 @@ async fn a_debounced_message_waits_for_newer_ones_and_only_the_last_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_is_sent_than_the_rate_allows() {
+async fn rate_limit_is_respected() {
     let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
     let world = World::new(Folder::new("rate"), "rate = {per_second = 2, burst = 3}", sink);
     for number in 0..9 {
@@ -367,7 +367,7 @@ async fn no_more_is_sent_than_the_rate_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_is_stuck_holds_whoever_hands_over_more_than_may_wait() {
+async fn stuck_sink_blocks_callers_at_the_limit() {
     let sink =
         Scripted::new(
             |_, tries| if tries == 1 { (Duration::from_secs(1000), retry()) } else { (AT_ONCE, Outcome::Delivered) },
@@ -380,13 +380,13 @@ async fn a_sink_that_is_stuck_holds_whoever_hands_over_more_than_may_wait() {
     let put = world.put("a", 5_000, json!("one too many"));
     tokio::pin!(put);
     assert!(tokio::time::timeout(Duration::from_secs(900), &mut put).await.is_err(), "there is no room");
-    // The first is given up when its attempt is over: it is too old by then, and has its place among the dead letters.
+    // The first message expires during its attempt and becomes a dead letter.
     put.await;
     assert_eq!(world.engine.counts().sinks["s"].given_up, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn reading_anew_keeps_what_waits_and_what_is_known() {
+async fn reload_keeps_pending_messages_and_results() {
     let sink = Scripted::new(|_, _| (AT_ONCE, retry()));
     let folder = Folder::new("reload");
     let anew = plan(&folder, "concurrency = 2");
@@ -413,7 +413,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
         }));
         Letter { sink: "s".to_owned(), why: "w".to_owned(), attempts: u32::MAX, message: message.expect("a message") }
     };
-    dead.add(&letter("one")).expect("there is room");
+    dead.add(&letter("one")).expect("enough space");
     let slow = Scripted::new(|_, _| (Duration::from_secs(4), retry()));
     let streams = Streams::from([("s".to_owned(), slow.clone() as Arc<dyn Stream>)]);
     let first = redrive(&dead, &streams, None);
@@ -445,7 +445,7 @@ async fn busy_receiver_gets_one_letter_of_a_redrive() {
         }));
         let letter =
             Letter { sink: "s".to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") };
-        dead.add(&letter).expect("there is room");
+        dead.add(&letter).expect("enough space");
     }
     let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Busy { after: None, why: "429".to_owned() }));
     let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);

@@ -1,4 +1,4 @@
-//! Programs that are started for each message.
+//! Sink that starts programs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ async fn opened(folder: &Path, sink: &str) -> Result<Arc<dyn Stream>, String> {
     Ok(streams["s"].clone())
 }
 
-/// A sink that has `script` read by a shell.
+/// Returns a sink that runs `script` in a shell.
 async fn shell(folder: &Path, script: &str, more: &str) -> Arc<dyn Stream> {
     let sink = format!("[sinks.s.exec]\ncommand = [\"sh\", \"-c\", '''{script}''']\n{more}");
-    opened(folder, &sink).await.expect("nothing is wrong")
+    opened(folder, &sink).await.expect("a valid configuration")
 }
 
 fn message(data: &Value) -> Arc<Message> {
@@ -36,9 +36,9 @@ fn message(data: &Value) -> Arc<Message> {
 }
 
 #[tokio::test]
-async fn a_program_gets_the_message_as_a_line_and_who_it_is_about_in_its_environment() {
+async fn program_receives_message_and_environment() {
     let folder = Folder::new("exec-gets");
-    std::fs::write(folder.join("key"), "hunter2\n").expect("there is room");
+    std::fs::write(folder.join("key"), "hunter2\n").expect("enough space");
     let script = "cat >line; env | grep -E \"^(STEADFAST_|COLOUR|KEY)\" | sort >env; echo not for standard output";
     let more = "env = {COLOUR = \"red\"}\nsecret_env = {KEY = {file = \"key\"}}";
     let stream = shell(&folder, script, more).await;
@@ -46,10 +46,10 @@ async fn a_program_gets_the_message_as_a_line_and_who_it_is_about_in_its_environ
     assert_eq!(stream.deliver(std::slice::from_ref(&sent)).await, Outcome::Delivered);
     let line = std::fs::read_to_string(folder.join("line")).expect("it was written");
     assert_eq!(line, sent.line() + "\n");
-    let read: Message = serde_json::from_str(&line).expect("it is JSON");
+    let read: Message = serde_json::from_str(&line).expect("valid JSON");
     assert_eq!(read, *sent);
     let env = std::fs::read_to_string(folder.join("env")).expect("it was written");
-    // Whoever runs the tests may have some of these names too.
+    // The environment of the tests may have some of these names too.
     let of_the_tests: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
     let env: Vec<_> = env.lines().filter(|line| !of_the_tests.iter().any(|own| own == line)).collect();
     let expected = "COLOUR=red\nKEY=hunter2\nSTEADFAST_CLUSTER=here\nSTEADFAST_ID=u@7/r\nSTEADFAST_NAME=web-0\n\
@@ -59,27 +59,28 @@ async fn a_program_gets_the_message_as_a_line_and_who_it_is_about_in_its_environ
 }
 
 #[tokio::test]
-async fn the_exit_code_says_what_came_of_it() {
+async fn exit_code_determines_the_outcome() {
     let folder = Folder::new("exec-codes");
     for (script, expected) in [
         ("exit 0", Outcome::Delivered),
-        ("exit 65", Outcome::Refused { why: "sh ended with 65: it will never take this".to_owned() }),
-        ("exit 75", Outcome::Retry { after: None, why: "sh ended with 75".to_owned() }),
-        ("exit 1", Outcome::Retry { after: None, why: "sh ended with 1".to_owned() }),
-        ("kill -9 $$", Outcome::Retry { after: None, why: "sh was ended by a signal".to_owned() }),
+        ("exit 65", Outcome::Refused { why: "sh exited with 65, a permanent rejection".to_owned() }),
+        ("exit 75", Outcome::Retry { after: None, why: "sh exited with 75".to_owned() }),
+        ("exit 1", Outcome::Retry { after: None, why: "sh exited with 1".to_owned() }),
+        ("kill -9 $$", Outcome::Retry { after: None, why: "sh was killed by a signal".to_owned() }),
     ] {
-        // More than a pipe holds, of which nothing is read.
+        // More than the capacity of a pipe, without a reader.
         let sent = message(&json!("x".repeat(1 << 20)));
         assert_eq!(shell(&folder, script, "").await.deliver(&[sent]).await, expected, "{script}");
     }
-    let missing = opened(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("nothing is wrong");
+    let missing =
+        opened(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("a valid configuration");
     let Outcome::Retry { why, .. } = missing.deliver(&[message(&json!(1))]).await else {
         panic!("it may be there yet")
     };
     assert!(why.contains("./there-is-none cannot be started"), "{why}");
 }
 
-/// Whether the process of this number has ended, waited for or not.
+/// Returns true if the process has ended, including zombies.
 fn has_ended(pid: &str) -> bool {
     let state = std::process::Command::new("ps").args(["-o", "stat=", "-p", pid]).output().expect("there is ps");
     let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
@@ -94,7 +95,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// It starts another one, which starts another one, and says their numbers.
+/// Script that starts nested processes and records the process IDs.
 const FAMILY: &str = "sh -c \"sleep 1000 & echo \\$! >grandchild; wait\" & echo $! >child; wait";
 
 fn family(folder: &Path) -> Vec<String> {
@@ -103,7 +104,7 @@ fn family(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn one_that_takes_too_long_is_killed_with_all_that_it_has_started() {
+async fn timeout_kills_the_process_group() {
     let folder = Folder::new("exec-timeout");
     let stream = shell(&folder, FAMILY, "timeout = \"3s\"").await;
     let outcome = stream.deliver(&[message(&json!(1))]).await;
@@ -114,7 +115,7 @@ async fn one_that_takes_too_long_is_killed_with_all_that_it_has_started() {
 }
 
 #[tokio::test]
-async fn one_whose_attempt_is_given_up_is_killed_with_all_that_it_has_started() {
+async fn cancelled_attempt_kills_the_process_group() {
     let folder = Folder::new("exec-dropped");
     let stream = shell(&folder, FAMILY, "").await;
     let attempt = tokio::spawn(async move { stream.deliver(&[message(&json!(1))]).await });
@@ -129,18 +130,18 @@ async fn one_whose_attempt_is_given_up_is_killed_with_all_that_it_has_started() 
 }
 
 #[tokio::test]
-async fn a_secret_that_is_not_there_is_told_with_its_place_before_anything_begins() {
+async fn missing_secret_is_reported_before_start() {
     let folder = Folder::new("exec-secrets");
-    std::fs::write(folder.join("empty"), "\n").expect("there is room");
+    std::fs::write(folder.join("empty"), "\n").expect("enough space");
     for (from, what) in [
         ("{file = \"none\"}", "the file none: "),
         ("{env = \"STEADFAST_NO_SUCH_VARIABLE\"}", "$STEADFAST_NO_SUCH_VARIABLE is not set"),
         ("{file = \"empty\"}", "the file empty is empty"),
     ] {
         let sink = format!("[sinks.s.exec]\ncommand = [\"x\"]\nsecret_env.KEY = {from}");
-        let told = opened(&folder, &sink).await.map(drop).expect_err("it is not there");
+        let told = opened(&folder, &sink).await.map(drop).expect_err("a missing file");
         assert!(
-            told.contains("x.toml:8:18: ") && told.contains(what) && told.contains("put the secret there"),
+            told.contains("x.toml:8:18: ") && told.contains(what) && told.contains("store the secret there"),
             "{told}"
         );
     }

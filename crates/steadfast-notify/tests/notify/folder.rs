@@ -1,17 +1,17 @@
-//! A place for the files of one test.
+//! Temporary folder of a test.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-/// A folder of its own for one test, gone with it.
+/// Temporary folder of a test, removed on drop.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    /// An empty one; `name` is the test's.
+    /// Creates an empty folder for the test `name`.
     pub(crate) fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("steadfast-notify-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("there is room");
+        std::fs::create_dir_all(&folder).expect("enough space");
         Self(folder)
     }
 }

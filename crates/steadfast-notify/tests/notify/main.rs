@@ -1,4 +1,4 @@
-//! What the crate promises, from outside.
+//! Tests of the public interface.
 
 mod chance;
 mod configuration;

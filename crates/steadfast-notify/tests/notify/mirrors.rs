@@ -1,11 +1,11 @@
-//! Mirrors in a configuration: every mistake has its error, with its place and what to do.
+//! Errors in mirror configurations, with positions and remedies.
 
 use steadfast_notify::{Openings, Plan};
 use tokio::runtime::Runtime;
 
 use crate::folder::Folder;
 
-/// A configuration with nothing wrong in it, but for what is put in the place of one line.
+/// A valid configuration. Tests replace one line.
 const GOOD: &str = "\
 [sinks.web]
 haproxy = {socket = \"admin.sock\", backend = \"web\"}
@@ -23,7 +23,7 @@ const WHEN: &str = "when = \"has(object.status.podIP)\"";
 const SEND: &str = "send = \"{'key': object.metadata.name, 'address': object.status.podIP, 'port': 80}\"";
 const TO: &str = "to = [\"web\"]";
 
-/// All that is wrong with `text`, if anything is.
+/// Returns all errors in `text`, if any.
 fn told(file: &str, text: &str) -> Option<String> {
     match Plan::read(file, text) {
         Ok(plan) => Runtime::new()
@@ -35,7 +35,7 @@ fn told(file: &str, text: &str) -> Option<String> {
     }
 }
 
-/// A line that is replaced, what by, where the error is, and what is in it.
+/// Replaced line, replacement, position of the error, message and remedy.
 type Mistake<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
 fn hold(mistakes: &[Mistake<'_>]) {
@@ -51,38 +51,38 @@ fn hold(mistakes: &[Mistake<'_>]) {
 }
 
 #[test]
-fn each_mistake_of_a_mirror_has_its_error_with_its_place_and_what_to_do() {
+fn mirror_errors_have_position_and_remedy() {
     assert_eq!(told("a.toml", GOOD), None);
     hold(&[
-        (HAPROXY, "haproxi = {}", "2:1:", "unknown field `haproxi`, expected one of", "spell it as one of those"),
-        (HAPROXY, "haproxy = {socket = \"s\"}", "2:", "missing field `backend`", "add it"),
+        (HAPROXY, "haproxi = {}", "2:1:", "unknown field `haproxi`, expected one of", "correct the field"),
+        (HAPROXY, "haproxy = {socket = \"s\"}", "2:", "missing field `backend`", "add the field"),
         (
             HAPROXY,
             "haproxy = {socket = \"s\", backend = \"a b\"}",
             "2:",
             "\"a b\" can be no name in HAProxy",
-            "as HAProxy does",
+            "use the name in HAProxy's configuration",
         ),
         (
             HAPROXY,
             "haproxy = {socket = \"s\", backend = \"b\", prefix = \"\"}",
             "2:",
             "can be no name in HAProxy",
-            "name it",
+            "use the name",
         ),
         (
             HAPROXY,
             "haproxy = {socket = \"s\", backend = \"b\", server_options = \"check inter\"}",
             "2:",
             "the servers cannot have the option `inter`: it needs a value",
-            "as on a `server` line",
+            "the syntax of a `server` line",
         ),
         (
             HAPROXY,
             "haproxy = {socket = \"s\", backend = \"b\", server_options = [\"check\", \"weight 3\"]}",
             "2:",
             "the servers cannot have the option `weight`: it is the `weight` of an entry",
-            "as on a `server` line",
+            "the syntax of a `server` line",
         ),
         (
             HAPROXY,
@@ -98,62 +98,68 @@ fn each_mistake_of_a_mirror_has_its_error_with_its_place_and_what_to_do() {
             "can be no name in a ruleset",
             "another name",
         ),
-        (HAPROXY, "nftables = {address = \"10.0.0.1:80\", command = []}", "2:", "no program is named", "sudo"),
+        (HAPROXY, "nftables = {address = \"10.0.0.1:80\", command = []}", "2:", "the command is empty", "sudo"),
         (
             HAPROXY,
             "dns = {server = \"s\", zone = \"z\", mark = \"m\", secret = \"hunter2\"}",
             "2:",
-            "does not say where a secret",
+            "expected a reference to a secret",
             "schema",
         ),
         (
             HAPROXY,
             "haproxy = {socket = \"s\", backend = \"b\"}\nstdout = {}",
             "1:",
-            "leads to several places",
-            "one sink for each",
+            "the sink has several kinds",
+            "one sink for each kind",
         ),
-        (HAPROXY, &format!("{HAPROXY}\nrate = {{per_second = 1}}"), "3:8:", "`rate` is for streams", "take it out"),
-        (HAPROXY, &format!("{HAPROXY}\nretry = {{first = \"2s\"}}"), "3:9:", "`retry` is for streams", "take it out"),
-        (HAPROXY, "stdout = {}\ndrain = \"1s\"", "3:9:", "`drain` is for mirrors", "take it out"),
         (
             HAPROXY,
-            &format!("{HAPROXY}\nguard = {{share = 2}}"),
-            "3:18:",
-            "the share is no part of a whole",
-            "from 0 to 1",
+            &format!("{HAPROXY}\nrate = {{per_second = 1}}"),
+            "3:8:",
+            "`rate` applies to streams",
+            "remove the setting",
         ),
-        (HAPROXY, &format!("{HAPROXY}\nguard = {{window = \"0s\"}}"), "3:", "it is no time at all", "more than 0s"),
-        (HAPROXY, &format!("{HAPROXY}\ncompare = \"0s\""), "3:11:", "it is no time at all", "more than 0s"),
+        (
+            HAPROXY,
+            &format!("{HAPROXY}\nretry = {{first = \"2s\"}}"),
+            "3:9:",
+            "`retry` applies to streams",
+            "remove the setting",
+        ),
+        (HAPROXY, "stdout = {}\ndrain = \"1s\"", "3:9:", "`drain` applies to mirrors", "remove the setting"),
+        (HAPROXY, &format!("{HAPROXY}\nguard = {{share = 2}}"), "3:18:", "the share is out of range", "from 0 to 1"),
+        (HAPROXY, &format!("{HAPROXY}\nguard = {{window = \"0s\"}}"), "3:", "the duration is zero", "more than 0s"),
+        (HAPROXY, &format!("{HAPROXY}\ncompare = \"0s\""), "3:11:", "the duration is zero", "more than 0s"),
         (
             HAPROXY,
             &format!("{HAPROXY}\n[sinks.log.stdout]\n[sinks.cart]\n{HAPROXY}"),
             "1:",
-            "it is the place of the sink \"cart\" too",
-            "have both rules feed one mirror",
+            "the sink \"cart\" has the same target",
+            "use one mirror for both rules",
         ),
-        (TO, "to = [\"log\"]\n[sinks.log.stdout]", "1:", "no rule feeds the mirror", "name it in the `to`"),
+        (TO, "to = [\"log\"]\n[sinks.log.stdout]", "1:", "no rule feeds the mirror", "add the sink to `to`"),
     ]);
 }
 
 #[test]
-fn so_has_each_mistake_of_a_rule_that_feeds_one() {
+fn mirror_rule_errors_have_position_and_remedy() {
     hold(&[
-        (SEND, "", "4:", "feeds the mirror \"web\" and does not say with what", "write with `send`"),
-        (TO, "to = [\"web\"]\nevents = [\"Added\"]", "10:10:", "whatever has happened", "a rule of its own"),
-        (WHEN, "when = \"changed('spec')\"", "7:8:", "`old` and `changed(…)` are of what happened", "look at `object`"),
+        (SEND, "", "4:", "feeds the mirror \"web\" without `send`", "add `send`"),
+        (TO, "to = [\"web\"]\nevents = [\"Added\"]", "10:10:", "not on kinds of changes", "a separate rule"),
+        (WHEN, "when = \"changed('spec')\"", "7:8:", "`old` and `changed(…)` depend on changes", "use only `object`"),
         (
             SEND,
             "send = \"{'key': old.metadata.name, 'address': '', 'port': 1}\"",
             "8:8:",
-            "are of what happened",
-            "look at",
+            "depend on changes",
+            "use only",
         ),
         (
             SEND,
             "send = \"object.metadata.name + 'x'\"",
             "8:",
-            "comes to a text, and has to come to an entry",
+            "the result is text, expected an entry",
             "docs/notify.md",
         ),
         (
@@ -174,7 +180,7 @@ fn so_has_each_mistake_of_a_rule_that_feeds_one() {
             SEND,
             "send = \"{'key': 'a', 'address': 'b', 'port': '80'}\"",
             "8:",
-            "`port` is a text, and has to be a number",
+            "`port` is text, expected a number",
             "docs",
         ),
         (SEND, "send = \"[{'key': 'a', 'address': 'b', 'port': 1, 'ready': 1}]\"", "8:", "`ready` is a number", "docs"),
@@ -189,16 +195,16 @@ fn so_has_each_mistake_of_a_rule_that_feeds_one() {
 }
 
 #[test]
-fn a_key_that_is_none_is_told_without_it() {
+fn invalid_dns_key_is_not_shown() {
     let folder = Folder::new("dns-key");
     let dns = "dns = {server = \"192.0.2.53\", zone = \"example.org\", mark = \"m\", secret = {file = \"key\"}}";
     let send = "send = \"{'key': 'a', 'name': 'a.example.org', 'type': 'A', 'data': object.status.podIP}\"";
     let text = GOOD.replace(HAPROXY, dns).replace(SEND, send);
     let file = folder.join("a.toml").display().to_string();
-    let missing = told(&file, &text).expect("it is not there");
+    let missing = told(&file, &text).expect("a missing file");
     assert!(missing.contains("a.toml:2:") && missing.contains("No such file"), "{missing}");
-    assert!(missing.contains("put it there as `ALGORITHM:NAME:SECRET`"), "{missing}");
-    std::fs::write(folder.join("key"), "hmac-md5:mirror:aHVudGVyMg==").expect("there is room");
+    assert!(missing.contains("store the key there as `ALGORITHM:NAME:SECRET`"), "{missing}");
+    std::fs::write(folder.join("key"), "hmac-md5:mirror:aHVudGVyMg==").expect("enough space");
     let told = told(&file, &text).expect("it is none");
     assert!(told.contains("a.toml:2:") && told.contains("hmac-sha256"), "{told}");
     assert!(!told.contains("aHVudGVyMg"), "{told}");
@@ -208,17 +214,21 @@ fn a_key_that_is_none_is_told_without_it() {
 }
 
 #[test]
-fn a_registry_that_cannot_be_is_told_with_what_to_do() {
+fn etcd_errors_have_remedies() {
     let send = "send = \"{'key': object.metadata.name, 'value': object.status.podIP}\"";
     let told = |etcd: &str| told("a.toml", &GOOD.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND, send));
     let good = "endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/services/\", mark = \"m\"";
     assert_eq!(told(good), None);
     assert_eq!(told(&format!("{good}, lease = \"2m\"")), None);
     for (etcd, what, remedy) in [
-        (good.replace("http", "ftp"), "\"ftp://10.0.0.1:2379\" is not an endpoint of etcd", "name its client URLs"),
-        (good.replace("/services/", ""), "needs a prefix and a mark", "say under what its keys are"),
-        (format!("{good}, lease = \"119s\""), "the lease could expire between two looks", "twice as long as `compare`"),
-        (good.replace("prefix", "path"), "unknown field `path`", "spell it as one of those"),
+        (good.replace("http", "ftp"), "\"ftp://10.0.0.1:2379\" is not an endpoint of etcd", "list the client URLs"),
+        (good.replace("/services/", ""), "needs a prefix and a mark", "set the prefix of the keys"),
+        (
+            format!("{good}, lease = \"119s\""),
+            "the lease could expire between two comparisons",
+            "at least twice `compare`",
+        ),
+        (good.replace("prefix", "path"), "unknown field `path`", "correct the field"),
     ] {
         let told = told(&etcd).expect(&etcd);
         assert!(told.starts_with("a.toml:2:") && told.contains(what) && told.contains(remedy), "{etcd}: {told}");
@@ -226,7 +236,7 @@ fn a_registry_that_cannot_be_is_told_with_what_to_do() {
 }
 
 #[test]
-fn a_registry_by_http_that_cannot_be_is_told_with_what_to_do_and_without_what_is_secret() {
+fn registry_errors_have_remedies_without_secrets() {
     let send = "send = \"{'key': object.metadata.name, 'value': {'ip': object.status.podIP}}\"";
     let told = |registry: &str| {
         told("a.toml", &GOOD.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND, send))
@@ -237,12 +247,12 @@ fn a_registry_by_http_that_cannot_be_is_told_with_what_to_do_and_without_what_is
     assert_eq!(told(&good), None);
     assert_eq!(told(&format!("{good}, items = \"/all\", fields = {{key = \"name\"}}, headers = {{x = \"y\"}}")), None);
     for (registry, what, remedy) in [
-        (good.replace("\"m\"", "\"\""), "needs a mark", "say whose its items are"),
-        (good.replace("/{key}", ""), "where the key of an item comes", "correct it"),
+        (good.replace("\"m\"", "\"\""), "needs a mark", "set the owner of the items"),
+        (good.replace("/{key}", ""), "where the key of an item comes", "correct the URL"),
         (good.replace("https://tree.example.test/services?", "https://other.example.test/?"), "of another server", ""),
-        (format!("{good}, secret_headers = {{authorization = {{file = \"none\"}}}}"), "none", "put the secret there"),
-        (format!("{good}, ca_file = \"none.pem\""), "none.pem", "correct it"),
-        (good.replace("mark", "owner"), "unknown field `owner`", "spell it as one of those"),
+        (format!("{good}, secret_headers = {{authorization = {{file = \"none\"}}}}"), "none", "store the secret there"),
+        (format!("{good}, ca_file = \"none.pem\""), "none.pem", "correct the setting"),
+        (good.replace("mark", "owner"), "unknown field `owner`", "correct the field"),
     ] {
         let told = told(&registry).expect(&registry);
         assert!(told.starts_with("a.toml:2:") && told.contains(what) && told.contains(remedy), "{registry}: {told}");
@@ -251,7 +261,7 @@ fn a_registry_by_http_that_cannot_be_is_told_with_what_to_do_and_without_what_is
 }
 
 #[test]
-fn haproxy_prefixes_share_a_backend_unless_one_begins_with_the_other() {
+fn overlapping_haproxy_prefixes_conflict() {
     let two = |one: &str, other: &str| {
         let sink = |prefix: &str| HAPROXY.replace('}', &format!(", prefix = \"{prefix}\"}}"));
         let text = GOOD.replace(HAPROXY, &sink(one)).replace(TO, "to = [\"web\", \"cart\"]");
@@ -260,6 +270,6 @@ fn haproxy_prefixes_share_a_backend_unless_one_begins_with_the_other() {
     assert_eq!(two("web-", "cart-"), None);
     for (one, other) in [("web-", "web-"), ("web-", "web-cart-"), ("web-cart-", "web-")] {
         let told = two(one, other).unwrap_or_else(|| panic!("{one} and {other} are two places"));
-        assert!(told.contains("it is the place of the sink \"cart\" too"), "{told}");
+        assert!(told.contains("the sink \"cart\" has the same target"), "{told}");
     }
 }

@@ -1,4 +1,4 @@
-//! The outbox by itself, which has no clock: whatever a sink does.
+//! Outbox with random results of a sink.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use steadfast_notify::message::Message;
 use steadfast_notify::outbox::{Delivery, Outbox};
 use steadfast_notify::outcome::Outcome;
 
-/// What a random sink does next.
+/// Random result of an attempt.
 #[derive(Clone, Debug)]
 enum Fate {
     Taken,
-    /// It was taken, and the answer is lost.
+    /// Accepted, but the response is lost.
     TakenUnheard,
     NotTaken,
     Refused,
@@ -24,7 +24,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![4 => Just(Fate::Taken), 2 => Just(Fate::TakenUnheard), 3 => Just(Fate::NotTaken), 1 => Just(Fate::Refused)]
 }
 
-/// A message for the outbox by itself.
+/// Returns a message for the outbox.
 fn message(lane: usize, number: u64) -> Arc<Message> {
     let value = json!({
         "id": number.to_string(), "time": "2026-01-02T03:04:05Z", "type": "Updated", "rule": "r", "cluster": "default",
@@ -33,7 +33,7 @@ fn message(lane: usize, number: u64) -> Arc<Message> {
     Arc::new(serde_json::from_value(value).expect("a message"))
 }
 
-/// By when an attempt is over, which shipment it is of, what becomes of it, and chance.
+/// End of an attempt, batch number, result and random number.
 type UnderWay = (Duration, u64, Vec<Arc<Message>>, Fate, f64);
 
 proptest! {
@@ -75,7 +75,7 @@ proptest! {
             }
             for shipment in outbox.take(now) {
                 prop_assert!(!shipment.messages.is_empty() && shipment.messages.len() <= batch);
-                // When there are no more fates, all is well.
+                // Attempts succeed after the last random result.
                 let (fate, takes, chance) = fates.next().unwrap_or((Fate::Taken, 10, 0.5));
                 under_way.push((now + Duration::from_millis(takes), shipment.number, shipment.messages, fate, chance));
             }
@@ -129,7 +129,7 @@ proptest! {
             for number in settled {
                 prop_assert!(received.contains(number) || buried.contains(number), "{} is lost", number);
             }
-            // For the first time each comes in order; what comes again comes before anything newer is acknowledged.
+            // First deliveries are in order. A repeated delivery precedes the acknowledgement of newer messages.
             let mut first: Vec<u64> = Vec::new();
             for number in &received {
                 if !first.contains(number) {

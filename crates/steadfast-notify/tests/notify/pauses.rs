@@ -82,7 +82,7 @@ fn rejections_without_a_wait_back_off() {
 }
 
 #[test]
-fn pause_ends_at_the_age_limit_with_one_last_attempt() {
+fn pause_ends_with_a_last_attempt() {
     let mut outbox = Outbox::new(Delivery { give_up_after: seconds(20), ..delivery() });
     for name in ["a", "b"] {
         outbox.put(AT_ONCE, message("shop", name), ());
@@ -206,6 +206,6 @@ async fn flaky_sink_writes_no_line_per_message() {
     assert_eq!(world.engine.counts().sinks["s"].failing.as_deref(), Some("not now"));
     tokio::time::sleep(seconds(700)).await;
     assert_eq!(world.told().lines().count(), 4, "{}", world.told());
-    assert!(world.told().ends_with("it takes messages again, 0 waiting"), "{}", world.told());
+    assert!(world.told().ends_with("messages are accepted again, 0 messages pending"), "{}", world.told());
     assert_eq!(world.engine.counts().sinks["s"].failing, None);
 }

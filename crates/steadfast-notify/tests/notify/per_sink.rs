@@ -1,4 +1,4 @@
-//! Each sink of a rule has a delivery state of its own, across restarts and failures. Issue 31, item 3.
+//! Independent delivery state of each sink of a rule, across restarts and failures. Issue 31, item 3.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use crate::chance::Chance;
 use crate::folder::Folder;
 
-/// A receiver that outlives the program. It keeps what it accepts.
+/// Receiver that outlives the program and records accepted messages.
 #[derive(Default)]
 struct Receiver {
     is_down: AtomicBool,
@@ -52,7 +52,7 @@ impl Receiver {
     }
 }
 
-/// The way to a receiver from one run of the program, which sends nothing after it was killed.
+/// Connection of one program run to a receiver. Sends nothing after the run was killed.
 struct Wire {
     receiver: Arc<Receiver>,
     is_killed: Arc<AtomicBool>,
@@ -102,7 +102,7 @@ struct Run {
 
 impl World {
     async fn new(name: &str) -> Self {
-        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let receivers = ["pager", "chat", "mail"].map(|name| (name, Arc::default()));
         Self { server, folder: Folder::new(name), receivers: receivers.into(), files: 0, rule: "each" }
     }
@@ -157,7 +157,7 @@ impl World {
         let engine = Engine::start(&plan, streams, u64::from(self.files), |_| {});
         let source = self.source();
         let following = Following::begin(&lookout, &source, sinks, BTreeMap::new(), &engine).expect("it begins");
-        let informer = source.informer(&lookout, None).expect("it is there");
+        let informer = source.informer(&lookout, None).expect("an existing file");
         Run { engine, factory: lookout.factory, informer, is_killed, _following: following }
     }
 
@@ -165,7 +165,7 @@ impl World {
     fn kill(&mut self, run: &Run) {
         let before = self.file();
         self.files += 1;
-        std::fs::copy(before, self.file()).expect("there is room");
+        std::fs::copy(before, self.file()).expect("enough space");
         run.is_killed.store(true, Ordering::Relaxed);
         run.factory.shutdown();
     }
@@ -215,7 +215,7 @@ async fn dead_sink_does_not_delay_another_sink_of_its_rule() {
 /// An older version's handler, which acknowledges once for all sinks; it never does here.
 async fn older_version(world: &World, name: &str) -> InformerFactory {
     let lookout = world.lookout().await;
-    let informer = world.source().informer(&lookout, None).expect("it is there");
+    let informer = world.source().informer(&lookout, None).expect("an existing file");
     let pending = informer.durable(name).deadline(Duration::from_secs(1_000_000));
     pending
         .on_event(|told: steadfast::DurableEvent<Lazy<DynamicObject>>| async move {
@@ -240,7 +240,7 @@ async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) 
     sleep(Duration::from_secs(5)).await;
     let before = world.file();
     world.files += 1;
-    std::fs::copy(before, world.file()).expect("there is room");
+    std::fs::copy(before, world.file()).expect("enough space");
     factory.shutdown();
     world.set("old", "2");
 
@@ -274,12 +274,12 @@ async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn state_of_an_older_version_is_taken_over() {
+async fn older_version_state_is_migrated() {
     older_state_is_taken_over("each", "older", "each").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn state_of_a_rule_with_a_long_name_is_taken_over() {
+async fn long_rule_name_state_is_migrated() {
     // SHA-256 of the name, the first 16 bytes, as the older version has it.
     let rule = "a-rule-whose-name-is-longer-than-the-sixty-three-bytes-of-a-handler-name";
     let mut hash = String::new();
@@ -356,7 +356,7 @@ async fn scenario(seed: u64) {
 }
 
 #[test]
-fn random_failures_and_restarts_leave_each_sink_complete() {
+fn random_failures_leave_each_sink_complete() {
     for seed in 0..10 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         runtime.expect("a runtime").block_on(scenario(seed));

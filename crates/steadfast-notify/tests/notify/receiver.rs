@@ -1,4 +1,4 @@
-//! A local HTTP server that answers as a test says.
+//! Local HTTP server with scripted responses.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

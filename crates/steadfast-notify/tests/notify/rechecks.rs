@@ -64,11 +64,11 @@ async fn pause() {
     pause.await.expect("a pause");
 }
 
-/// Keeps what it is sent.
+/// Receiver that records messages.
 #[derive(Default)]
 pub(crate) struct Receiver(Mutex<Vec<Message>>);
 
-/// The way to a receiver from one run of the program, which sends nothing after it was killed.
+/// Connection of one program run to a receiver. Sends nothing after the run was killed.
 struct Wire {
     receiver: Arc<Receiver>,
     is_killed: Arc<AtomicBool>,
@@ -227,7 +227,7 @@ impl Run {
     }
 }
 
-/// What exists.
+/// State of the cluster.
 #[derive(Default)]
 struct Model {
     objects: BTreeMap<String, Known>,
@@ -244,7 +244,7 @@ struct Known {
 }
 
 impl Model {
-    /// What is reported of an object at present, if it is old enough.
+    /// Returns the expected report of an object, if the object is old enough.
     fn expected(&self, name: &str) -> Option<Value> {
         let Known { value, since, of, .. } = self.objects.get(name)?;
         if clock().duration_since(*since) < SignedDuration::from_secs(AGE) {
@@ -300,7 +300,7 @@ impl World {
         SUSPENDED.set(Duration::ZERO);
         READS.set(0);
         clock();
-        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         Self { server, model: Model::default() }
     }
 
@@ -414,7 +414,7 @@ async fn history(seed: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_and_lookups_cause_the_same_messages_in_every_run() {
+async fn rechecks_are_deterministic_across_runs() {
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let seeds = match number("STEADFAST_SEED") {
         Some(seed) => seed..seed + 1,
@@ -426,7 +426,7 @@ async fn time_and_lookups_cause_the_same_messages_in_every_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_that_gets_old_is_reported_at_that_instant_once() {
+async fn aged_object_is_reported_once_at_its_instant() {
     let mut world = World::new().await;
     let receiver = Arc::<Receiver>::default();
     let run = Run::start(&world.server, 1, OLD_ENOUGH, receiver.clone()).await;
@@ -444,7 +444,7 @@ async fn object_that_gets_old_is_reported_at_that_instant_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_of_a_looked_up_object_is_reported_for_each_that_looked_it_up() {
+async fn lookup_change_is_reported_for_each_dependent() {
     let mut world = World::new().await;
     let receiver = Arc::<Receiver>::default();
     let run = Run::start(&world.server, 1, "true", receiver.clone()).await;
@@ -465,7 +465,7 @@ async fn change_of_a_looked_up_object_is_reported_for_each_that_looked_it_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expression_that_fails_until_its_instant_is_evaluated_then() {
+async fn failing_expression_is_evaluated_again_at_its_instant() {
     let mut world = World::new().await;
     let receiver = Arc::<Receiver>::default();
     let when = format!("{OLD_ENOUGH} || object.data.absent == 'x'");
@@ -481,7 +481,7 @@ async fn expression_that_fails_until_its_instant_is_evaluated_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_of_an_uncertain_cache_is_not_reported_as_old() {
+async fn uncertain_object_is_not_reported_as_old() {
     let mut world = World::new().await;
     let receiver = Arc::<Receiver>::default();
     let run = Run::start(&world.server, 1, OLD_ENOUGH, receiver.clone()).await;

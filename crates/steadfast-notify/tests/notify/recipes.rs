@@ -42,10 +42,10 @@ impl World {
             assert!(text.contains(real), "{name}");
             text = text.replace(real, &url);
         } else {
-            std::fs::write(folder.join(real), &url).expect("there is room");
+            std::fs::write(folder.join(real), &url).expect("enough space");
         }
         for (file, secret) in secrets {
-            std::fs::write(folder.join(file), secret).expect("there is room");
+            std::fs::write(folder.join(file), secret).expect("enough space");
         }
         let plan =
             Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|why| panic!("{why}"));
@@ -124,7 +124,7 @@ async fn slack_gets_its_text() {
 
     // The webhook is replaced by another one, as after a leak.
     std::fs::write(world.folder.join("slack-url"), world.receiver.url("/services/T00/B00/other"))
-        .expect("there is room");
+        .expect("enough space");
     tokio::time::sleep(Duration::from_millis(1100)).await;
     world.put("web-2", EventKind::Added, json!({"phase": "Failed"})).await;
     let (_, letters) = world.settle().await;
@@ -222,7 +222,7 @@ async fn pagerduty_triggers_and_resolves() {
     assert!(requests.iter().any(|request| request.json()["dedup_key"] == "east/shop/gone"));
 
     // A key that is none: the reason says which field, and not the key.
-    std::fs::write(world.folder.join("pagerduty-routing-key"), "short-key").expect("there is room");
+    std::fs::write(world.folder.join("pagerduty-routing-key"), "short-key").expect("enough space");
     tokio::time::sleep(Duration::from_millis(1100)).await;
     world.put("web", EventKind::Updated, json!({"unavailableReplicas": 1})).await;
     let (_, letters) = world.settle().await;

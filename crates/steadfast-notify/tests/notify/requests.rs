@@ -34,17 +34,17 @@ async fn pause() {
 }
 
 #[tokio::test]
-async fn body_method_and_content_type_make_the_request() {
+async fn request_uses_body_method_and_content_type() {
     let receiver = Receiver::with_status(200).await;
     let more =
         "method = \"PUT\"\nbody = \"{'text': message.name + ' is ' + message.data.ip, 'at': message.unix_seconds}\"";
-    let stream = opened(&folder("body"), &receiver.url("/x"), more).await.expect("nothing is wrong");
+    let stream = opened(&folder("body"), &receiver.url("/x"), more).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let more = "body = \"message.type + ' ' + secrets.key\"\nsecrets = {key = {file = \"key\"}}\ncontent_type = \"text/x-log\"";
-    let stream = opened(&folder("text"), &receiver.url("/x"), more).await.expect("nothing is wrong");
+    let stream = opened(&folder("text"), &receiver.url("/x"), more).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let more = "mode = \"batched\"\nbody = \"messages.map(m, m.name)\"";
-    let stream = opened(&folder("batch"), &receiver.url("/x"), more).await.expect("nothing is wrong");
+    let stream = opened(&folder("batch"), &receiver.url("/x"), more).await.expect("a valid configuration");
     assert_eq!(stream.deliver(&[message("a"), message("b")]).await, Outcome::Delivered);
 
     let arrived = receiver.take();
@@ -56,11 +56,11 @@ async fn body_method_and_content_type_make_the_request() {
 }
 
 #[tokio::test]
-async fn body_that_fails_is_a_dead_letter_at_once() {
+async fn failing_body_is_rejected_immediately() {
     let receiver = Receiver::with_status(200).await;
     for (body, what) in [("message.data.missing.field", "`body` failed"), ("null", "returned null")] {
         let more = format!("body = \"{body}\"");
-        let stream = opened(&folder("fails"), &receiver.url("/"), &more).await.expect("nothing is wrong");
+        let stream = opened(&folder("fails"), &receiver.url("/"), &more).await.expect("a valid configuration");
         let why = refused(deliver(&stream).await);
         assert!(why.contains(what), "{why}");
     }
@@ -68,26 +68,26 @@ async fn body_that_fails_is_a_dead_letter_at_once() {
 }
 
 #[tokio::test]
-async fn mistakes_of_requests_have_their_places() {
+async fn request_errors_have_positions() {
     let folder = folder("mistakes");
     for (more, what) in [
-        ("body = \"object.metadata.name\"", "there is no `object`; there are message, secrets"),
-        ("body = \"messages\"", "there is no `messages`"),
-        ("body = \"changed('spec')\"", "a body is of a message"),
+        ("body = \"object.metadata.name\"", "unknown variable `object`; available: message, secrets"),
+        ("body = \"messages\"", "unknown variable `messages`"),
+        ("body = \"changed('spec')\"", "a body depends on messages"),
         ("body = \"{\"", "body: "),
-        ("content_type = \"text/plain\"", "CloudEvents have a content type of their own"),
+        ("content_type = \"text/plain\"", "CloudEvents have a fixed content type"),
         ("method = \"GET\"", "unknown variant `GET`"),
-        ("secrets = {\"a-b\" = {file = \"key\"}}", "cannot be the name of a secret"),
-        ("secrets = {a = \"hunter2\"}", "where a secret is to be found"),
+        ("secrets = {\"a-b\" = {file = \"key\"}}", "is not a valid name of a secret"),
+        ("secrets = {a = \"hunter2\"}", "expected a reference to a secret"),
         ("secrets = {a = {file = \"none\"}}", "the file none"),
-        ("headers = {Authorization = \"Key {a}\"}", "a secret is in the configuration"),
+        ("headers = {Authorization = \"Key {a}\"}", "the configuration contains a secret"),
     ] {
         let told = opened(&folder, "http://127.0.0.1:1/", more).await.map(drop).expect_err(more);
         assert!(told.contains(what) && told.contains("x.toml:"), "{more}: {told}");
         assert!(!told.contains("hunter2"), "{told}");
     }
     let told = opened(&folder, "http://127.0.0.1:1/{token}", "").await.map(drop).expect_err("no such secret");
-    assert!(told.contains("there is no secret \"token\" for `{token}`"), "{told}");
+    assert!(told.contains("unknown secret \"token\" in `{token}`"), "{told}");
     let wrong =
         "[sinks.s]\nwebhook = {url = {fil = \"x\"}}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
     let told = Plan::read("x.toml", wrong).map(drop).expect_err("no such place").to_string();
@@ -98,8 +98,8 @@ async fn mistakes_of_requests_have_their_places() {
 async fn url_and_headers_take_secrets() {
     let receiver = Receiver::with_status(200).await;
     let folder = folder("parts");
-    std::fs::write(folder.join("url"), receiver.url("/whole?token=hunter2\n")).expect("there is room");
-    std::fs::write(folder.join("part"), "T000/B000/hunter2\n").expect("there is room");
+    std::fs::write(folder.join("url"), receiver.url("/whole?token=hunter2\n")).expect("enough space");
+    std::fs::write(folder.join("part"), "T000/B000/hunter2\n").expect("enough space");
     let whole =
         "[sinks.s.webhook]\nurl = {file = \"url\"}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
     let plan = Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|why| panic!("{why}"));
@@ -107,15 +107,15 @@ async fn url_and_headers_take_secrets() {
     let stream = plan.open(&stdout).await.unwrap_or_else(|why| panic!("{why}"))["s"].clone();
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let more = "secrets = {part = {file = \"part\"}}\nheaders = {Authorization = \"Key {part}\", X-Json = \"{}\"}";
-    let stream = opened(&folder, &receiver.url("/services/{part}"), more).await.expect("nothing is wrong");
+    let stream = opened(&folder, &receiver.url("/services/{part}"), more).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let arrived = receiver.take();
     assert_eq!(arrived[0].path, "/whole?token=hunter2");
     assert_eq!(arrived[1].path, "/services/T000/B000/hunter2");
     assert_eq!((arrived[1].header("authorization"), arrived[1].header("x-json")), ("Key T000/B000/hunter2", "{}"));
 
-    // A URL that is none is rejected without being shown.
-    std::fs::write(folder.join("url"), "hunter2").expect("there is room");
+    // An invalid URL is rejected without being shown.
+    std::fs::write(folder.join("url"), "hunter2").expect("enough space");
     let told = plan.open(&stdout).await.map(drop).expect_err("it is no URL").to_string();
     assert!(told.contains("is not the whole URL of a server") && !told.contains("hunter2"), "{told}");
 }
@@ -126,13 +126,13 @@ const AUTHORIZED: &str = "secret_headers = {Authorization = {file = \"token\"}}"
 async fn changed_secret_files_are_read_again() {
     let receiver = Receiver::with_status(200).await;
     let folder = folder("changed");
-    let stream = opened(&folder, &receiver.url("/"), AUTHORIZED).await.expect("nothing is wrong");
+    let stream = opened(&folder, &receiver.url("/"), AUTHORIZED).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
-    std::fs::write(folder.join("token"), "Bearer new").expect("there is room");
+    std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
     pause().await;
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     // While a file is replaced it may be missing. The last value is used.
-    std::fs::remove_file(folder.join("token")).expect("it is there");
+    std::fs::remove_file(folder.join("token")).expect("an existing file");
     pause().await;
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let tokens: Vec<String> =
@@ -141,7 +141,7 @@ async fn changed_secret_files_are_read_again() {
 }
 
 #[tokio::test]
-async fn rejected_credentials_are_read_again_before_anything_fails() {
+async fn rejected_credentials_are_reloaded_before_failing() {
     for status in [401, 403] {
         let receiver = Receiver::start(move |arrived, _| {
             let accepted = arrived.header("authorization") == "Bearer new";
@@ -149,19 +149,19 @@ async fn rejected_credentials_are_read_again_before_anything_fails() {
         })
         .await;
         let folder = folder(&format!("rejected-{status}"));
-        let stream = opened(&folder, &receiver.url("/"), AUTHORIZED).await.expect("nothing is wrong");
+        let stream = opened(&folder, &receiver.url("/"), AUTHORIZED).await.expect("a valid configuration");
         let why = retried(deliver(&stream).await);
         assert!(why.contains(&status.to_string()) && why.ends_with("the secrets are unchanged"), "{why}");
         assert!(!why.contains("hunter2"), "{why}");
         // The file has changed a moment ago: the same attempt uses it.
-        std::fs::write(folder.join("token"), "Bearer new").expect("there is room");
+        std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
         assert_eq!(deliver(&stream).await, Outcome::Delivered);
         assert_eq!(receiver.take().len(), 3);
     }
 }
 
 #[tokio::test]
-async fn redirects_keep_method_and_body_and_secrets_their_origin() {
+async fn redirects_keep_body_but_not_secrets() {
     let other = Receiver::with_status(200).await;
     let there = other.url("/elsewhere");
     for status in [307, 308] {
@@ -176,7 +176,8 @@ async fn redirects_keep_method_and_body_and_secrets_their_origin() {
         })
         .await;
         let folder = folder(&format!("redirect-{status}"));
-        let to = async |path: &str| opened(&folder, &receiver.url(path), AUTHORIZED).await.expect("nothing is wrong");
+        let to =
+            async |path: &str| opened(&folder, &receiver.url(path), AUTHORIZED).await.expect("a valid configuration");
         assert_eq!(deliver(&to("/first").await).await, Outcome::Delivered);
         let arrived = receiver.take();
         assert_eq!((arrived.len(), arrived[1].method.as_str()), (2, "POST"));
@@ -195,18 +196,18 @@ async fn redirects_keep_method_and_body_and_secrets_their_origin() {
             assert!(why.contains("`Location`"), "{why}");
         }
         let more = "body = \"secrets.key\"\nsecrets = {key = {file = \"key\"}}";
-        let stream = opened(&folder, &receiver.url("/away"), more).await.expect("nothing is wrong");
+        let stream = opened(&folder, &receiver.url("/away"), more).await.expect("a valid configuration");
         let why = refused(deliver(&stream).await);
-        assert!(why.contains("the body may have secrets"), "{why}");
+        assert!(why.contains("the body may contain secrets"), "{why}");
         assert_eq!(other.take().len(), 0);
     }
 }
 
 #[tokio::test]
-async fn other_redirects_are_dead_letters_at_once() {
+async fn unsupported_redirects_are_rejected() {
     for status in [301, 302, 303] {
         let receiver = Receiver::start(move |_, _| (status, Some(("location", "/x".to_owned())), String::new())).await;
-        let stream = opened(&folder("moved"), &receiver.url("/"), "").await.expect("nothing is wrong");
+        let stream = opened(&folder("moved"), &receiver.url("/"), "").await.expect("a valid configuration");
         let why = refused(deliver(&stream).await);
         assert!(why.contains("set `url` to the new address"), "{why}");
         assert_eq!(receiver.take().len(), 1);
@@ -214,8 +215,8 @@ async fn other_redirects_are_dead_letters_at_once() {
 }
 
 #[tokio::test]
-async fn response_text_is_part_of_the_reason() {
+async fn response_body_appears_in_the_reason() {
     let receiver = Receiver::start(|_, _| (400, None, "invalid_payload\u{1b}[2J".to_owned())).await;
-    let stream = opened(&folder("reason"), &receiver.url("/"), "").await.expect("nothing is wrong");
+    let stream = opened(&folder("reason"), &receiver.url("/"), "").await.expect("a valid configuration");
     assert_eq!(refused(deliver(&stream).await), "the server returned 400 Bad Request: invalid_payload [2J");
 }

@@ -1,4 +1,4 @@
-//! Rules on random objects, against a naive reading of what they say.
+//! Rules on random objects, compared with a naive evaluation.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<Change> {
     Arc::new(Change { old, new, ..Change::new("1".into(), kind, subject(), at) })
 }
 
-/// What can be said of something: that it holds, that it does not, or nothing.
+/// Three-valued truth: true, false or unknown.
 type Truth = Option<bool>;
 
-/// True where one is, whatever the other; nothing where nothing can be said of it.
+/// Three-valued disjunction.
 fn or(one: Truth, other: Truth) -> Truth {
     match (one, other) {
         (Some(true), _) | (_, Some(true)) => Some(true),
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn whether_a_field_changed_is_as_a_comparison_says((old, new) in states()) {
+    fn changed_matches_a_comparison_of_fields((old, new) in states()) {
         let image = |object: &Option<Value>| {
             object.as_ref().and_then(|object| object.pointer("/spec/containers/0/image").cloned())
         };
@@ -114,10 +114,10 @@ proptest! {
 }
 
 #[test]
-fn an_expression_that_fails_says_why_and_nothing_of_any_value() {
+fn expression_errors_contain_no_values() {
     let object = json!({"metadata": {"name": "hunter2"}, "spec": {"password": "hunter2", "list": ["hunter2"]}});
     for (when, why) in [
-        ("object.spec.replicas > 2", "there is no `replicas`; `has(…)` asks whether there is"),
+        ("object.spec.replicas > 2", "there is no `replicas`; `has(…)` checks if the field exists"),
         ("object.spec.password > 2", "`_>_` does not take string, int"),
         ("object.spec.list[7] == 'x'", "a list has no item of this number"),
         ("new.spec.replicas > 2 || old.spec.replicas > 2", ""),
@@ -144,7 +144,10 @@ fn null_field_counts_as_absent() {
     assert_eq!(send("object.spec.?x.orValue(7)"), Verdict::Fires(json!(7)));
     assert_eq!(send("old == null"), Verdict::Fires(json!(true)));
     let Verdict::Failed { why, .. } = send("object.endpoints.map(e, e)") else { panic!("it fails") };
-    assert!(why.contains("null_type") && why.contains("`has(…)` checks") && why.contains("line 1, column 18"), "{why}");
+    assert!(
+        why.contains("null_type") && why.contains("check with `has(…)`") && why.contains("line 1, column 18"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn times_are_compared_with_now() {
 }
 
 #[test]
-fn a_rule_that_says_nothing_fires_always_and_sends_who_the_object_is() {
+fn empty_rule_always_sends_the_identity() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "resourceVersion": "7"}});
     let Verdict::Fires(data) = rule("").judge(&change(Some(&object), None)) else { panic!("it fires") };
     let who = json!({
@@ -206,12 +209,12 @@ fn a_rule_that_says_nothing_fires_always_and_sends_who_the_object_is() {
 }
 
 #[test]
-fn what_is_explained_is_what_would_be_done() {
+fn explanation_matches_the_evaluation() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"replicas": 3}});
     let rule = rule("when = \"changed('spec.replicas')\"\nsend = \"object.spec.replicas\"\nnamespaces = [\"shop\"]");
     let told = explain(&rule, &subject(), Ok(&object), None);
     for line in [
-        "at the start: sends nothing, `initial` is not set",
+        "initial list: sends nothing, `initial` is not set",
         "Added: fires, sends 3 to s",
         "Updated: does not fire while spec.replicas stays the same",
         "Deleted: fires, sends 3 to s",
@@ -219,5 +222,5 @@ fn what_is_explained_is_what_would_be_done() {
         assert!(told.contains(line), "no {line:?} in {told}");
     }
     let told = explain(&rule, &subject(), Err(Overlooked::Namespace), None);
-    assert_eq!(told, "rule r\n  does not look: it is for the namespaces shop\n");
+    assert_eq!(told, "rule r\n  does not apply: the rule covers the namespaces shop\n");
 }

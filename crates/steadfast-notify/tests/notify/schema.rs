@@ -1,4 +1,4 @@
-//! The schema that is published, held against what the program takes.
+//! Published schema, compared with the parser.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn examples() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_examples_have_no_mistakes_and_fit_the_schema_that_is_published() {
+fn examples_match_the_published_schema() {
     let schema = steadfast_notify::config::schema();
     let examples = examples();
     assert!(examples.len() >= 2, "{examples:?}");
@@ -34,7 +34,7 @@ fn the_examples_have_no_mistakes_and_fit_the_schema_that_is_published() {
 }
 
 #[test]
-fn the_schema_refuses_what_the_program_refuses() {
+fn schema_rejects_what_the_parser_rejects() {
     let schema = steadfast_notify::config::schema();
     let good: Value = toml::from_str(GOOD).expect("it is TOML");
     assert_eq!(misfits(&schema, &schema, &good), Vec::<String>::new());
@@ -51,12 +51,12 @@ fn the_schema_refuses_what_the_program_refuses() {
         let mut bad = good.clone();
         bad["rules"][0]["initial"] = json!(false);
         bad["rules"][0]["events"] = json!(["Added"]);
-        *bad.pointer_mut(path).expect("it is there") = value;
+        *bad.pointer_mut(path).expect("an existing file") = value;
         assert!(!misfits(&schema, &schema, &bad).is_empty(), "{path}");
     }
 }
 
-/// Where `value` does not fit, by as much of JSON Schema as the published one uses; what it does not know is a misfit too.
+/// Returns mismatches of `value`, for the used subset of JSON Schema. Unknown keywords are mismatches.
 fn misfits(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
     let Some(schema) = schema.as_object() else {
         return if *schema == json!(true) { vec![] } else { vec![format!("{value} is not allowed")] };
@@ -72,7 +72,7 @@ fn misfits(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
             "$schema" | "$defs" | "title" | "description" | "default" | "format" => {}
             "$ref" => {
                 let at = wants.as_str().expect("a text").strip_prefix('#').expect("within the schema");
-                let inner = misfits(root, root.pointer(at).expect("it is there"), value);
+                let inner = misfits(root, root.pointer(at).expect("an existing file"), value);
                 must(inner.is_empty(), inner.join("; "));
             }
             "type" => {

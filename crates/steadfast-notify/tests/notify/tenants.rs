@@ -54,7 +54,7 @@ struct World {
 impl World {
     /// Watches each of `scopes`; one that can be kept in `folder`, if there is any.
     async fn start(scopes: &[Scope], memory_limit: Option<usize>, folder: Option<&Folder>, when: &str) -> Self {
-        let server = ApiServer::builder().in_memory().start().await.expect("it starts");
+        let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await.expect("a connection"));
         let lookout = Lookout {
             connection: 0,

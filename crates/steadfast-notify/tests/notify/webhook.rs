@@ -1,4 +1,4 @@
-//! Servers that take `CloudEvents`.
+//! Delivery of `CloudEvents` to servers.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::folder::Folder;
 
-/// What a receiver was sent.
+/// Received requests.
 struct Received {
     method: Method,
     path: String,
@@ -28,7 +28,7 @@ struct Received {
     body: Vec<u8>,
 }
 
-/// A server that keeps what it is sent, and answers what it is told to.
+/// Server that records requests and returns a fixed response.
 #[derive(Clone)]
 struct Receiver {
     address: std::net::SocketAddr,
@@ -76,8 +76,8 @@ impl Receiver {
 /// A folder with a key, for one test.
 pub(crate) fn folder(name: &str) -> Folder {
     let folder = Folder::new(&format!("webhook-{name}"));
-    std::fs::write(folder.join("key"), "a key that is shared\n").expect("there is room");
-    std::fs::write(folder.join("token"), "Bearer hunter2").expect("there is room");
+    std::fs::write(folder.join("key"), "a key that is shared\n").expect("enough space");
+    std::fs::write(folder.join("token"), "Bearer hunter2").expect("enough space");
     folder
 }
 
@@ -106,7 +106,7 @@ fn event(name: &str) -> Value {
     })
 }
 
-/// RFC 2104, by hand: what signs is another crate.
+/// Independent implementation of RFC 2104.
 fn hmac_sha256(key: &[u8], text: &[u8]) -> String {
     let mut block = [0_u8; 64];
     block[..key.len()].copy_from_slice(key);
@@ -116,18 +116,18 @@ fn hmac_sha256(key: &[u8], text: &[u8]) -> String {
 }
 
 #[test]
-fn the_hmac_by_hand_is_that_of_rfc_4231() {
+fn test_hmac_matches_rfc_4231() {
     let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
     assert_eq!(hmac_sha256(b"Jefe", b"what do ya want for nothing?"), expected);
 }
 
 #[tokio::test]
-async fn a_message_is_a_signed_cloud_event() {
+async fn message_is_a_signed_cloud_event() {
     let receiver = Receiver::start(204, None).await;
     let more =
         "hmac = {file = \"key\"}\nheaders = {X-Team = \"edge\"}\nsecret_headers = {Authorization = {file = \"token\"}}";
     let url = format!("http://{}/hooks/in?x=1", receiver.address);
-    let stream = opened(&folder("structured"), &url, more).await.expect("nothing is wrong");
+    let stream = opened(&folder("structured"), &url, more).await.expect("a valid configuration");
     assert_eq!(stream.deliver(&[message("a")]).await, Outcome::Delivered);
     let Received { method, path, headers, body } = receiver.take();
     assert_eq!((method, path.as_str()), (Method::POST, "/hooks/in?x=1"));
@@ -137,28 +137,28 @@ async fn a_message_is_a_signed_cloud_event() {
         (&"edge".parse().unwrap(), &"Bearer hunter2".parse().unwrap())
     );
     assert_eq!(headers["steadfast-signature"], format!("sha256={}", hmac_sha256(b"a key that is shared", &body)));
-    assert_eq!(serde_json::from_slice::<Value>(&body).expect("it is JSON"), event("a"));
+    assert_eq!(serde_json::from_slice::<Value>(&body).expect("valid JSON"), event("a"));
 }
 
 #[tokio::test]
-async fn several_messages_are_one_batch_in_order() {
+async fn messages_are_batched_in_order() {
     let receiver = Receiver::start(200, None).await;
     let url = format!("http://{}", receiver.address);
-    let stream = opened(&folder("batched"), &url, "mode = \"batched\"").await.expect("nothing is wrong");
+    let stream = opened(&folder("batched"), &url, "mode = \"batched\"").await.expect("a valid configuration");
     assert_eq!(stream.deliver(&[message("a"), message("b")]).await, Outcome::Delivered);
     let Received { path, headers, body, .. } = receiver.take();
     assert_eq!(path, "/");
     assert_eq!(headers["content-type"], "application/cloudevents-batch+json; charset=utf-8");
     assert!(!headers.contains_key("steadfast-signature"));
-    assert_eq!(serde_json::from_slice::<Value>(&body).expect("it is JSON"), json!([event("a"), event("b")]));
+    assert_eq!(serde_json::from_slice::<Value>(&body).expect("valid JSON"), json!([event("a"), event("b")]));
 }
 
 #[tokio::test]
-async fn what_a_server_asks_to_wait_for_is_known_and_nothing_is_sent_twice_beneath() {
+async fn retry_after_is_returned_without_hidden_retries() {
     for status in [429, 503] {
         let receiver = Receiver::start(status, Some(("retry-after", "77"))).await;
         let url = format!("http://{}", receiver.address);
-        let stream = opened(&folder("busy"), &url, "").await.expect("nothing is wrong");
+        let stream = opened(&folder("busy"), &url, "").await.expect("a valid configuration");
         let outcome = stream.deliver(&[message("a")]).await;
         let (after, why) = match outcome {
             Outcome::Busy { after, why } if status == 429 => (after, why),
@@ -170,22 +170,23 @@ async fn what_a_server_asks_to_wait_for_is_known_and_nothing_is_sent_twice_benea
         receiver.take();
     }
     let receiver = Receiver::start(410, None).await;
-    let stream = opened(&folder("gone"), &format!("http://{}", receiver.address), "").await.expect("nothing is wrong");
+    let stream =
+        opened(&folder("gone"), &format!("http://{}", receiver.address), "").await.expect("a valid configuration");
     assert!(matches!(stream.deliver(&[message("a")]).await, Outcome::Refused { .. }));
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_for_another_time_and_says_why() {
-    // Taken and given back, so that nobody listens.
+async fn unreachable_server_is_retried_with_reason() {
+    // Bound and released, so that no server listens.
     let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port");
     let url = format!("http://{address}");
-    let stream = opened(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("nothing is wrong");
+    let stream = opened(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("a valid configuration");
     let Outcome::Retry { after: None, why } = stream.deliver(&[message("a")]).await else { panic!("nobody is there") };
     assert!(!why.is_empty() && !why.contains("hunter2"), "{why}");
 }
 
 #[tokio::test]
-async fn certificates_that_are_not_there_are_told_with_their_place() {
+async fn missing_certificates_have_positions() {
     let url = "https://127.0.0.1:1/";
     let told =
         opened(&folder("certificates"), url, "ca_file = \"none.pem\"").await.map(drop).expect_err("none is there");

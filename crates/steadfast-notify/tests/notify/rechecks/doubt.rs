@@ -46,7 +46,7 @@ async fn only_lookups_wait(folder: Option<&Folder>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn doubt_delays_only_objects_that_look_it_up() {
+async fn doubt_delays_only_dependent_objects() {
     only_lookups_wait(None).await;
 }
 
@@ -80,7 +80,7 @@ async fn instant_in_doubt_is_reported_when_certain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn doubt_that_begins_before_the_turn_loses_nothing() {
+async fn doubt_before_the_lock_loses_nothing() {
     let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
     let run = Run::start(&world.server, 1, "true", receiver.clone()).await;
     world.set_service("s", 4);
@@ -89,7 +89,7 @@ async fn doubt_that_begins_before_the_turn_loses_nothing() {
         factory: InformerFactory::new(&InMemory::default().connection(&world.server).await.expect("a connection")),
         ..run.lookout.clone()
     };
-    let looked_up = look_up(&lookout, "default", &run.source.lookups, Duration::ZERO).await.expect("it starts");
+    let looked_up = look_up(&lookout, "default", &run.source.lookups, Duration::ZERO).await.expect("a running server");
     let subject = Subject {
         cluster: "default".to_owned(),
         resource: "configmaps".to_owned(),
@@ -115,13 +115,13 @@ async fn doubt_that_begins_before_the_turn_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn explain_names_what_a_rule_looks_up() {
+async fn explanation_names_lookups() {
     let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
     let settings = Settings { when: OLD_ENOUGH, ..Settings::default() };
     let run = Run::start_with(&world.server, receiver, settings).await;
     world.set_service("s", 4);
     let looked_up = look_up(&run.lookout, "default", &run.source.lookups, Duration::from_secs(30)).await;
-    let looked_up = looked_up.expect("it starts");
+    let looked_up = looked_up.expect("a running server");
     sleep(Duration::from_secs(5)).await;
     let subject = Subject {
         cluster: "default".to_owned(),

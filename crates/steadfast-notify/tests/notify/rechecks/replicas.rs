@@ -58,7 +58,7 @@ async fn pair(name: &str, when: &str) -> (World, [Folder; 2], Arc<Receiver>, [Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn standby_sends_nothing_that_time_causes() {
+async fn standby_sends_no_time_messages() {
     let (_world, _folders, receiver, [leader, standby]) = pair("replica-time", OLD_ENOUGH).await;
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;
