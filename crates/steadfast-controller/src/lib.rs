@@ -68,6 +68,8 @@
 //! | `events::similar`, `allowance`, `pace` | what is combined, how many there may be about one object, when all wait |
 //! | `events::shared`, `sender`, `request` | what those who record share with the task that sends; a request and its answer |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 /// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
 macro_rules! debug_as_message {
     ($($error:ty),+ $(,)?) => {$(

@@ -7,6 +7,8 @@
 //! arguments; bytes come in and decisions go out. Tests can therefore run millions of histories in one thread. The
 //! `steadfast` crate adds the I/O.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod backoff;
 pub mod breach;
 pub mod checkpoint;

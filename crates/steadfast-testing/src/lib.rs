@@ -22,6 +22,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod calls;
 mod children;
 pub mod cluster;

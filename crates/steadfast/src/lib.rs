@@ -43,6 +43,8 @@
 //! | [`metrics`] | Prometheus metrics of all modules (feature `metrics`) |
 //! | `shared`, `runner`, `handler` | the store, the handlers that receive its changes, and one queue for each handler |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 /// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
 macro_rules! debug_as_message {
     ($($error:ty),+ $(,)?) => {$(
