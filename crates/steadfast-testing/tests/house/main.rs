@@ -11,6 +11,7 @@ mod modules;
 mod planted;
 mod surface;
 mod tokens;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
