@@ -26,7 +26,7 @@ pub(crate) async fn operate(
     // Caches also fill while another process leads.
     let (_sites, pages) = (informers.informer::<Site>(Scope::all())?, informers.informer(Scope::all())?);
     // In a pod, the default namespace is that of the pod, and the identity of the candidate is the pod's name.
-    let election = LeaderElection::builder(connection, connection.default_namespace(), "site-operator").build()?;
+    let election = LeaderElection::builder(connection, connection.default_namespace(), "site-operator").start()?;
     metrics.add(ElectionMetrics::default().with("site-operator", &election));
     let leader = tokio::select! {
         biased;

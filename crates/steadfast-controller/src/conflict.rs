@@ -1,27 +1,28 @@
-//! Updates that are repeated after a conflict.
+//! Retries of updates after a conflict.
 
 use std::time::Duration;
 
 use steadfast::Connection;
 use steadfast::kube;
 
-/// How often an update is tried at most.
+/// Maximum number of attempts.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// Delay before the second attempt; it doubles with each further one.
+/// Delay before the second attempt. Each further delay doubles.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
 
-/// Runs `update`, and again while it fails since another client has changed the object in the meantime (409 `Conflict`).
+/// Runs `update`, and repeats `update` while another client changes the object in the meantime (409 `Conflict`).
 ///
-/// There are at most 5 attempts, with delays of 10 ms, 20 ms, 40 ms and 80 ms and jitter of up to as much again, by the clock
-/// of `connection`. An object that exists already (409 `AlreadyExists`) is not a conflict.
+/// Makes at most 5 attempts. The delays are 10 ms, 20 ms, 40 ms and 80 ms plus up to 100 % jitter, by the clock of
+/// `connection`. An existing object (409 `AlreadyExists`) does not count as a conflict.
 ///
-/// `update` must read the object from the server each time: a cache may still hold the version that has conflicted. In a
-/// controller this is rarely needed: a reconcile that returns the error is repeated when its caches have the newer version.
+/// `update` must read the object from the server each time, because a cache may still hold the conflicting version.
+/// Controllers rarely need this function: a reconcile that returns the error runs again after its caches received the newer
+/// version.
 ///
 /// # Errors
 ///
-/// The last error of `update`.
+/// Returns the last error of `update`.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -57,7 +58,7 @@ where
     update().await
 }
 
-/// Whether another client has changed the object in the meantime.
+/// Returns true if another client changed the object in the meantime.
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason != "AlreadyExists")
 }

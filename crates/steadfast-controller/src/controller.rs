@@ -1,27 +1,27 @@
-//! A controller: what is called for each object, again and again, until the world is as the object says.
+//! Controllers: reconcile each object until the external state matches its spec.
 
 mod action;
-mod all;
+mod cache_handle;
 mod changes;
-mod crew;
 mod declared;
 mod diagnostic;
 mod diagnostics;
-mod figures;
-mod gate;
+mod hot_loop;
+mod lifecycle;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod primary;
-mod pulse;
+mod requeue_all;
 mod running;
-mod sights;
 mod source;
 mod source_error;
-mod spins;
-mod stage;
+mod staleness_gate;
+mod stall_detector;
 mod start;
-mod view;
+mod stats;
 mod when_stale;
+mod worker_pool;
+mod write_tracker;
 
 use std::error::Error;
 use std::fmt;
@@ -39,40 +39,40 @@ use serde::de::DeserializeOwned;
 use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
 
 pub use action::{Action, back_off};
+use cache_handle::{CacheHandle, name_of};
 pub use changes::Changes;
-use crew::{Call, Failed};
-use declared::{Declared, Role};
+use declared::{DeclaredCache, Role};
 pub use diagnostic::ControllerDiagnostic;
-use diagnostics::Told;
-pub use figures::ControllerStats;
+use diagnostics::DiagnosticCallback;
 #[cfg(feature = "metrics")]
 pub use metrics::ControllerMetrics;
 pub use running::{RunningController, Stopped};
 pub use source::Source;
-use source::{Detach, Links};
+use source::{Detach, SourceContext};
 pub use source_error::SourceError;
-use view::{View, name_of};
+pub use stats::ControllerStats;
 pub use when_stale::WhenStale;
+use worker_pool::{Failed, Prepared};
 
 use crate::election::Sharding;
 use crate::panics;
 use crate::workqueue::{RateLimit, RetrySettings};
 
-/// So many calls at a time, unless something else is said.
-const CONCURRENCY: usize = 10;
+/// Default maximum number of concurrent reconciles.
+const DEFAULT_CONCURRENCY: usize = 10;
 
-/// So long a call may take, unless something else is said.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// Default timeout of one reconcile.
+const DEFAULT_RECONCILE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A controller that is about to be run: of which objects, and what else leads to them.
+/// Builder of a controller: its objects, further sources of keys, and settings. [`run`](Self::run) starts the controller.
 ///
-/// What `kube_runtime::Controller` does, with what a controller needs to be right, and nothing to be done for it:
+/// Works like `kube_runtime::Controller`, with these guarantees:
 ///
-/// - **no call sees a cache that lacks what the call before wrote** for the same key through
-///   [`Connection::client`](steadfast::Connection::client);
-/// - nothing is called on the word of a cache that has been in doubt for too long ([`WhenStale`]);
-/// - each key backs off by itself; a source that fails delays no other;
-/// - a call that panics, or takes too long, has failed, and that is all.
+/// - **Each reconcile sees the writes of the previous reconcile** of the same key, if they went through
+///   [`Connection::client`](steadfast::Connection::client).
+/// - No reconcile runs while a cache has been in doubt for too long ([`WhenStale`]).
+/// - Each key backs off separately. A failing source delays no other source.
+/// - A panic or a timeout fails one reconcile and affects no other key.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -88,7 +88,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// }
 ///
 /// async fn reconcile(deployment: Arc<Deployment>, context: Arc<Context>) -> Result<Action, kube::Error> {
-///     // Make the world as `deployment` says.
+///     // Create or update the children of `deployment`.
 ///     Ok(Action::await_change())
 /// }
 ///
@@ -106,26 +106,26 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a controller is there once it is run"]
+#[must_use = "a controller does nothing until `run` or `run_by_key` starts it"]
 pub struct Controller<K: Kept> {
     factory: InformerFactory,
     kind: DynamicType<K>,
     source: Source<K>,
-    others: Vec<Other>,
-    reads: Vec<Arc<dyn View>>,
+    others: Vec<PendingSource>,
+    reads: Vec<Arc<dyn CacheHandle>>,
     triggers: Vec<BoxStream<'static, ObjectKey>>,
-    queue: QueueChoices,
+    queue: QueueSettings,
     concurrency: usize,
     timeout: Option<Duration>,
     when_stale: WhenStale,
     name: Option<Arc<str>>,
-    told: Option<Told>,
-    after: Option<BoxFuture<'static, ()>>,
+    on_diagnostic: Option<DiagnosticCallback>,
+    start_after: Option<BoxFuture<'static, ()>>,
     shares: Option<Sharding>,
 }
 
-/// How the keys are queued.
-struct QueueChoices {
+/// Settings of the workqueue.
+struct QueueSettings {
     retries: RetrySettings,
     limit: Option<RateLimit>,
     group: Option<Group>,
@@ -133,35 +133,35 @@ struct QueueChoices {
 
 type Group = Box<dyn Fn(&ObjectKey) -> u64 + Send + Sync>;
 
-/// A source beside that of the objects themselves, about to be attached.
-type Other = Box<dyn FnOnce(&Links) -> Result<Attached, SourceError> + Send>;
+/// An additional source, attached when the controller starts.
+type PendingSource = Box<dyn FnOnce(&SourceContext) -> Result<AttachedSource, SourceError> + Send>;
 
-/// A source that is attached.
-struct Attached {
-    caches: Vec<Declared>,
+/// An attached source.
+struct AttachedSource {
+    caches: Vec<DeclaredCache>,
     detach: Detach,
 }
 
-/// Why a controller does not run.
+/// Error that prevents the start of a controller.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A source cannot be had.
-    #[error("the controller has not been started: {0}")]
+    /// A source cannot be opened.
+    #[error("cannot start the controller: {0}")]
     Source(#[from] SourceError),
-    /// No async runtime is current.
-    #[error("no async runtime is current: run controllers from within a tokio runtime, on which they make their calls")]
+    /// No tokio runtime is current.
+    #[error("no async runtime is current: start controllers within a tokio runtime, which runs their reconciles")]
     NoRuntime,
-    /// A setting makes no sense.
-    #[error("the controller has not been started: {0}")]
+    /// A setting is invalid.
+    #[error("cannot start the controller: {0}")]
     Setting(&'static str),
 }
 
 impl<K: Kept> Controller<K> {
-    /// A controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with choices, for
-    /// example of several [namespaces](Source::namespaces).
+    /// Builds a controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with
+    /// settings, for example for several [namespaces](Source::namespaces).
     ///
-    /// Its caches are those of `factory`, which it shares with whoever uses it.
+    /// The caches belong to `factory`. Other users of the factory share them.
     pub fn new(factory: &InformerFactory, source: impl Into<Source<K>>) -> Self
     where
         DynamicType<K>: Default,
@@ -169,7 +169,7 @@ impl<K: Kept> Controller<K> {
         Self::new_with(factory, DynamicType::<K>::default(), source)
     }
 
-    /// The same for objects of a type that says at run time what it is.
+    /// Builds a controller of a type whose kind is known only at run time, such as `DynamicObject`.
     pub fn new_with(factory: &InformerFactory, kind: DynamicType<K>, source: impl Into<Source<K>>) -> Self {
         Self {
             factory: factory.clone(),
@@ -178,28 +178,28 @@ impl<K: Kept> Controller<K> {
             others: Vec::new(),
             reads: Vec::new(),
             triggers: Vec::new(),
-            queue: QueueChoices { retries: RetrySettings::default(), limit: Some(RateLimit::default()), group: None },
-            concurrency: CONCURRENCY,
-            timeout: Some(TIMEOUT),
+            queue: QueueSettings { retries: RetrySettings::default(), limit: Some(RateLimit::default()), group: None },
+            concurrency: DEFAULT_CONCURRENCY,
+            timeout: Some(DEFAULT_RECONCILE_TIMEOUT),
             when_stale: WhenStale::default(),
             name: None,
-            told: None,
-            after: None,
+            on_diagnostic: None,
+            start_after: None,
             shares: None,
         }
     }
 
-    /// Calls for the owners of the objects in `source` when these change. Of them only the metadata are kept.
+    /// Reconciles the owners of the objects in `source` when these objects change. The cache keeps only their metadata.
     ///
-    /// An owner is whatever their `ownerReferences` name that is of this controller's kind, in whichever version. Nothing is
-    /// called while this cache is in doubt for too long ([`WhenStale`]).
+    /// Owners are the `ownerReferences` with this controller's group and kind, in any version. Reconciles pause while this
+    /// cache is in doubt for too long ([`WhenStale`]).
     ///
-    /// An owner is in the namespace of its child, or in none. The type of this controller's objects states which; for a
-    /// `DynamicObject` the first object in the cache does. Until one was seen, [`run_by_key`](Self::run_by_key) calls for both
-    /// keys.
+    /// An owner is in the namespace of its child, or cluster-scoped. The type of this controller's objects states the
+    /// scope; for a `DynamicObject` the first object in the cache does. Until then [`run_by_key`](Self::run_by_key)
+    /// enqueues both possible keys.
     ///
-    /// [`run`](Self::run) returns an error if no object in `source` can have an owner here: if both are requested in
-    /// different namespaces, or if the children are in no namespace and the owners in one.
+    /// [`run`](Self::run) returns an error if no object in `source` can have an owner here: if the scopes are different
+    /// namespaces, or if the children are cluster-scoped and the owners namespaced.
     pub fn owns<C>(mut self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
     where
         C: Resource + 'static,
@@ -222,20 +222,19 @@ impl<K: Kept> Controller<K> {
                 of_kind.flat_map(|owner| primary.owner(namespace, &owner.name)).collect()
             };
             let detach = source.attach(links, None, owners)?;
-            Ok(Attached { caches: Declared::all(owned, Role::Owned), detach })
+            Ok(AttachedSource { caches: DeclaredCache::all(owned, Role::Owned), detach })
         }));
         self
     }
 
-    /// Calls for what `keys` names for an object in `source` when that changes; where it has changed, for what `keys` names for
-    /// either state.
+    /// Reconciles the keys that `keys` returns for a changed object in `source`. After an update, `keys` runs for the old
+    /// and the new state.
     ///
-    /// A key that no object of this controller can have, such as one in another namespace than that of its
-    /// [`Scope`](steadfast::Scope), is never called for by [`run`](Self::run). The first such key is logged
-    /// ([`ControllerDiagnostic::OutsideScope`]).
+    /// [`run`](Self::run) ignores a key that no object of this controller can have, such as a key outside the namespace of
+    /// its [`Scope`](steadfast::Scope). The first such key is logged ([`ControllerDiagnostic::OutsideScope`]).
     ///
-    /// It leads to calls and does not hold them up: where the calls read it from its cache, and are not to be made while that is
-    /// in doubt for too long, [say so](Self::reads).
+    /// The cache of `source` does not pause reconciles while in doubt. If reconciles read this cache, declare the cache
+    /// with [`reads`](Self::reads).
     pub fn watches<W: Kept, I>(
         mut self,
         source: impl Into<Source<W>>,
@@ -247,59 +246,60 @@ impl<K: Kept> Controller<K> {
         let source = source.into();
         self.others.push(Box::new(move |links| {
             let (source, watched) = source.open(&links.factory)?;
-            let detach = source.attach(links, links.strays(&name_of(&watched)), keys)?;
-            Ok(Attached { caches: Declared::all(watched, Role::Watched), detach })
+            let detach = source.attach(links, links.scope_filter(&name_of(&watched)), keys)?;
+            Ok(AttachedSource { caches: DeclaredCache::all(watched, Role::Watched), detach })
         }));
         self
     }
 
-    /// Calls for each key that comes out of `keys`.
+    /// Reconciles each key from the stream `keys`.
     pub fn triggered_by(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
         self.triggers.push(keys.boxed());
         self
     }
 
-    /// The calls read this cache too: nothing is called while it is in doubt for too long ([`WhenStale`]).
+    /// Declares that reconciles read this cache: they pause while the cache is in doubt for too long ([`WhenStale`]).
     pub fn reads<W: Kept>(mut self, informer: &Informer<W>) -> Self {
         self.reads.push(Arc::new(informer.clone()));
         self
     }
 
-    /// So many calls at a time, each for another key; 10 unless it is said. One that holds up its thread for ten seconds does
-    /// not count any more.
+    /// Maximum number of concurrent reconciles; each runs for a different key. Defaults to 10. A reconcile that blocks its
+    /// thread for 10 s no longer counts.
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.concurrency = calls;
         self
     }
 
-    /// A call that takes longer has failed, and is cancelled; 5 minutes unless it is said. None lets it take as long as it
-    /// likes.
+    /// Timeout of one reconcile, which fails and is cancelled afterwards. Defaults to 5 minutes; `None` disables the
+    /// timeout.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self
     }
 
-    /// How long a key waits after each of its failures.
+    /// Backoff of a key after each failure. Defaults to 5 ms, doubling up to 1,000 s.
     pub fn retries(mut self, retries: RetrySettings) -> Self {
         self.queue.retries = retries;
         self
     }
 
-    /// How many retries there may be, all keys together; none for as many as the keys' own waits allow.
+    /// Rate limit of retries for all keys together. Defaults to 10 per second with a burst of 100; `None` disables the
+    /// limit.
     pub fn retry_limit(mut self, limit: impl Into<Option<RateLimit>>) -> Self {
         self.queue.limit = limit.into();
         self
     }
 
-    /// Gives each group of keys its turn, so that one with much to do does not keep the others waiting; groups are namespaces
-    /// unless it is said.
+    /// Groups keys for fairness: the groups take turns, so that a group with many keys does not delay the others. Defaults
+    /// to one group per namespace.
     pub fn fairness_key<G: Hash>(mut self, group: impl Fn(&ObjectKey) -> G + Send + Sync + 'static) -> Self {
         let hasher = RandomState::new();
-        // One that panics is no reason to lose a key.
+        // A panic in the callback must not lose the key.
         let group = move |key: &ObjectKey| {
             let grouped = catch_unwind(AssertUnwindSafe(|| hasher.hash_one(group(key))));
             grouped.unwrap_or_else(|panic| {
-                drop(panics::told(panic));
+                drop(panics::message(panic));
                 0
             })
         };
@@ -307,52 +307,55 @@ impl<K: Kept> Controller<K> {
         self
     }
 
-    /// What is done while a cache that the calls read is in doubt: that of the objects, of what they own, and what else
-    /// [is said to be read](Self::reads).
+    /// Behaviour while a cache is in doubt that reconciles read: the caches of the objects, of owned objects, and the
+    /// [declared](Self::reads) caches. Defaults to [`WhenStale::wait`] with 30 s.
     pub fn when_stale(mut self, when_stale: WhenStale) -> Self {
         self.when_stale = when_stale;
         self
     }
 
-    /// The first call waits for `ready` too, to be the leader for instance; the caches do not. And when it is ready, as without it
-    /// from the start on, until each cache that the calls read has what was written before, by whoever led.
-    pub fn after(mut self, ready: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.after = Some(ready.boxed());
+    /// Delays the first reconcile until `ready` completes, for example until this process is the leader. The caches sync in
+    /// the meantime. Afterwards the first reconcile waits until each cache it reads contains all earlier writes of other
+    /// processes.
+    pub fn start_after(mut self, ready: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.start_after = Some(ready.boxed());
         self
     }
 
-    /// Calls only for keys that are this process's own by `shares`: for those that are gained as soon as each cache that the calls
-    /// read has what was written before, by whoever had them.
+    /// Reconciles only keys that `shares` assigns to this process. A gained key is enqueued as soon as each cache that
+    /// reconciles read contains the writes of the previous owner.
     ///
-    /// A key is held for as long as its call lasts. To act on it, [hold](Sharding::hold) it in the call as well, before anything is read,
-    /// and use the client of what is held. Where a cache is in doubt, no other controller with the same `shares` gains keys before
-    /// that is over: let each have its own, where one is not to wait for another.
-    pub fn shared_by(mut self, shares: &Sharding) -> Self {
+    /// The controller holds a key while its reconcile runs. To act on the key, [hold](Sharding::hold) the key in the
+    /// reconcile too, before reading anything, and use the client of the guard. While a cache is in doubt, no controller
+    /// with these `shares` gains keys. Use a separate [`Sharding`] for each controller if one must not delay another.
+    pub fn sharded_by(mut self, shares: &Sharding) -> Self {
         self.shares = Some(shares.clone());
         self
     }
 
-    /// How notes and metrics call it; as its resource is called, unless it is said.
+    /// Name of the controller in log lines and metrics. Defaults to the plural of its resource.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Tells `callback` what a log line would; it may be called from any thread, and delays the call that it is about.
+    /// Calls `callback` for each diagnostic in addition to logging. The callback may run on any thread, and delays the
+    /// reconcile that it reports.
     pub fn on_diagnostic(mut self, callback: impl Fn(&ControllerDiagnostic) + Send + Sync + 'static) -> Self {
-        self.told = Some(Arc::new(callback));
+        self.on_diagnostic = Some(Arc::new(callback));
         self
     }
 
-    /// Runs it: calls `reconcile` for each object, and again whenever it or something that leads to it has changed.
+    /// Starts the controller: runs `reconcile` for each object, and again whenever the object or a source that maps to its
+    /// key changes.
     ///
-    /// The calls are made on the async runtime that is current now. `error_policy` says what is done after an error:
-    /// [`back_off`] where nothing else is needed. An object that is gone is not called for: what is to be done then takes a
-    /// finalizer, or [`run_by_key`](Self::run_by_key).
+    /// Reconciles run on the current tokio runtime. `error_policy` returns the action after an error; [`back_off`] suffices
+    /// for most controllers. Deleted objects are not reconciled: use a [`finalizer`](crate::finalizer()) or
+    /// [`run_by_key`](Self::run_by_key) for cleanup.
     ///
     /// # Errors
     ///
-    /// Where no runtime is current, a source cannot be had, or a setting makes no sense.
+    /// Returns an error if no runtime is current, a source cannot be opened, or a setting is invalid.
     pub fn run<F, Fut, E, P, C>(
         self,
         reconcile: F,
@@ -369,7 +372,7 @@ impl<K: Kept> Controller<K> {
         let work = Arc::new((reconcile, error_policy));
         self.start(false, move |informers| {
             Box::new(move |key| {
-                let mut missing = Call::Gone;
+                let mut missing = Prepared::Missing;
                 for informer in &informers {
                     match informer.snapshot().get_by_key(key) {
                         Lookup::Found(object) => {
@@ -377,7 +380,7 @@ impl<K: Kept> Controller<K> {
                             return begin(&work, object, &context);
                         }
                         Lookup::Absent => {}
-                        Lookup::Unknown { .. } => missing = Call::Undecodable,
+                        Lookup::Unknown { .. } => missing = Prepared::Undecodable,
                     }
                 }
                 missing
@@ -385,13 +388,14 @@ impl<K: Kept> Controller<K> {
         })
     }
 
-    /// Runs it: calls `reconcile` for each key, also of what is gone or cannot be decoded. What there is, it looks up itself.
+    /// Starts the controller: runs `reconcile` for each key, including keys of deleted and undecodable objects. `reconcile`
+    /// looks the object up itself.
     ///
-    /// As [`run`](Self::run) otherwise.
+    /// Otherwise works like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Where no runtime is current, a source cannot be had, or a setting makes no sense.
+    /// Returns an error if no runtime is current, a source cannot be opened, or a setting is invalid.
     pub fn run_by_key<F, Fut, E, P, C>(
         self,
         reconcile: F,
@@ -410,8 +414,8 @@ impl<K: Kept> Controller<K> {
     }
 }
 
-/// A call of the first of `work` for `subject`, and of the second where that ends with an error.
-fn begin<F, Fut, E, P, S, C>(work: &Arc<(F, P)>, subject: S, context: &Arc<C>) -> Call
+/// Starts the reconcile for `subject`: the first function of `work`, then the second if the first returns an error.
+fn begin<F, Fut, E, P, S, C>(work: &Arc<(F, P)>, subject: S, context: &Arc<C>) -> Prepared
 where
     F: Fn(S, Arc<C>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, E>> + Send + 'static,
@@ -421,7 +425,7 @@ where
     C: Send + Sync + 'static,
 {
     let (work, context) = (work.clone(), context.clone());
-    Call::Begun(Box::pin(async move {
+    Prepared::Reconcile(Box::pin(async move {
         let (reconcile, error_policy) = &*work;
         reconcile(subject.clone(), context.clone()).await.map_err(|error| {
             let action = error_policy(subject, &error, context);
@@ -430,13 +434,13 @@ where
     }))
 }
 
-/// An error and what led to it.
+/// Returns the message of an error and its sources.
 fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Many say what their cause says.
+        // Many errors already include the message of their source.
         if !text.contains(&cause_text) {
             text = format!("{text}: {cause_text}");
         }

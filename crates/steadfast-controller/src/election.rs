@@ -1,18 +1,18 @@
-//! Who of several processes acts: the holder of a lease, and nobody beyond the time for which it is held.
+//! Leader election by a lease.
 
 mod breach;
-mod campaign;
-mod candidacy;
 mod candidate;
 mod leases;
+mod machine;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod office;
+mod previous_holder;
 mod record;
 mod registration;
 mod requests;
-mod shares;
-mod succession;
+mod sharding;
+mod state;
+mod task;
 mod timing;
 mod trouble;
 
@@ -26,9 +26,9 @@ use steadfast::k8s_openapi::jiff::Timestamp;
 use steadfast::kube;
 
 use breach::Breaches;
-use campaign::Campaign;
-use office::{Office, Standing, Term};
 use registration::Registration;
+use state::{ElectionState, ElectionStatus, Term};
+use task::ElectionTask;
 use timing::{Timing, WallClock};
 
 use crate::events::EventRecorder;
@@ -38,22 +38,23 @@ use crate::panics;
 pub use breach::ElectionBreach;
 pub use candidate::Candidate;
 #[cfg(feature = "breach")]
-pub use shares::ShardingBreach;
-pub use shares::{Held, Sharding, ShardingBuilder};
+pub use sharding::ShardingBreach;
+pub use sharding::{KeyGuard, Sharding, ShardingBuilder};
 pub use timing::ElectionError;
 pub use trouble::ElectionTrouble;
 
-/// A candidate for one lease, and its leadership while it holds that. Cheap to clone.
+/// Candidate for one lease, and its leadership while the candidate holds the lease. Cheap to clone.
 ///
-/// It begins when it is built, and goes on until it is [stopped](Self::stop) or until all that came of it is dropped: a leader
-/// that has lost its lease is a candidate again. Renewals run on the connection's own threads, which the program cannot block.
+/// The election runs until it is [stopped](Self::stop), or until all clones and all [`Leader`] values are dropped. A leader
+/// that loses its lease becomes a candidate again. Renewals run on the connection's own threads, so blocking code of the
+/// program cannot delay them.
 ///
 /// ```no_run
 /// # use steadfast::Connection;
 /// # use steadfast_controller::LeaderElection;
 /// # async fn work(client: steadfast::kube::Client) {}
 /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
-/// let election = LeaderElection::builder(&connection, "default", "my-controller").build()?;
+/// let election = LeaderElection::builder(&connection, "default", "my-controller").start()?;
 /// while let Some(leader) = election.until_leader().await {
 ///     tokio::select! {
 ///         () = leader.lost() => {}
@@ -69,18 +70,18 @@ pub struct LeaderElection {
     handle: Arc<Handle>,
 }
 
-/// Has the campaign stop when nobody holds it any more.
+/// Stops the election task on drop.
 struct Handle {
-    office: Arc<Office>,
+    state: Arc<ElectionState>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.office.stopping.send_replace(true);
+        self.state.stopping.send_replace(true);
     }
 }
 
-/// What a [`LeaderElection`] is made of.
+/// Builder of a [`LeaderElection`].
 pub struct LeaderElectionBuilder {
     connection: Connection,
     namespace: String,
@@ -92,57 +93,58 @@ pub struct LeaderElectionBuilder {
 }
 
 impl LeaderElectionBuilder {
-    /// Records an event about the lease when this becomes the leader, and when it no longer is: reason `LeaderElection`, as
-    /// client-go has it. None unless it is set.
+    /// Records an event about the lease at the start and the end of each term, with client-go's reason `LeaderElection`.
+    /// Disabled by default.
     #[must_use]
     pub fn events(mut self, recorder: &EventRecorder) -> Self {
         self.events = Some(recorder.clone());
         self
     }
 
-    /// Who this is, for those who read the lease; the host's name unless it is said, which is the pod's in a cluster.
+    /// Identity of this candidate in the lease. Defaults to the host name, which is the pod's name in a cluster.
     ///
-    /// A random ending is added, so that no two processes are taken for the same holder: not those of one name, nor one that
-    /// was started again for the one before it, of which something may still be under way.
+    /// A random suffix is appended, so that no two processes share an identity. A restarted process must not be taken for
+    /// its predecessor, whose requests may still be in flight.
     #[must_use]
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = Some(identity.into());
         self
     }
 
-    /// For how long a leader of whom nothing is seen is waited for; whole seconds. 15 s.
+    /// Time after which other candidates may take over from a silent leader, in whole seconds. Defaults to 15 s.
     #[must_use]
     pub fn lease_duration(mut self, lease_duration: Duration) -> Self {
         self.timing.lease = lease_duration;
         self
     }
 
-    /// For how long a leader acts that cannot renew its lease, counted from before the last renewal was sent; at most four
-    /// fifths of the lease's duration. 10 s.
+    /// Time for which a leader without a successful renewal keeps acting, counted from before the last renewal was sent.
+    /// Limited to four fifths of the lease duration. Defaults to 10 s.
     ///
-    /// What is left of the lease then is the time for what was sent to arrive and to be acted on.
+    /// The rest of the lease duration is reserved for requests in flight and their processing at the server.
     #[must_use]
     pub fn renew_deadline(mut self, renew_deadline: Duration) -> Self {
         self.timing.renew = renew_deadline;
         self
     }
 
-    /// How often a leader renews; and others ask, drawn out by up to 1.2 of it by chance. 2 s.
+    /// Interval between renewals, and between requests of other candidates, extended by up to 120 % jitter. Defaults to 2
+    /// s.
     #[must_use]
     pub fn retry_period(mut self, retry_period: Duration) -> Self {
         self.timing.retry = retry_period;
         self
     }
 
-    /// Where the times that are written into the lease come from; the system's clock unless it is said.
+    /// Clock for the times in the lease. Defaults to the system clock.
     ///
-    /// They are for those who read it: nothing is judged by them.
+    /// These times inform readers only. The election never depends on them.
     #[must_use]
     pub fn wall_clock(mut self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.wall = Arc::new(move || {
-            // One that panics is no reason to stand no longer.
+            // A panic of the clock must not end the candidacy.
             let now = catch_unwind(AssertUnwindSafe(&wall_clock)).unwrap_or_else(|panic| {
-                drop(panics::told(panic));
+                drop(panics::message(panic));
                 SystemTime::now()
             });
             Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH)
@@ -150,17 +152,17 @@ impl LeaderElectionBuilder {
         self
     }
 
-    /// The candidate, which stands from now on.
+    /// Starts the candidate.
     ///
     /// # Errors
     ///
-    /// The times do not fit together, or something has no name.
-    pub fn build(self) -> Result<LeaderElection, ElectionError> {
+    /// Returns an error if the durations are inconsistent, or the namespace, the name or the identity is empty.
+    pub fn start(self) -> Result<LeaderElection, ElectionError> {
         self.stand(None, Breaches::default())
     }
 
-    /// Has a coordinator of the server's say who leads (KEP-4355): the candidate of the oldest emulation version, which others make
-    /// way for. Without, whoever comes first leads.
+    /// Lets a coordinator at the server choose the leader (KEP-4355): the candidate with the oldest emulation version.
+    /// Without this setting, the first candidate leads.
     #[must_use]
     pub fn coordinated(self, candidate: Candidate) -> CoordinatedElectionBuilder {
         CoordinatedElectionBuilder { settings: self, candidate, breaches: Breaches::default() }
@@ -171,19 +173,19 @@ impl LeaderElectionBuilder {
         let identity = self.who()?;
         let Self { connection, namespace, name, timing, wall, events, .. } = self;
         let environment = connection.environment().clone();
-        // Of a coordinated candidate it is the name of an object.
+        // The identity of a coordinated candidate is the name of an object.
         let joint = if candidate.is_some() { '-' } else { '_' };
         let identity = format!("{identity}{joint}{:016x}", environment.random());
-        let office = Arc::new(Office::new(environment.clone(), namespace, name, identity));
+        let state = Arc::new(ElectionState::new(environment.clone(), namespace, name, identity));
         let registration =
-            candidate.map(|candidate| Registration::new(connection.clone(), office.clone(), candidate, &timing));
-        let campaign = Campaign::new(connection, office.clone(), timing, (wall, events), registration, breaches);
-        // Goes on without its handle, which would only end it before it has released the lease.
-        drop(environment.spawn(Box::pin(campaign.run())));
-        Ok(LeaderElection { handle: Arc::new(Handle { office }) })
+            candidate.map(|candidate| Registration::new(connection.clone(), state.clone(), candidate, &timing));
+        let task = ElectionTask::new(connection, state.clone(), timing, (wall, events), registration, breaches);
+        // The task must outlive its handle, to release the lease first.
+        drop(environment.spawn(Box::pin(task.run())));
+        Ok(LeaderElection { handle: Arc::new(Handle { state }) })
     }
 
-    /// Whether the times fit together, and what has to have a name has one.
+    /// Checks the durations and the names.
     fn check(&self) -> Result<(), ElectionError> {
         self.timing.check()?;
         if self.namespace.is_empty() || self.name.is_empty() {
@@ -192,7 +194,7 @@ impl LeaderElectionBuilder {
         Ok(())
     }
 
-    /// Who this is, without the random ending.
+    /// Returns the identity without the random suffix.
     fn who(&self) -> Result<String, ElectionError> {
         match &self.identity {
             Some(identity) if identity.is_empty() => Err(ElectionError::Identity),
@@ -202,7 +204,7 @@ impl LeaderElectionBuilder {
     }
 }
 
-/// What this machine is called; a pod's machine has the pod's name.
+/// Returns the host name. In a pod, this is the pod's name.
 fn host() -> String {
     let name = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if name.is_empty() { "unnamed".to_owned() } else { name }
@@ -218,9 +220,9 @@ impl fmt::Debug for LeaderElectionBuilder {
     }
 }
 
-/// What a [`LeaderElection`] is made of in which a coordinator says who leads.
+/// Builder of a [`LeaderElection`] whose leader a coordinator chooses.
 ///
-/// All candidates for the lease are to be such ones, with the same lease duration.
+/// All candidates for the lease must be coordinated, with the same lease duration.
 ///
 /// ```no_run
 /// # use steadfast::Connection;
@@ -240,7 +242,7 @@ pub struct CoordinatedElectionBuilder {
 }
 
 impl CoordinatedElectionBuilder {
-    /// Has it break the rules: for the tests that prove that this is found.
+    /// Injects a fault, for tests that prove its detection.
     #[cfg(feature = "breach")]
     #[doc(hidden)]
     #[must_use]
@@ -249,15 +251,17 @@ impl CoordinatedElectionBuilder {
         self
     }
 
-    /// The candidate, which stands from now on, if the server has a coordinator; where it does not answer, that is not known, and
-    /// the candidate stands.
+    /// Starts the candidate if the server supports coordination. If the server does not respond, the candidate starts
+    /// anyway.
     ///
-    /// It needs `get` and `update` of `leases` and `get`, `create`, `update` and `delete` of `leasecandidates` in
-    /// `coordination.k8s.io`, in its namespace; and `watch` of `leases`, without which it leads some seconds later than it could.
+    /// Requires `get` and `update` on `leases`, and `get`, `create`, `update` and `delete` on `leasecandidates` in
+    /// `coordination.k8s.io`, in the namespace of the lease. Without `watch` on `leases`, the candidate leads some seconds
+    /// later than possible.
     ///
     /// # Errors
     ///
-    /// The times or versions do not fit together, something has no name that it can have, or the server has no `LeaseCandidates`.
+    /// Returns an error if durations or versions are inconsistent, a name is invalid, or the server has no
+    /// `LeaseCandidates`.
     pub async fn start(self) -> Result<LeaderElection, ElectionError> {
         let Self { settings, candidate, breaches } = self;
         settings.check()?;
@@ -274,9 +278,9 @@ impl CoordinatedElectionBuilder {
 }
 
 impl LeaderElection {
-    /// A candidate for the lease `name` in `namespace`, with more to say about it.
+    /// Returns a builder of a candidate for the lease `name` in `namespace`.
     ///
-    /// It needs `get`, `create` and `update` of `leases` in `coordination.k8s.io` there.
+    /// Requires `get`, `create` and `update` on `leases` in `coordination.k8s.io` in this namespace.
     pub fn builder(
         connection: &Connection,
         namespace: impl Into<String>,
@@ -297,74 +301,72 @@ impl LeaderElection {
     ///
     /// # Errors
     ///
-    /// If no election can be built with them.
+    /// Returns an error if an election with these durations cannot start.
     pub fn check_durations([lease, renew, retry]: [Duration; 3]) -> Result<(), ElectionError> {
         Timing { lease, renew, retry }.check()
     }
 
-    /// Who this is, as the lease has it when it is the leader.
+    /// Returns the identity of this candidate, as written into the lease.
     pub fn identity(&self) -> &str {
-        &self.handle.office.identity
+        &self.handle.state.identity
     }
 
-    /// Whether this is the leader at this moment. It may not be at the next: what must not be done by anyone else is to be
-    /// requested by [`Leader::client`].
+    /// Returns true if this candidate is the leader now. The result may be outdated immediately: send all requests that
+    /// need leadership through [`Leader::client`].
     pub fn is_leader(&self) -> bool {
-        self.handle.office.term().is_some()
+        self.handle.state.term().is_some()
     }
 
-    /// Who holds the lease, by what was last seen of it; none if nobody does or nothing was seen.
+    /// Returns the last known holder of the lease. None if the lease is free or was not read yet.
     pub fn holder(&self) -> Option<String> {
-        self.handle.office.standing.borrow().holder.clone()
+        self.handle.state.standing.borrow().holder.clone()
     }
 
-    /// Waits until the holder is not `known`, as returned by [`holder`](Self::holder), or the election is stopped; returns the
-    /// holder then.
+    /// Waits until the holder differs from `known`, a result of [`holder`](Self::holder), or the election stops. Returns
+    /// the holder.
     pub async fn holder_changed(&self, known: Option<&str>) -> Option<String> {
-        let mut standing = self.handle.office.standing.subscribe();
-        let is_changed = |standing: &Standing| standing.holder.as_deref() != known || standing.over.is_some();
-        // Its sender is what this is a handle of.
+        let mut standing = self.handle.state.standing.subscribe();
+        let is_changed = |standing: &ElectionStatus| standing.holder.as_deref() != known || standing.over.is_some();
+        // The handle owns the sender, so the wait cannot fail.
         standing.wait_for(is_changed).await.ok()?.holder.clone()
     }
 
-    /// Why the lease cannot be read or written: the last error, with the missing permission if that is the cause. None if the
-    /// last requests succeeded.
+    /// Returns the last error of lease requests, with the missing permission if that is the cause. None after success.
     ///
-    /// The first error of each cause is logged as a warning. The candidate tries again all the same.
+    /// The first error of each cause is logged as a warning. The candidate keeps trying.
     pub fn trouble(&self) -> Option<ElectionTrouble> {
-        self.handle.office.troubles.last()
+        self.handle.state.troubles.last()
     }
 
-    /// Waits until this is the leader; none once the election is stopped.
+    /// Waits until this candidate is the leader. Returns none after the stop of the election.
     ///
-    /// A candidate that lacks a permission waits as any other: see [`trouble`](Self::trouble).
+    /// A candidate without a permission waits like any other: see [`trouble`](Self::trouble).
     pub async fn until_leader(&self) -> Option<Leader> {
-        let mut standing = self.handle.office.standing.subscribe();
+        let mut standing = self.handle.state.standing.subscribe();
         loop {
             {
                 let standing = standing.borrow_and_update();
-                if standing.over.is_some() || *self.handle.office.stopping.borrow() {
+                if standing.over.is_some() || *self.handle.state.stopping.borrow() {
                     return None;
                 }
                 if let Some(term) = standing.term.clone().filter(|term| term.fence.is_open()) {
                     return Some(Leader { term, handle: self.handle.clone() });
                 }
             }
-            // Its sender is what this is a handle of.
+            // The handle owns the sender, so the wait cannot fail.
             standing.changed().await.ok()?;
         }
     }
 
-    /// Stops being a candidate, and a leader: first nothing is sent any more by its client, then the lease is released if it
-    /// is still ours. Says whether it was, so that another may be the leader at once.
+    /// Stops the election: closes the leader's client, then releases the lease if held. Returns true if the lease was
+    /// released, so that another candidate can lead immediately.
     ///
-    /// Where something was sent to which no answer has come, the lease is released later, when the server has had the time to
-    /// act on it, or is left to expire. So end the work first. Where the runtime of the connection is gone, on which this would be
-    /// done, it says at once that it was not.
+    /// With unanswered requests of the leader, the release waits until the server must have processed them, or the lease
+    /// expires instead. So finish all work first. Returns false immediately if the connection's runtime has ended.
     pub async fn stop(&self) -> bool {
-        let office = &self.handle.office;
-        office.stopping.send_replace(true);
-        let mut standing = office.standing.subscribe();
+        let state = &self.handle.state;
+        state.stopping.send_replace(true);
+        let mut standing = state.standing.subscribe();
         let over = standing.wait_for(|standing| standing.over.is_some()).await;
         over.ok().and_then(|standing| standing.over).unwrap_or(false)
     }
@@ -373,17 +375,17 @@ impl LeaderElection {
 impl fmt::Debug for LeaderElection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaderElection")
-            .field("namespace", &self.handle.office.namespace)
-            .field("name", &self.handle.office.name)
-            .field("identity", &self.handle.office.identity)
+            .field("namespace", &self.handle.state.namespace)
+            .field("name", &self.handle.state.name)
+            .field("identity", &self.handle.state.identity)
             .field("is_leader", &self.is_leader())
             .finish_non_exhaustive()
     }
 }
 
-/// One term as the leader. Cheap to clone; the candidate stands as long as any of its clones is there.
+/// One term as the leader. Cheap to clone. The candidate stays active while any clone exists.
 ///
-/// A term that is over does not begin again: wait for the [next](LeaderElection::until_leader).
+/// An ended term never resumes: wait for the [next term](LeaderElection::until_leader).
 #[derive(Clone)]
 pub struct Leader {
     term: Arc<Term>,
@@ -391,40 +393,39 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// A client whose requests are sent within this term or not at all.
+    /// Returns a client whose requests are sent within this term or not at all.
     ///
-    /// - Whether the lease may have lapsed is judged at each write to a socket, by a clock that goes on while the machine is
-    ///   suspended. A request that comes later fails unsent: `TransportError::Fenced`, in `kube::Error::Service`.
-    /// - Its sockets are nobody else's. When the term ends they are aborted, and the requests under way fail; nor does the
-    ///   kernel send anything again that was not acknowledged in half of the time by which the lease outlasts the term, with
-    ///   the usual settings 2.5 s. Linux alone keeps that.
-    /// - What the server has read by then it may still act on, and has the other half of that time for it. One that takes
-    ///   longer, or is stopped in the middle of a request, can act on it when another is the leader. Where that must not be
-    ///   either, write with the `resourceVersion` that was read: then what is late conflicts.
+    /// - Each write to a socket checks whether the lease may have expired, by a clock that includes suspend time of the
+    ///   machine. Later requests fail unsent with `TransportError::Fenced` in `kube::Error::Service`.
+    /// - The client uses separate sockets. At the end of the term they are aborted, and requests in flight fail. The kernel
+    ///   stops retransmissions within half of the remaining lease time, by default 2.5 s. Only Linux supports this limit.
+    /// - The server may still process requests that it has read, within the other half of that time. A slower or suspended
+    ///   server can process them during the next leader's term. To exclude this too, write with the `resourceVersion` that
+    ///   was read: late writes then conflict.
     pub fn client(&self) -> kube::Client {
         self.term.client.clone()
     }
 
-    /// Whether the term is not over at this moment.
+    /// Returns true if the term has not ended yet.
     pub fn is_leader(&self) -> bool {
         self.term.fence.is_open()
     }
 
-    /// How long the term lasts if the lease is not renewed.
+    /// Returns the remaining time of the term without a further renewal.
     pub fn remaining(&self) -> Duration {
         self.term.fence.remaining()
     }
 
-    /// Returns the fencing token of the term: a number that is higher in each later term of any candidate for the lease, so that
-    /// a system which compares it can reject the writes of an earlier leader.
+    /// Returns the fencing token of the term: a number that increases with each term of any candidate for the lease. A
+    /// system that compares tokens can reject writes of earlier leaders.
     ///
-    /// It is the version of the write that acquired the lease. After a restore of the API server from a backup, it can be lower
-    /// than before.
+    /// The token is the version of the write that acquired the lease. After a restore of the API server from a backup,
+    /// tokens can be lower than before.
     pub fn fencing_token(&self) -> u64 {
         self.term.token
     }
 
-    /// Waits until the term is over.
+    /// Waits until the term ends.
     pub async fn lost(&self) {
         self.term.fence.closed().await;
     }
@@ -433,26 +434,26 @@ impl Leader {
 impl fmt::Debug for Leader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leader")
-            .field("identity", &self.handle.office.identity)
+            .field("identity", &self.handle.state.identity)
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
 }
 
-/// The metrics of some elections, under client-go's names; to be registered once for all elections of a program.
+/// Prometheus collector for elections, under client-go's names. Register one collector for all elections of a program.
 ///
-/// `leader_election_master_status` is 1 for the leader, and `leader_election_slowpath_total` counts the renewals that failed at
-/// the first attempt. It keeps no election alive.
+/// `leader_election_master_status` is 1 for the leader, and `leader_election_slowpath_total` counts renewals that failed at
+/// the first attempt. The collector does not keep an election alive.
 #[cfg(feature = "metrics")]
 #[derive(Default)]
 pub struct ElectionMetrics(metrics::Elections);
 
 #[cfg(feature = "metrics")]
 impl ElectionMetrics {
-    /// These and those of `election`, with `name` as their label; client-go's is that of the lease.
+    /// Adds `election` with the label `name`. client-go uses the name of the lease.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, election: &LeaderElection) -> Self {
-        self.0.add(name.into(), Arc::downgrade(&election.handle.office));
+        self.0.add(name.into(), Arc::downgrade(&election.handle.state));
         self
     }
 }

@@ -1,17 +1,16 @@
-//! Events that a program records about objects: `events.k8s.io/v1`, for people and programs that watch them.
+//! Event recorder for the API `events.k8s.io/v1`.
 
 mod allowance;
-mod answer;
-mod complaint;
 mod correlate;
 mod draft;
-mod figures;
 mod key;
+mod log_throttle;
+mod lru;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod names;
-mod pace;
-mod recent;
+mod outcome;
+mod pacer;
 mod reporter;
 mod request;
 mod sender;
@@ -19,6 +18,7 @@ mod series;
 mod settings;
 mod shared;
 mod similar;
+mod stats;
 pub mod subject;
 debug_as_message!(NotSent);
 
@@ -40,14 +40,14 @@ use shared::{Shared, WallClock};
 use subject::Subject;
 
 pub use draft::{EventDraft, EventType};
-pub use figures::EventStats;
 pub use reporter::InvalidReporter;
 pub use settings::EventSettings;
+pub use stats::EventStats;
 
-/// How long a recorder that was dropped, and not stopped, goes on sending.
-const AFTERLIFE: Duration = Duration::from_secs(5);
+/// Time for which a dropped recorder continues to send.
+const DRAIN_AFTER_DROP: Duration = Duration::from_secs(5);
 
-/// Records events about objects, as client-go's recorders do; cheap to clone.
+/// Records events about objects, like client-go's recorders. Cheap to clone.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::{Node, Pod};
@@ -63,33 +63,34 @@ const AFTERLIFE: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 ///
-/// - To record never waits: it counts, or puts what is new into a queue, from which a task of the connection's environment
-///   sends. More new events than the queue has room for are dropped, counted and told.
-/// - What is recorded again is counted in the same event (`series`) as long as not more than 6 minutes pass in between.
-/// - Of events that are alike but for their notes, the tenth and all further ones are combined in one.
-/// - About one object there are 25 new events of a type at once, then one every 5 minutes.
-/// - What the server does not take is sent again, with pauses for all, and given up after 12 tries.
+/// - Recording never blocks: the recorder counts a known event, or queues a new one. A task of the connection's environment
+///   sends the queue. New events beyond the queue limit are dropped, counted and logged.
+/// - A repeated event is counted in the same object (`series`) unless more than 6 minutes pass in between.
+/// - Of events that differ only in their notes, the tenth and all further ones are combined into one.
+/// - Each object has a burst of 25 new events per type, then one every 5 minutes.
+/// - A failed request is repeated, with pauses for all events, at most 12 times.
 ///
-/// All these are [`EventSettings`]. The program needs the permission to `create` and to `patch` `events` of `events.k8s.io`.
+/// [`EventSettings`] contains all of these limits. The program needs the permissions `create` and `patch` on `events` in
+/// `events.k8s.io`.
 #[derive(Clone)]
 pub struct EventRecorder {
-    held: Arc<Held>,
+    held: Arc<RecorderHandle>,
 }
 
-/// What the program holds: the task that sends ends some time after it.
-struct Held {
+/// Handle of the program. The sender task ends some time after its drop.
+struct RecorderHandle {
     shared: Arc<Shared>,
 }
 
-impl Drop for Held {
+impl Drop for RecorderHandle {
     fn drop(&mut self) {
-        let until = self.shared.environment().now() + AFTERLIFE;
+        let until = self.shared.environment().now() + DRAIN_AFTER_DROP;
         self.shared.with(|correlator| correlator.close_by(until));
         self.shared.work.notify_one();
     }
 }
 
-/// What an [`EventRecorder`] is made of.
+/// Builder of an [`EventRecorder`].
 pub struct EventRecorderBuilder {
     connection: Connection,
     controller: String,
@@ -99,39 +100,39 @@ pub struct EventRecorderBuilder {
 }
 
 impl EventRecorderBuilder {
-    /// What tells this replica of the controller from others, such as the pod's name: 128 bytes at most, the rest is cut off.
+    /// Name that distinguishes this replica from others, such as the pod's name. At most 128 bytes; the rest is cut off.
     ///
-    /// Without it, it is the controller's name and the host's, which is the pod's in a container.
+    /// Defaults to the controller's name and the host name, which is the pod's name in a container.
     #[must_use]
     pub fn instance(mut self, instance: impl Into<String>) -> Self {
         self.instance = Some(instance.into());
         self
     }
 
-    /// How much is recorded, kept and sent.
+    /// Limits of the recorder. Defaults to client-go's limits.
     #[must_use]
     pub fn settings(mut self, settings: EventSettings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Where the times in events come from, in place of the machine's clock: for tests in virtual time.
+    /// Clock for the times in events, for tests in virtual time. Defaults to the system clock.
     #[must_use]
     pub fn wall_clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         self.wall = Box::new(clock);
         self
     }
 
-    /// The recorder.
+    /// Builds the recorder and starts its sender task.
     ///
     /// # Errors
     ///
-    /// Where the controller's name is none that the API takes.
-    pub fn build(self) -> Result<EventRecorder, InvalidReporter> {
+    /// Returns an error if the API rejects the controller's name.
+    pub fn start(self) -> Result<EventRecorder, InvalidReporter> {
         let correlator = Correlator::new(Reporter::new(self.controller, self.instance)?, self.settings);
         let shared = Arc::new(Shared::new(self.connection, self.wall, correlator));
         shared.environment().spawn(Box::pin(send_all(shared.clone())));
-        Ok(EventRecorder { held: Arc::new(Held { shared }) })
+        Ok(EventRecorder { held: Arc::new(RecorderHandle { shared }) })
     }
 }
 
@@ -146,16 +147,16 @@ impl fmt::Debug for EventRecorderBuilder {
 }
 
 impl EventRecorder {
-    /// A recorder for the controller of this name (`reportingController`), with client-go's figures.
+    /// Starts a recorder with client-go's limits for the controller with this name (`reportingController`).
     ///
     /// # Errors
     ///
-    /// Where the API does not take that name: it is a word, maybe with a domain and a slash before it.
+    /// Returns an error if the API rejects the name. Valid names are a word, optionally after a domain and a slash.
     pub fn new(connection: &Connection, controller: impl Into<String>) -> Result<Self, InvalidReporter> {
-        Self::builder(connection, controller).build()
+        Self::builder(connection, controller).start()
     }
 
-    /// A recorder, with more to say about it.
+    /// Returns a builder of a recorder.
     pub fn builder(connection: &Connection, controller: impl Into<String>) -> EventRecorderBuilder {
         EventRecorderBuilder {
             connection: connection.clone(),
@@ -166,63 +167,63 @@ impl EventRecorder {
         }
     }
 
-    /// Records an event about an object, and returns at once: it neither waits nor fails. What becomes of it is counted in
-    /// the [`figures`](Self::figures).
+    /// Records an event about an object. Returns immediately, and never fails: [`stats`](Self::stats) counts the
+    /// outcomes.
     ///
-    /// The event is in the namespace of its object, and in `default` if that is in none.
+    /// The event belongs to the namespace of its object, or to `default` for a cluster-scoped object.
     pub fn publish<Form>(&self, object: &impl Subject<Form>, event: EventDraft) {
         self.held.shared.record(object.reference(), event);
     }
 
-    /// What it has done, and how it is.
-    pub fn figures(&self) -> EventStats {
-        self.held.shared.figures()
+    /// Returns counters and current state.
+    pub fn stats(&self) -> EventStats {
+        self.held.shared.stats()
     }
 
-    /// Has all be sent that was recorded until now, counts of series too, and waits for that, for `patience` at most.
+    /// Sends all events recorded so far, including counts of series, and waits for at most `timeout`.
     ///
     /// # Errors
     ///
-    /// What was not sent by then. The recorder goes on.
-    pub async fn flush(&self, patience: Duration) -> Result<(), NotSent> {
+    /// Returns the number of unsent events on a timeout. The recorder continues.
+    pub async fn flush(&self, timeout: Duration) -> Result<(), NotSent> {
         let shared = &self.held.shared;
         let last = shared.with(Correlator::flush);
         shared.work.notify_one();
-        if self.within(patience, || shared.is_flushed(last)).await {
+        if self.within(timeout, || shared.is_flushed(last)).await {
             return Ok(());
         }
-        Err(NotSent { left: shared.figures().waiting, patience })
+        Err(NotSent { left: shared.stats().waiting, timeout })
     }
 
-    /// Records nothing any more, for all clones, and sends what was recorded until now, for `patience` at most.
+    /// Stops recording in all clones, and sends all events recorded so far, for at most `timeout`.
     ///
-    /// That goes on also where this is given up before it has returned.
+    /// Dropping the future does not cancel the stop.
     ///
     /// # Errors
     ///
-    /// What was not sent by then, and is let go of.
-    pub async fn stop(&self, patience: Duration) -> Result<(), NotSent> {
+    /// Returns the number of unsent events on a timeout. They are dropped.
+    pub async fn stop(&self, timeout: Duration) -> Result<(), NotSent> {
         let shared = &self.held.shared;
-        let until = shared.environment().now() + patience;
+        let until = shared.environment().now() + timeout;
         shared.with(|correlator| correlator.close_by(until));
         shared.work.notify_one();
-        // The task ends by itself when that time is over, unless its thread is kept from it.
-        self.within(patience.saturating_add(AFTERLIFE), || shared.is_over()).await;
+        // The task ends at its deadline, unless its thread is blocked.
+        self.within(timeout.saturating_add(DRAIN_AFTER_DROP), || shared.is_over()).await;
         match shared.with(|correlator| correlator.left() + correlator.abandoned()) {
             0 => Ok(()),
-            left => Err(NotSent { left, patience }),
+            left => Err(NotSent { left, timeout }),
         }
     }
 
-    /// Waits until it is so, for `patience` at most: whether it is.
-    async fn within(&self, patience: Duration, is_so: impl Fn() -> bool) -> bool {
+    /// Waits until `is_so` returns true, for at most `timeout`. Returns false on a timeout.
+    async fn within(&self, timeout: Duration, is_so: impl Fn() -> bool) -> bool {
         let shared = &self.held.shared;
         let environment = shared.environment();
-        let mut over = pin!(environment.sleep_until(environment.now() + patience));
+        let mut over = pin!(environment.sleep_until(environment.now() + timeout));
         let mut is_over = false;
         loop {
             let mut progress = pin!(shared.progress.notified());
-            // From here on nothing that happens is missed.
+            // Progress after this point wakes the task.
             progress.as_mut().enable();
             if is_so() {
                 return true;
@@ -249,7 +250,7 @@ impl fmt::Debug for EventRecorder {
     }
 }
 
-/// The metrics of some recorders; to be registered once for all recorders of a program.
+/// Prometheus collector for recorders. Register one collector for all recorders of a program.
 ///
 /// ```
 /// # use steadfast_controller::{EventMetrics, EventRecorder};
@@ -259,18 +260,19 @@ impl fmt::Debug for EventRecorder {
 /// # }
 /// ```
 ///
-/// It keeps no recorder alive: one that is gone is gone from the next scrape. Each needs a name of its own.
+/// The collector does not keep a recorder alive. The next scrape omits a dropped recorder. Give each recorder a unique
+/// name.
 #[cfg(feature = "metrics")]
 #[derive(Default)]
 pub struct EventMetrics(metrics::Recorders);
 
 #[cfg(feature = "metrics")]
 impl EventMetrics {
-    /// These and those of `recorder`, with `name` as their label.
+    /// Adds `recorder` with the label `name`.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, recorder: &EventRecorder) -> Self {
         let held = Arc::downgrade(&recorder.held);
-        self.0.add(name.into(), Box::new(move || Some(held.upgrade()?.shared.figures())));
+        self.0.add(name.into(), Box::new(move || Some(held.upgrade()?.shared.stats())));
         self
     }
 }
@@ -289,16 +291,15 @@ impl fmt::Debug for EventMetrics {
     }
 }
 
-/// Events were not sent in time.
+/// Error if events were not sent before a timeout.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error(
-    "after {patience:?} the server did not count {left} of the recorded events yet: give it more time, and look at what the \
-     log says of the server"
+    "{left} recorded events were not sent within {timeout:?}; check the log for errors of the server, or raise the timeout"
 )]
 pub struct NotSent {
-    /// Recorded events that the server does not count.
+    /// Recorded events that the server has not counted.
     pub left: u64,
-    /// How long it was waited.
-    pub patience: Duration,
+    /// The timeout.
+    pub timeout: Duration,
 }

@@ -1,4 +1,4 @@
-//! What is to be done before an object is gone: a finalizer keeps it until that is done.
+//! Finalizers: cleanup before an object is deleted.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -12,59 +12,57 @@ use serde_json::json;
 
 use crate::controller::Action;
 
-/// So often at most the finalizers are written anew when somebody else has changed the object meanwhile.
+/// Maximum number of attempts to write the finalizers after conflicts.
 const ATTEMPTS: u32 = 5;
 
-/// What is to be done with an object that has a finalizer.
+/// Step to perform for an object with a finalizer.
 #[derive(Clone, Debug)]
 pub enum Finalizing<K> {
-    /// It is to be as it says.
+    /// The object exists: apply its spec.
     Apply(Arc<K>),
-    /// It is being deleted, and what belongs to it is to be taken away. May be called again where it was done already.
+    /// The object is being deleted: clean up its external resources. May repeat after an earlier success.
     Cleanup(Arc<K>),
 }
 
-/// Why a call with a finalizer has failed.
+/// Error of a reconcile with a finalizer.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FinalizerError<E: Error + 'static> {
-    /// What was to be done with the object failed.
+    /// Applying the object failed.
     #[error("{0}")]
     Apply(#[source] E),
-    /// What belongs to the object could not be taken away: it stays until that is done.
-    #[error("it stays, since what belongs to it could not be taken away: {0}")]
+    /// Cleanup failed. The object stays until cleanup succeeds.
+    #[error("cleanup failed, and the object stays: {0}")]
     Cleanup(#[source] E),
-    /// The finalizer was not added, and nothing done.
-    #[error("nothing was done, since the finalizer {finalizer} could not be added: {source}")]
+    /// The finalizer was not added, and nothing was done.
+    #[error("cannot add the finalizer {finalizer}, so nothing was done: {source}")]
     Add {
         /// The finalizer.
         finalizer: String,
-        /// What the server answered.
+        /// Error of the server.
         source: kube::Error,
     },
-    /// The finalizer was not taken away, though all is done: it is done again.
-    #[error("all is done, but the finalizer {finalizer} could not be taken away: {source}")]
+    /// The finalizer was not removed after a successful cleanup. Cleanup runs again.
+    #[error("cleanup succeeded, but cannot remove the finalizer {finalizer}: {source}")]
     Remove {
         /// The finalizer.
         finalizer: String,
-        /// What the server answered.
+        /// Error of the server.
         source: kube::Error,
     },
-    /// The name is none that the server takes.
-    #[error(
-        "{finalizer:?} is no name for a finalizer: it has to be a domain, a slash and a name, such as example.com/cleanup"
-    )]
+    /// The server rejects this name.
+    #[error("{finalizer:?} is not a valid finalizer; use a domain, a slash and a name, such as example.com/cleanup")]
     Invalid {
         /// The finalizer.
         finalizer: String,
     },
 }
 
-/// Calls `reconcile` for an object with `finalizer`, as `kube_runtime::finalizer` does: it is added before anything else is done,
-/// and taken away when [`Finalizing::Cleanup`] has been done, so that a crash between any two steps leaves nothing behind.
+/// Runs `reconcile` for an object with `finalizer`, like `kube_runtime::finalizer`. The finalizer is added first, and
+/// removed after [`Finalizing::Cleanup`] succeeds. A crash between two steps therefore leaves nothing behind.
 ///
-/// A call that finds none adds it, does nothing else, and wants to be made again. It is written for this very object, by
-/// UID and version: neither another one of the same name nor the finalizers of others are touched.
+/// If the finalizer is missing, this function adds it and returns [`Action::requeue`] without running `reconcile`. Patches
+/// name the UID and the version of the object. Other objects of the same name and other finalizers stay untouched.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -88,7 +86,8 @@ pub enum FinalizerError<E: Error + 'static> {
 ///
 /// # Errors
 ///
-/// What `reconcile` failed with, or the server when the finalizer was to be written.
+/// Returns the error of `reconcile`, an error of the server while the finalizers were written, or an error if `finalizer`
+/// is not a valid name.
 pub async fn finalizer<K, F, Fut, E>(
     api: &Api<K>,
     finalizer: &str,
@@ -120,14 +119,14 @@ where
             let with = |finalizers: &[String]| finalizers.iter().cloned().chain([finalizer.to_owned()]).collect();
             let written = write(api, &object, with).await;
             written.map_err(|source| FinalizerError::Add { finalizer: finalizer.to_owned(), source })?;
-            // The change need not lead to a call: finalizers are no part of a generation.
+            // Finalizers do not change the generation, so this update may trigger no reconcile.
             Ok(Action::requeue(Duration::ZERO))
         }
     }
 }
 
-/// Writes the finalizers of `object` as `change` makes them of those there are; one that is gone, or being deleted before it had
-/// any of ours, is left alone.
+/// Writes the finalizers that `change` returns for the current ones. Skips a deleted object, and an object whose deletion
+/// began before the finalizer was added.
 async fn write<K>(api: &Api<K>, object: &K, change: impl Fn(&[String]) -> Vec<String>) -> Result<(), kube::Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -138,7 +137,7 @@ where
         let before = newest.finalizers();
         let finalizers = change(before);
         let adds = finalizers.len() > before.len();
-        // Whoever is being deleted takes no more of them.
+        // The server rejects new finalizers during a deletion.
         if finalizers.as_slice() == before || (adds && newest.meta().deletion_timestamp.is_some()) {
             return Ok(());
         }
@@ -162,7 +161,7 @@ where
     Ok(())
 }
 
-/// Whether the server takes it for what is not one of its own: a domain, a slash, a name.
+/// Returns true for a domain, a slash and a name, as the server requires for custom finalizers.
 fn is_valid(finalizer: &str) -> bool {
     let Some((domain, name)) = finalizer.split_once('/') else { return false };
     let is_label = |label: &str, others: &str| {
@@ -180,7 +179,7 @@ fn is_valid(finalizer: &str) -> bool {
 
 impl<E: Error + 'static> std::fmt::Debug for FinalizerError<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // As of the crate's other errors, whose macro takes no parameters of types.
+        // Same as `debug_as_message`, which supports no type parameters.
         std::fmt::Display::fmt(self, f)
     }
 }
@@ -190,7 +189,7 @@ mod tests {
     use super::is_valid;
 
     #[test]
-    fn a_finalizer_is_a_domain_a_slash_and_a_name() {
+    fn finalizer_needs_domain_and_name() {
         for valid in ["example.com/cleanup", "a/b", "x-1.example.com/Clean_up.2"] {
             assert!(is_valid(valid), "{valid}");
         }

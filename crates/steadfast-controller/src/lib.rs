@@ -1,5 +1,5 @@
-//! Controllers on Steadfast's caches: what is called for each object until the world is as the object says, and cannot act on
-//! a view that is stale.
+//! Controllers, leader election, sharding and event recording on top of Steadfast's caches. A reconcile never acts on a
+//! stale cache.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -11,7 +11,7 @@
 //! use steadfast_controller::{Action, Controller, back_off};
 //!
 //! async fn reconcile(deployment: Arc<Deployment>, client: Arc<kube::Client>) -> Result<Action, kube::Error> {
-//!     // Make the world as `deployment` says.
+//!     // Create or update the children of `deployment`.
 //!     Ok(Action::await_change())
 //! }
 //!
@@ -28,49 +28,49 @@
 //! # }
 //! ```
 //!
-//! | room | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `controller` | what is chosen of a controller, and how it is run |
-//! | `controller::source`, `controller::changes` | what leads to calls, and which changes count |
-//! | `controller::crew`, `controller::pulse`, `controller::spins` | those who make the calls; whether a call gives its thread back, or wants to be called again at once |
-//! | `controller::sights` | what the next call of a key has to see, and waits for |
-//! | `controller::all` | calls for all there is, where it is not known what has changed |
-//! | `controller::primary` | the scope of a controller's own objects: which keys they can have |
-//! | `controller::declared` | the caches that a controller declares, and how long each may delay its start |
-//! | `controller::when_stale` | what is chosen of calls while caches are in doubt |
-//! | `controller::gate` | whether anything may be called, while caches are in doubt |
-//! | `conflict` | updates that are repeated after a conflict |
-//! | `finalizer` | what is to be done before an object is gone |
-//! | `panics` | what is left of a panic |
-//! | `workqueue` | which keys are to be worked on, one call of each at a time |
-//! | `workqueue::schedule` | what is ready, delayed and worked on, without a clock |
-//! | `workqueue::order` | who is next among those that are ready: priorities, and fairness among groups |
-//! | `workqueue::retries` | how long a key waits that failed, and all that fail together |
-//! | `workqueue::figures` | what is counted, under client-go's names |
-//! | `election` | who of several processes acts: the holder of a lease, for as long as it is held and no longer |
-//! | `election::candidacy` | one candidate's view of the lease, without I/O or a clock |
-//! | `election::record`, `election::timing` | what is written into a lease; how long it lasts, and how much of it is used |
-//! | `election::campaign`, `election::leases`, `election::office` | a candidate at work, its requests, what it tells |
-//! | `election::succession` | of a lease that a coordinator gives: who held it before us, and until when they may act |
-//! | `election::candidate`, `election::registration` | what a coordinator knows of a candidate; that it is there, and answers |
-//! | `election::trouble` | why a candidate cannot use its lease, and which permission is missing |
-//! | `election::breach` | deliberate breaches of the rules, for tests; empty without the feature `breach` |
-//! | `election::requests` | how a request about leases is made: within its time |
-//! | `election::shares` | which of several processes acts on which key: a lease each, and hand-overs without overlap |
-//! | `shares::membership`, `rendezvous` | one member's view of its group, without I/O or a clock; whose a key is |
-//! | `shares::member`, `group`, `office` | a member at work, its requests about the others, what it tells |
-//! | `shares::gains` | which of its own keys are given out: once caches have what others had written to them |
-//! | `shares::breach` | deliberate breaches of the protocol, for tests; empty without the feature `breach` |
-//! | `events` | events recorded about objects: counted, combined, limited, sent by a task |
-//! | [`subject`] | what an event can be about |
-//! | `events::correlate` | which requests that takes, without I/O and without a clock |
-//! | `events::series`, `key` | one event and how often it was recorded; which are the same, which are similar |
-//! | `events::similar`, `allowance`, `pace` | what is combined, how many there may be about one object, when all wait |
-//! | `events::shared`, `sender`, `request` | what those who record share with the task that sends; a request and its answer |
+//! | `controller` | settings of a controller, and its start |
+//! | `controller::source`, `controller::changes` | sources of keys; filters for relevant changes |
+//! | `controller::worker_pool`, `controller::stall_detector`, `controller::hot_loop` | workers that run reconciles; detection of blocking reconciles; delay for keys that requeue at once |
+//! | `controller::write_tracker` | writes that must be visible in the caches before the next reconcile of a key |
+//! | `controller::requeue_all` | requeue of all keys if the changed keys are unknown |
+//! | `controller::primary` | scope of a controller's own objects, and their possible keys |
+//! | `controller::declared` | caches that a controller declares, and their limits for delaying its start |
+//! | `controller::when_stale` | behaviour while caches are in doubt |
+//! | `controller::staleness_gate` | pauses reconciles while caches are in doubt |
+//! | `conflict` | retries of updates after a conflict |
+//! | `finalizer` | cleanup before an object is deleted |
+//! | `panics` | messages of caught panics |
+//! | `workqueue` | queue of keys; each key is processed by one worker at a time |
+//! | `workqueue::schedule` | ready, delayed and running keys, without a clock |
+//! | `workqueue::order` | order of ready keys: priorities, and fairness among groups |
+//! | `workqueue::retries` | backoff per key, and rate limit for all keys |
+//! | `workqueue::stats` | counters under client-go's names |
+//! | `election` | leader election by a lease |
+//! | `election::machine` | state machine of one candidate, without I/O or a clock |
+//! | `election::record`, `election::timing` | contents of a lease; durations and their checks |
+//! | `election::task`, `election::leases`, `election::state` | background task of a candidate, its requests, its published state |
+//! | `election::previous_holder` | time until earlier holders of a coordinated lease must have stopped |
+//! | `election::candidate`, `election::registration` | versions of a candidate for a coordinator; its `LeaseCandidate` object |
+//! | `election::trouble` | reasons why a candidate cannot use its lease, with the missing permission |
+//! | `election::breach` | injected faults for tests; empty without the feature `breach` |
+//! | `election::requests` | requests about leases, each with a timeout |
+//! | `election::sharding` | distribution of keys among replicas: one lease each, and hand-overs without overlap |
+//! | `sharding::membership`, `rendezvous` | one member's view of its group, without I/O or a clock; owner of a key |
+//! | `sharding::member`, `group`, `state` | background task of a member, its requests about the other members, its published state |
+//! | `sharding::gains` | gained keys, withheld until the caches contain the writes of earlier owners |
+//! | `sharding::breach` | injected faults for tests; empty without the feature `breach` |
+//! | `events` | event recorder: counts, combines, limits and sends events |
+//! | [`subject`] | subjects of events |
+//! | `events::correlate` | choice of requests, without I/O or a clock |
+//! | `events::series`, `key` | one event and its count; identity and similarity of events |
+//! | `events::similar`, `allowance`, `pacer` | combined events, limit per object, pauses after failures |
+//! | `events::shared`, `sender`, `request` | state shared by recorders and the sender task; one request and its response |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+/// Implements `Debug` of errors by their message, because Rust prints an error returned by `main` with `Debug`.
 macro_rules! debug_as_message {
     ($($error:ty),+ $(,)?) => {$(
         impl ::std::fmt::Debug for $error {
@@ -99,7 +99,7 @@ pub use controller::{
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
 pub use election::{
-    Candidate, CoordinatedElectionBuilder, ElectionError, ElectionTrouble, Held, Leader, LeaderElection,
+    Candidate, CoordinatedElectionBuilder, ElectionError, ElectionTrouble, KeyGuard, Leader, LeaderElection,
     LeaderElectionBuilder, Sharding, ShardingBuilder,
 };
 #[cfg(feature = "breach")]

@@ -1,11 +1,11 @@
-//! A queue of keys that are to be worked on: of each, one call at a time, and none forgotten.
+//! Queue of keys. Each key is processed by one worker at a time.
 
-mod figures;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod order;
 mod retries;
 mod schedule;
+mod stats;
 mod sync;
 
 use std::fmt;
@@ -18,21 +18,21 @@ use std::time::Duration;
 use steadfast::environment::{Instant, SharedEnvironment};
 use tokio::sync::Notify;
 
-use retries::Bucket;
-use schedule::{Named, Next, Number, Schedule};
+use retries::TokenBucket;
+use schedule::{HashedKey, Next, Number, Schedule};
 use sync::{Mutex, MutexGuard};
 
-pub use figures::{Durations, WorkqueueStats};
 pub use order::Priority;
 pub use retries::{RateLimit, RetrySettings};
+pub use stats::{Durations, WorkqueueStats};
 
-/// Keys that are to be worked on, as client-go's rate-limiting workqueue has them, for any number of workers. Cheap to clone.
+/// Queue of keys for any number of workers, like client-go's rate-limiting workqueue. Cheap to clone.
 ///
-/// - A key is worked on by one worker at a time. Added meanwhile, it is worked on once more, however often it was added.
-/// - A key takes up one place: memory is bounded by the keys, not by the additions.
-/// - A worker that is dropped with its [`Work`], or panics with it, has ended it: no key is lost or locked by that.
-/// - Of what is ready the most urgent is next ([`Priority`]), and after sixteen of them one of the others; among equals each
-///   group has its turn ([`fairness_key`](WorkqueueBuilder::fairness_key)), and within a group the first that came.
+/// - One worker at a time processes a key. Additions in the meantime are merged into one more run.
+/// - A key occupies one entry, so memory depends on the number of keys, not of additions.
+/// - Dropping a [`Work`], also by a panic of its worker, ends the work. No key is lost or locked.
+/// - The most urgent ready key is next ([`Priority`]), but every 17th may be a less urgent key. Groups of equal priority
+///   take turns ([`fairness_key`](WorkqueueBuilder::fairness_key)), and keys of a group come in insertion order.
 pub struct Workqueue<T> {
     shared: Arc<Shared<T>>,
 }
@@ -42,11 +42,11 @@ struct Shared<T> {
     hasher: RandomState,
     group: Option<Group<T>>,
     state: Mutex<State<T>>,
-    /// Calls one of those that wait for a key.
+    /// Wakes one task that waits for a key.
     ready: Notify,
-    /// Calls the one that waits for the first delay: another one is over sooner.
+    /// Wakes the task that waits for the first delay, after an earlier delay was added.
     sooner: Notify,
-    /// Calls those who wait until all is done.
+    /// Wakes tasks that wait for an empty queue.
     emptied: Notify,
 }
 
@@ -54,11 +54,11 @@ type Group<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
 struct State<T> {
     schedule: Schedule<T>,
-    /// Whether somebody waits for the first delay: one of those that wait for a key, if there are any.
+    /// True if a task waits for the first delay. This task is one of the tasks that wait for a key.
     is_awaited: bool,
 }
 
-/// What a [`Workqueue`] is made of.
+/// Builder of a [`Workqueue`].
 pub struct WorkqueueBuilder<T> {
     environment: SharedEnvironment,
     retries: RetrySettings,
@@ -67,22 +67,23 @@ pub struct WorkqueueBuilder<T> {
 }
 
 impl<T: Clone + Eq + Hash> WorkqueueBuilder<T> {
-    /// How long a key waits after each of its failures.
+    /// Backoff of a key after each failure. Defaults to 5 ms, doubling up to 1,000 s.
     #[must_use]
     pub fn retries(mut self, retries: RetrySettings) -> Self {
         self.retries = retries;
         self
     }
 
-    /// How many retries there may be, all keys together; none for as many as the keys' own waits allow.
+    /// Rate limit of retries for all keys together. Defaults to 10 per second with a burst of 100; `None` disables the
+    /// limit.
     #[must_use]
     pub fn limit(mut self, limit: impl Into<Option<RateLimit>>) -> Self {
         self.limit = limit.into();
         self
     }
 
-    /// Gives each group of keys its turn, so that one with much to do does not keep the others waiting: `group` says of
-    /// which group a key is, by its namespace for instance. It is called at each addition.
+    /// Groups keys for fairness: the groups take turns, so that a group with many keys does not delay the others. `group`
+    /// runs at each addition and returns the group of a key, for example its namespace. Defaults to one group for all keys.
     ///
     /// ```
     /// # use steadfast::ObjectKey;
@@ -98,9 +99,9 @@ impl<T: Clone + Eq + Hash> WorkqueueBuilder<T> {
         self
     }
 
-    /// The queue.
+    /// Builds the queue. Starts no task.
     pub fn build(self) -> Workqueue<T> {
-        let schedule = Schedule::new(self.retries, self.limit.map(Bucket::new));
+        let schedule = Schedule::new(self.retries, self.limit.map(TokenBucket::new));
         let shared = Shared {
             environment: self.environment,
             hasher: RandomState::new(),
@@ -124,13 +125,13 @@ impl<T> fmt::Debug for WorkqueueBuilder<T> {
 }
 
 impl<T: Clone + Eq + Hash> Workqueue<T> {
-    /// A queue with client-go's defaults, which takes time and randomness from `environment`
+    /// Builds a queue with client-go's defaults. `environment` provides time and randomness
     /// ([`Connection::environment`](steadfast::Connection::environment)).
     pub fn new(environment: SharedEnvironment) -> Self {
         Self::builder(environment).build()
     }
 
-    /// A queue, with more to say about it.
+    /// Returns a builder of a queue.
     pub fn builder(environment: SharedEnvironment) -> WorkqueueBuilder<T> {
         WorkqueueBuilder {
             environment,
@@ -140,41 +141,42 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         }
     }
 
-    /// Adds a key, unless it is ready already; nothing happens after [`shut_down`](Self::shut_down).
+    /// Adds a key with normal priority, unless the key is already ready. Has no effect after
+    /// [`shut_down`](Self::shut_down).
     pub fn add(&self, key: T) {
-        self.add_with(key, Priority::NORMAL);
+        self.add_with_priority(key, Priority::NORMAL);
     }
 
-    /// Adds a key with a priority. One that is ready already gets the higher of both.
-    pub fn add_with(&self, key: T, priority: Priority) {
+    /// Adds a key with `priority`. A ready key keeps the higher priority.
+    pub fn add_with_priority(&self, key: T, priority: Priority) {
         let key = self.named(key);
         self.with(|state, now| state.schedule.add(key, priority, now));
     }
 
-    /// Adds a key when `delay` is over. Of two delays of a key the one that is over first counts; that it is added in
-    /// between changes neither.
+    /// Adds a key after `delay`. Of two delays of a key, the earlier applies. An immediate addition in the meantime changes
+    /// neither.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.add_after_with(key, delay, Priority::NORMAL);
+        self.add_after_with_priority(key, delay, Priority::NORMAL);
     }
 
-    /// The same with a priority.
-    pub fn add_after_with(&self, key: T, delay: Duration, priority: Priority) {
+    /// Adds a key after `delay` with `priority`.
+    pub fn add_after_with_priority(&self, key: T, delay: Duration, priority: Priority) {
         let key = self.named(key);
         self.with(|state, now| state.schedule.add_after(key, priority, delay, now));
     }
 
-    /// Waits for the next key; none once the queue is shut down and nothing is left in it.
+    /// Waits for the next key. Returns none after the shutdown, once the queue is empty.
     ///
-    /// Nothing is lost where this is given up before it has returned.
+    /// Cancel-safe: dropping the future loses no key.
     pub async fn next(&self) -> Option<Work<T>> {
-        // Without a word to those who wait, as long as nobody has to.
+        // Fast path without the waiter list.
         if let Some(work) = self.next_ready() {
             return Some(work);
         }
-        let mut awaiting = Awaiting { shared: &self.shared, is_first: false };
+        let mut awaiting = WaitingWorker { shared: &self.shared, is_first: false };
         loop {
             let mut ready = pin!(self.shared.ready.notified());
-            // From here on nothing that becomes ready is missed.
+            // A key that becomes ready after this point wakes the task.
             ready.as_mut().enable();
             let taken = self.take(&mut awaiting.is_first);
             sync::between();
@@ -182,7 +184,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
                 Taken::Key(work) => return Some(work),
                 Taken::Over => return None,
                 Taken::Nothing => ready.await,
-                Taken::NothingUntil(due) => tokio::select! {
+                Taken::WaitUntil(due) => tokio::select! {
                     biased;
                     () = ready => {}
                     () = self.shared.sooner.notified() => {}
@@ -192,7 +194,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         }
     }
 
-    /// The next key, if one is ready.
+    /// Returns the next key if one is ready.
     pub(crate) fn next_ready(&self) -> Option<Work<T>> {
         self.with(|state, now| match state.schedule.next(now) {
             Next::Key(number, key, priority) => Some(Work::new(self.clone(), number, key, priority)),
@@ -200,7 +202,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         })
     }
 
-    /// Takes what is next; `is_first` says whether whoever asks is the one that waits for the first delay, and is to.
+    /// Takes the next key. `is_first` is true if the caller is the task that waits for the first delay, and is updated.
     fn take(&self, is_first: &mut bool) -> Taken<T> {
         self.with(|state, now| match state.schedule.next(now) {
             Next::Key(number, key, priority) => Taken::Key(Work::new(self.clone(), number, key, priority)),
@@ -208,7 +210,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
             Next::Later(Some(due)) if *is_first || !state.is_awaited => {
                 state.is_awaited = true;
                 *is_first = true;
-                Taken::NothingUntil(due)
+                Taken::WaitUntil(due)
             }
             Next::Later(_) => {
                 state.is_awaited &= !*is_first;
@@ -218,70 +220,69 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         })
     }
 
-    /// How often a key has failed in a row, as far as that is remembered: for twice the longest wait.
+    /// Returns the number of failures in a row. The queue forgets failures after twice the maximum backoff.
     pub fn failures(&self, key: &T) -> u32 {
         let hash = self.shared.hasher.hash_one(key);
         self.with(|state, _| state.schedule.failures(key, hash))
     }
 
-    /// Forgets the failures of a key, and with them the retry that it waits for.
+    /// Forgets the failures of a key and cancels its pending retry.
     pub fn forget(&self, key: &T) {
         let hash = self.shared.hasher.hash_one(key);
         self.with(|state, now| state.schedule.forget(key, hash, now));
     }
 
-    /// How many keys are ready.
+    /// Returns the number of ready keys.
     pub fn len(&self) -> usize {
         self.with(|state, _| state.schedule.len())
     }
 
-    /// Whether no key is ready.
+    /// Returns true if no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many keys something is known of: those that are ready, delayed or worked on, and those whose failures are
-    /// remembered.
-    pub fn known(&self) -> usize {
-        self.with(|state, _| state.schedule.known())
+    /// Returns the number of tracked keys: ready, delayed and running keys, and keys with remembered failures.
+    pub fn tracked(&self) -> usize {
+        self.with(|state, _| state.schedule.tracked())
     }
 
-    /// What it has done, and how it is.
-    pub fn figures(&self) -> WorkqueueStats {
-        self.with(|state, now| state.schedule.figures(now))
+    /// Returns counters and current state.
+    pub fn stats(&self) -> WorkqueueStats {
+        self.with(|state, now| state.schedule.stats(now))
     }
 
-    /// Takes no more keys. What is ready is still given out, and so is what was added while it is worked on; then
-    /// [`next`](Self::next) answers none. What is delayed is let go of: returns how many keys that were.
+    /// Stops accepting keys. Workers still receive ready keys, and keys added while running. Afterwards
+    /// [`next`](Self::next) returns none. Drops delayed keys and returns their number.
     pub fn shut_down(&self) -> usize {
         self.with(|state, now| state.schedule.close(now))
     }
 
-    /// Whether it takes no more keys.
+    /// Returns true after [`shut_down`](Self::shut_down).
     pub fn is_shut_down(&self) -> bool {
         self.with(|state, _| state.schedule.is_closed())
     }
 
-    /// Shuts down, and waits until all that is ready has been given out and all work has ended, for `patience` at most.
-    /// Returns how many keys were delayed, and let go of.
+    /// Shuts down and waits until all ready keys are processed, for at most `timeout`. Returns the number of dropped
+    /// delayed keys.
     ///
     /// # Errors
     ///
-    /// What is left when that is over. It goes on, unless the workers end.
-    pub async fn drain(&self, patience: Duration) -> Result<usize, NotDrained> {
+    /// Returns the remaining work on a timeout. The workers continue.
+    pub async fn drain(&self, timeout: Duration) -> Result<usize, NotDrained> {
         let delayed = self.shut_down();
         let environment = &self.shared.environment;
-        let mut over = pin!(environment.sleep_until(environment.now() + patience));
+        let mut over = pin!(environment.sleep_until(environment.now() + timeout));
         let mut is_over = false;
         loop {
             let mut emptied = pin!(self.shared.emptied.notified());
             emptied.as_mut().enable();
-            let WorkqueueStats { depth: queued, running, longest_running, .. } = self.figures();
+            let WorkqueueStats { depth: queued, running, longest_running, .. } = self.stats();
             if queued == 0 && running == 0 {
                 return Ok(delayed);
             }
             if is_over {
-                return Err(NotDrained { queued, running, longest_running, delayed, patience });
+                return Err(NotDrained { queued, running, longest_running, delayed, timeout });
             }
             tokio::select! {
                 biased;
@@ -291,18 +292,17 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         }
     }
 
-    /// The key with what the user's code says of it, which runs before the lock is held.
-    fn named(&self, key: T) -> Named<T> {
+    /// Computes hash and group of a key. Runs user code, so before the lock is taken.
+    fn named(&self, key: T) -> HashedKey<T> {
         let hash = self.shared.hasher.hash_one(&key);
         let group = self.shared.group.as_ref().map_or(0, |group| group(&key));
-        Named { key, hash, group }
+        HashedKey { key, hash, group }
     }
 
-    /// Has a look or a hand at the state, in which all has happened by then whose time has come; and calls those whom
-    /// that concerns.
+    /// Runs `act` on the state, after all expired delays took effect, and wakes the affected tasks.
     fn with<R>(&self, act: impl FnOnce(&mut State<T>, Instant) -> R) -> R {
         let mut state = self.shared.lock();
-        // In this order, so that nobody has an earlier time than one before.
+        // Reading the clock under the lock keeps times monotonic across callers.
         let now = self.shared.environment.now();
         let (was_over, was_done) = state.ended();
         state.schedule.wake(now);
@@ -311,13 +311,13 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         let (is_over, is_done) = state.ended();
         let is_sooner = state.schedule.next_due().is_some_and(|next| due.is_none_or(|due| next < due));
         let is_awaited = state.is_awaited;
-        let (fresh, gone) = (state.schedule.fresh(), state.schedule.gone());
+        let (newly_ready, dropped) = (state.schedule.newly_ready(), state.schedule.dropped());
         drop(state);
-        drop(gone);
-        for _ in 0..fresh {
+        drop(dropped);
+        for _ in 0..newly_ready {
             self.shared.ready.notify_one();
         }
-        // Somebody is to wait for the first delay, and until that.
+        // Some task must wait for the first delay, and only until that instant.
         match is_awaited {
             _ if !is_sooner => {}
             true => self.shared.sooner.notify_one(),
@@ -334,7 +334,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
 }
 
 impl<T: Clone + Eq> State<T> {
-    /// Whether nothing will be ready any more, and whether nothing is worked on either.
+    /// Returns two flags: no key will be ready again; and no key is running either.
     fn ended(&self) -> (bool, bool) {
         let is_over = self.schedule.is_over();
         (is_over, is_over && self.schedule.is_empty())
@@ -355,30 +355,30 @@ impl<T> Clone for Workqueue<T> {
 
 impl<T: Clone + Eq + Hash> fmt::Debug for Workqueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WorkqueueStats { depth, delayed, running, .. } = self.figures();
+        let WorkqueueStats { depth, delayed, running, .. } = self.stats();
         let mut debug = f.debug_struct("Workqueue");
         debug.field("depth", &depth).field("delayed", &delayed).field("running", &running).finish_non_exhaustive()
     }
 }
 
-/// What somebody has who asks for a key.
+/// Result of taking the next key.
 enum Taken<T: Clone + Eq + Hash> {
     Key(Work<T>),
     Over,
-    /// Nothing; another one waits for the first delay, if there is one.
+    /// No key is ready. Another task waits for the first delay, if any.
     Nothing,
-    /// Nothing before the first delay is over, and nobody else waits for that.
-    NothingUntil(Instant),
+    /// No key is ready before this instant, and no other task waits for this delay.
+    WaitUntil(Instant),
 }
 
-/// One that waits for a key.
-struct Awaiting<'a, T> {
+/// Task that waits for a key.
+struct WaitingWorker<'a, T> {
     shared: &'a Shared<T>,
-    /// Whether it waits for the first delay too.
+    /// True if the task also waits for the first delay.
     is_first: bool,
 }
 
-impl<T> Drop for Awaiting<'_, T> {
+impl<T> Drop for WaitingWorker<'_, T> {
     fn drop(&mut self) {
         if !self.is_first {
             return;
@@ -388,23 +388,23 @@ impl<T> Drop for Awaiting<'_, T> {
         let is_delayed = state.schedule.next_due().is_some();
         drop(state);
         if is_delayed {
-            // Another one is to wait for that.
+            // Another task must take over this wait.
             self.shared.ready.notify_one();
         }
     }
 }
 
-/// A key that is worked on, until this is dropped. It derefs to the key.
+/// Key in processing, until this value is dropped. Dereferences to the key.
 ///
-/// Dropped as it is, it ends without a word on how it went: client-go's `Done`. [`finish`](Self::finish) is `Forget` and
-/// `Done`, [`retry`](Self::retry) `AddRateLimited` and `Done`.
+/// A plain drop reports no outcome, like client-go's `Done`. [`finish`](Self::finish) corresponds to `Forget` and `Done`,
+/// [`retry`](Self::retry) to `AddRateLimited` and `Done`.
 #[must_use = "the work on the key ends when this is dropped"]
 pub struct Work<T: Clone + Eq + Hash> {
     queue: Workqueue<T>,
     number: Number,
     key: T,
     priority: Priority,
-    /// Whether it has ended as done.
+    /// True if the work ended successfully.
     is_done: bool,
 }
 
@@ -413,32 +413,32 @@ impl<T: Clone + Eq + Hash> Work<T> {
         Self { queue, number, key, priority, is_done: false }
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &T {
         &self.key
     }
 
-    /// The priority that it was given out with.
+    /// Returns the priority of this run.
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// Ends the work as done: the failures of the key are forgotten, and with them a retry that it waits for.
+    /// Ends the work successfully: forgets the failures of the key and cancels its pending retry.
     pub fn finish(mut self) {
         self.is_done = true;
     }
 
-    /// Ends the work as failed: the key is added again after a wait, which is returned. That doubles with each failure,
-    /// and is longer where all keys together fail too often.
+    /// Ends the work as failed: requeues the key with backoff, and returns the delay. The delay doubles with each failure,
+    /// and increases further if all keys together exceed the rate limit.
     pub fn retry(self) -> Duration {
         let random = self.queue.shared.environment.random();
         self.queue.with(|state, now| state.schedule.retry(self.number, self.priority, now, random))
     }
 
-    /// Ends the work as done, and has the key worked on again when `delay` is over at the latest.
+    /// Ends the work successfully and requeues the key after `delay` at the latest.
     pub fn requeue_after(self, delay: Duration) {
         self.queue.with(|state, _| state.schedule.forget_number(self.number));
-        self.queue.add_after_with(self.key.clone(), delay, self.priority);
+        self.queue.add_after_with_priority(self.key.clone(), delay, self.priority);
     }
 }
 
@@ -467,7 +467,7 @@ impl<T: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Work<T> {
     }
 }
 
-/// The metrics of some queues, under client-go's names; to be registered once for all queues of a program.
+/// Prometheus collector for queues, under client-go's names. Register one collector for all queues of a program.
 ///
 /// ```
 /// # use steadfast_controller::{Workqueue, WorkqueueMetrics};
@@ -478,22 +478,22 @@ impl<T: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Work<T> {
 /// # }
 /// ```
 ///
-/// It keeps no queue alive: one that is gone is gone from the next scrape. Two queues of one name would be the same series
-/// twice, which a scrape refuses: give each its own.
+/// The collector does not keep a queue alive. The next scrape omits a dropped queue. Give each queue a unique name, because
+/// a scrape rejects duplicate series.
 #[cfg(feature = "metrics")]
 #[derive(Default)]
 pub struct WorkqueueMetrics(metrics::Queues);
 
 #[cfg(feature = "metrics")]
 impl WorkqueueMetrics {
-    /// These and those of `queue`, with `name` as their label.
+    /// Adds `queue` with the label `name`.
     #[must_use]
     pub fn with<T>(mut self, name: impl Into<String>, queue: &Workqueue<T>) -> Self
     where
         T: Clone + Eq + Hash + Send + 'static,
     {
         let queue = Arc::downgrade(&queue.shared);
-        self.0.add(name.into(), Box::new(move || Some(Workqueue { shared: queue.upgrade()? }.figures())));
+        self.0.add(name.into(), Box::new(move || Some(Workqueue { shared: queue.upgrade()? }.stats())));
         self
     }
 }
@@ -512,24 +512,24 @@ impl fmt::Debug for WorkqueueMetrics {
     }
 }
 
-/// A queue was not empty when it was to be.
+/// Error of a drain that timed out.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error(
-    "after {patience:?} {queued} keys were still queued and {running} worked on, the longest for {longest_running:?}; they go on \
-     as long as their workers do: drain again, or drop the workers"
+    "the drain timed out after {timeout:?}: {queued} keys are queued and {running} running, the longest for \
+     {longest_running:?}; drain again, or drop the workers"
 )]
 pub struct NotDrained {
-    /// Keys that were ready, or to be worked on again.
+    /// Keys that were ready, or running with a pending requeue.
     pub queued: usize,
-    /// Keys that were worked on.
+    /// Running keys.
     pub running: usize,
-    /// How long the longest of these had taken so far.
+    /// Duration of the longest run so far.
     pub longest_running: Duration,
-    /// Keys that were delayed, and let go of.
+    /// Dropped delayed keys.
     pub delayed: usize,
-    /// How long it was waited.
-    pub patience: Duration,
+    /// The timeout.
+    pub timeout: Duration,
 }
 
 debug_as_message!(NotDrained);

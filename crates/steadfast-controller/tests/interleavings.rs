@@ -1,6 +1,5 @@
-//! The queue under a scheduler of threads that tries interleavings of what they do between locks: random ones, and such as
-//! bring out bugs that need few switches (PCT, Burckhardt 2010). A wake-up that is lost is a deadlock, which it reports with
-//! the schedule.
+//! Tests of the queue under a scheduler that tries thread interleavings: random ones, and ones with few switches (PCT,
+//! Burckhardt 2010). A lost wake-up becomes a deadlock, which the scheduler reports with the schedule.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,12 +19,12 @@ use steadfast_controller::Workqueue;
 const RANDOM: usize = 1500;
 const FEW_SWITCHES: usize = 1500;
 
-fn check(story: fn()) {
-    check_random(story, RANDOM);
-    check_pct(story, FEW_SWITCHES, 3);
+fn check(scenario: fn()) {
+    check_random(scenario, RANDOM);
+    check_pct(scenario, FEW_SWITCHES, 3);
 }
 
-/// Time that stands still until it is told to go on.
+/// Clock that only tests advance.
 #[derive(Default)]
 struct Clock {
     milliseconds: AtomicU64,
@@ -44,7 +43,7 @@ impl Clock {
     }
 }
 
-/// What the queue is given: a handle of the clock, which its futures keep.
+/// Environment of the queue, with a handle of the clock.
 struct Machine(Arc<Clock>);
 
 struct Sleep(Arc<Clock>, Instant);
@@ -61,7 +60,7 @@ impl Future for Sleep {
     }
 }
 
-const TIME_ALONE: &str = "a queue asks for time and randomness alone";
+const TIME_ALONE: &str = "a queue uses only time and randomness";
 
 impl Environment for Machine {
     fn now(&self) -> Instant {
@@ -101,7 +100,7 @@ impl Environment for Machine {
     }
 }
 
-/// How often each of a few keys was worked on, and whether it is.
+/// Number of runs, and running count, for each of a few keys.
 #[derive(Clone, Default)]
 struct Calls(Arc<[(AtomicUsize, AtomicUsize); 3]>);
 
@@ -116,14 +115,14 @@ fn queue() -> (Workqueue<usize>, Arc<Clock>) {
     (Workqueue::new(Arc::new(Machine(clock.clone()))), clock)
 }
 
-/// A thread that works until the queue is shut down.
+/// Starts a thread that processes keys until the queue shuts down.
 fn worker(queue: &Workqueue<usize>, calls: &Calls) -> thread::JoinHandle<()> {
     let (queue, calls) = (queue.clone(), calls.clone());
     thread::spawn(move || {
         block_on(async {
             while let Some(work) = queue.next().await {
                 let (count, running) = &calls.0[*work];
-                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "{} is worked on twice at once", *work);
+                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "{} is processed twice concurrently", *work);
                 thread::yield_now();
                 running.fetch_sub(1, Ordering::SeqCst);
                 count.fetch_add(1, Ordering::SeqCst);
@@ -133,7 +132,7 @@ fn worker(queue: &Workqueue<usize>, calls: &Calls) -> thread::JoinHandle<()> {
     })
 }
 
-/// Lets the others go on until `done`; the scheduler reports it where they cannot.
+/// Yields until `done` returns true. A deadlock fails the test.
 fn until(done: impl Fn() -> bool) {
     while !done() {
         thread::yield_now();
@@ -145,11 +144,11 @@ fn end(queue: &Workqueue<usize>, workers: Vec<thread::JoinHandle<()>>) {
     for worker in workers {
         worker.join().expect("no worker panics");
     }
-    assert_eq!(queue.known(), 0);
+    assert_eq!(queue.tracked(), 0);
 }
 
 #[test]
-fn what_is_added_is_worked_on_after_that_and_by_one_at_a_time() {
+fn additions_are_processed_later_and_exclusively() {
     check(|| {
         let (queue, _clock) = queue();
         let calls = Calls::default();
@@ -162,7 +161,7 @@ fn what_is_added_is_worked_on_after_that_and_by_one_at_a_time() {
                     queue.add(adder + 1);
                     let before = calls.of(0);
                     queue.add(0);
-                    // One may have been under way: this is followed by a call that ends later.
+                    // A run may have started earlier. A later run follows.
                     until(|| calls.of(0) > before);
                 })
             })
@@ -175,7 +174,7 @@ fn what_is_added_is_worked_on_after_that_and_by_one_at_a_time() {
     });
 }
 
-/// Two workers, each of which has a key and goes on only once the other one has one too.
+/// Runs two workers that each hold a key until both have one.
 fn at_once(add: fn(&Workqueue<usize>, &Clock)) {
     let (queue, clock) = queue();
     let at_once = Arc::new(AtomicUsize::new(0));
@@ -196,7 +195,7 @@ fn at_once(add: fn(&Workqueue<usize>, &Clock)) {
 }
 
 #[test]
-fn two_keys_are_worked_on_by_two_workers_at_once() {
+fn two_workers_process_two_keys() {
     check(|| {
         at_once(|queue, _| {
             queue.add(0);
@@ -206,7 +205,7 @@ fn two_keys_are_worked_on_by_two_workers_at_once() {
 }
 
 #[test]
-fn two_keys_whose_delays_end_together_are_worked_on_by_two_workers_at_once() {
+fn simultaneous_delays_wake_two_workers() {
     check(|| {
         at_once(|queue, clock| {
             queue.add_after(0, Duration::from_millis(5));
@@ -217,7 +216,7 @@ fn two_keys_whose_delays_end_together_are_worked_on_by_two_workers_at_once() {
 }
 
 #[test]
-fn whoever_waits_is_told_of_the_end() {
+fn shutdown_wakes_all_waiters() {
     check(|| {
         let (queue, _clock) = queue();
         let calls = Calls::default();
@@ -230,16 +229,16 @@ fn whoever_waits_is_told_of_the_end() {
 }
 
 #[test]
-fn a_delay_is_waited_for_by_somebody_whoever_is_given_up_or_busy() {
+fn delay_always_has_a_waiter() {
     check(|| {
         let (queue, clock) = queue();
         let calls = Calls::default();
-        let given_up = {
+        let cancelled = {
             let queue = queue.clone();
             thread::spawn(move || {
                 let mut next = pin!(queue.next());
                 for _ in 0..2 {
-                    // It may be the one that waits for the delay, or that was called just now.
+                    // This task may be the one that waits for the delay, or the one just woken.
                     if let Some(Some(work)) = next.as_mut().now_or_never() {
                         queue.add(*work);
                         return;
@@ -261,13 +260,13 @@ fn a_delay_is_waited_for_by_somebody_whoever_is_given_up_or_busy() {
         until(|| calls.of(2) > 0);
         clock.advance(5);
         until(|| calls.of(1) > 0);
-        given_up.join().expect("no panic");
+        cancelled.join().expect("no panic");
         end(&queue, workers);
     });
 }
 
 #[test]
-fn a_drain_ends_when_nothing_is_left_and_not_before() {
+fn drain_ends_with_empty_queue() {
     check(|| {
         let (queue, _clock) = queue();
         let calls = Calls::default();
@@ -278,7 +277,7 @@ fn a_drain_ends_when_nothing_is_left_and_not_before() {
             let queue = queue.clone();
             thread::spawn(move || queue.add(0))
         };
-        block_on(queue.drain(Duration::from_secs(1))).expect("the worker works");
+        block_on(queue.drain(Duration::from_secs(1))).expect("the drain ends");
         assert!(queue.is_empty() && calls.of(0) > 0 && calls.of(1) > 0);
         adder.join().expect("no panic");
         end(&queue, workers);

@@ -221,7 +221,7 @@ impl Work {
         if let Some(identity) = &self.identity {
             builder = builder.identity(identity);
         }
-        let election = match builder.build() {
+        let election = match builder.start() {
             Ok(election) => election,
             Err(error) => return error.to_string(),
         };

@@ -121,7 +121,7 @@ fn replicas_are_checked_and_have_rights_for_lease_and_state() {
         ("[replicas]\nlease = \"ops/notify\"\ncluster = \"far\"", "there is no cluster \"far\""),
         ("[clusters.a]\n[clusters.b]\n[replicas]\nlease = \"ops/notify\"", "the cluster of the lease is missing"),
         ("state = {checkpoint = false}\n[replicas]\nlease = \"ops/notify\"", "replicas need the checkpoint"),
-        ("[replicas]\nlease = \"ops/notify\"\nrenew_deadline = \"20s\"", "a leader acts longer than its lease"),
+        ("[replicas]\nlease = \"ops/notify\"\nrenew_deadline = \"20s\"", "is not below the lease duration"),
     ] {
         let (code, said) = check(wrong);
         assert_eq!(code, Some(3), "{wrong}: {said}");

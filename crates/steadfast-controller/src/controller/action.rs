@@ -1,11 +1,11 @@
-//! What is to be done with a key after a call.
+//! Action after a reconcile.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a reconciler wants done next with its key, as `kube_runtime::controller::Action` says it.
+/// Action that a reconcile returns for its key, like `kube_runtime::controller::Action`.
 ///
-/// Whatever it is, a change of the object, or of one that leads to it, has it called again.
+/// A change of the object, or of a source that maps to its key, always triggers another reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action(Next);
 
@@ -17,22 +17,22 @@ pub(super) enum Next {
 }
 
 impl Action {
-    /// Calls again after `delay` at the latest.
+    /// Reconciles again after `delay` at the latest.
     ///
-    /// One that wants that at once, again and again, is called at longer and longer intervals, up to a second.
+    /// A key that requeues at once more than 10 times in a row is delayed, up to 1 s.
     #[must_use]
     pub const fn requeue(delay: Duration) -> Self {
         Self(Next::After(delay))
     }
 
-    /// Calls again when something changes, and not before.
+    /// Reconciles again only after a change.
     #[must_use]
     pub const fn await_change() -> Self {
         Self(Next::Await)
     }
 
-    /// Calls again as after an error: after a wait that doubles with each time in a row, by the queue's
-    /// [`RetrySettings`](crate::RetrySettings).
+    /// Reconciles again with backoff, as after an error. The delay doubles with each retry in a row, by the
+    /// [`RetrySettings`](crate::RetrySettings) of the queue.
     #[must_use]
     pub const fn retry() -> Self {
         Self(Next::Retry)
@@ -43,9 +43,9 @@ impl Action {
     }
 }
 
-/// The policy for errors that does what client-go does: tries again, after a wait that doubles with each failure of the key.
+/// Error policy of client-go: retries with a backoff that doubles with each failure of the key.
 ///
-/// To be handed to [`Controller::run`](crate::Controller::run) where an error needs nothing else.
+/// Pass this function to [`Controller::run`](crate::Controller::run) if errors need no other handling.
 pub fn back_off<K, E, C>(_: K, _: &E, _: Arc<C>) -> Action {
     Action::retry()
 }

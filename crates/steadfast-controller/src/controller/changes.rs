@@ -1,4 +1,4 @@
-//! Which changes of an object matter to a controller.
+//! Filters for relevant changes of an object.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,36 +7,37 @@ use std::sync::Arc;
 use kube::Resource;
 use steadfast::Kept;
 
-/// Which changes of an object have a controller called: all, unless something is said.
+/// Filter for the changes that trigger a reconcile. Defaults to all changes.
 ///
-/// That an object is there, is gone, or is another one of the same name always matters, and so does a change of its
-/// `deletionTimestamp`: no choice made here can swallow these. A change that maps the object to other keys always matters
-/// too, for example when a child gets another owner.
+/// Creation, deletion, replacement by another object of the same name, and a change of `deletionTimestamp` always match; no
+/// filter can hide them. A change that maps the object to other keys always matches too, for example a child with a new
+/// owner.
 ///
 /// ```
 /// use k8s_openapi::api::apps::v1::Deployment;
 /// use steadfast_controller::Changes;
 ///
-/// // Of what the user wants, or of the labels; not of the status.
+/// // Changes of the spec or of the labels, not of the status.
 /// let changes = Changes::<Deployment>::of_generation().or(Changes::of_labels());
-/// // Of one field.
+/// // Changes of one field.
 /// let replicas = Changes::of(|deployment: &Deployment| deployment.spec.replicas);
 /// ```
 pub struct Changes<R> {
-    /// Whether the second state matters to who knows the first; none for always.
+    /// Returns true if the change from the first to the second state is relevant. None matches all changes.
     matters: Option<Matters<R>>,
 }
 
 type Matters<R> = Arc<dyn Fn(&R, &R) -> bool + Send + Sync>;
 
 impl<R: Resource + 'static> Changes<R> {
-    /// All.
+    /// Matches all changes.
     #[must_use]
     pub fn all() -> Self {
         Self { matters: None }
     }
 
-    /// Those of `metadata.generation`: of what somebody wants, not of the status. An object without one always matters.
+    /// Matches changes of `metadata.generation`: changes of the spec, not of the status. An object without a generation
+    /// always matches.
     #[must_use]
     pub fn of_generation() -> Self {
         Self::between(|old, new| {
@@ -45,25 +46,25 @@ impl<R: Resource + 'static> Changes<R> {
         })
     }
 
-    /// Those of the labels.
+    /// Matches changes of the labels.
     #[must_use]
     pub fn of_labels() -> Self {
         Self::between(|old, new| old.meta().labels != new.meta().labels)
     }
 
-    /// Those of the annotations.
+    /// Matches changes of the annotations.
     #[must_use]
     pub fn of_annotations() -> Self {
         Self::between(|old, new| old.meta().annotations != new.meta().annotations)
     }
 
-    /// Those of what `project` finds in the object.
+    /// Matches changes of the value that `project` returns.
     #[must_use]
     pub fn of<P: PartialEq>(project: impl Fn(&R) -> P + Send + Sync + 'static) -> Self {
         Self::between(move |old, new| project(old) != project(new))
     }
 
-    /// Those that matter here or to `other`.
+    /// Matches changes that this filter or `other` matches.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let Some((own, others)) = self.matters.zip(other.matters) else { return Self::all() };
@@ -74,7 +75,8 @@ impl<R: Resource + 'static> Changes<R> {
         Self { matters: Some(Arc::new(matters)) }
     }
 
-    /// Whether `new` matters to who knows `old`. What cannot be decoded does, and so does what makes the choice panic.
+    /// Returns true if the change from `old` to `new` is relevant. Undecodable states and panics in the filter count as
+    /// relevant.
     pub(super) fn matter<K: Kept<Resource = R>>(&self, old: &K, new: &K) -> bool {
         let Some(matters) = &self.matters else { return true };
         let read = || {
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_chosen_does_not_matter() {
+    fn unselected_changes_are_ignored() {
         for changes in choices() {
             assert!(!matter(&changes, |pod| pod.metadata.resource_version = Some("2".into())));
         }
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_matters() {
+    fn selected_changes_match() {
         assert!(matter(&Changes::of_generation(), |pod| pod.metadata.generation = Some(2)));
         assert!(matter(&Changes::of_generation(), |pod| pod.metadata.generation = None));
         let either = Changes::of_generation().or(Changes::of_labels());
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_choice_swallows_that_an_object_is_being_deleted_or_is_another_one() {
+    fn deletion_and_replacement_always_match() {
         for changes in choices() {
             assert!(matter(&changes, |pod| pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))));
             assert!(matter(&changes, |pod| pod.metadata.uid = Some("v".into())));

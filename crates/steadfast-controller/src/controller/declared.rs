@@ -1,4 +1,4 @@
-//! The caches that a controller declares, and how long each of them may delay its start.
+//! Caches that a controller declares, and their limits for delaying its start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,118 +6,120 @@ use std::time::Duration;
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{Freshness, Informer, Kept, WaitError, Writes};
 
-use super::view::View;
+use super::cache_handle::CacheHandle;
 use super::when_stale::WhenStale;
 
-/// How long caches that are only watched delay the start, and how long a doubt of them is tolerated.
-const WATCHED_PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum doubt of a watched cache before the start no longer waits for it.
+const WATCHED_CACHE_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long caches may delay the start that need not, if they have not failed yet.
-const GRACE: Duration = Duration::from_secs(1);
+/// Maximum start delay by an optional cache without a failed attempt.
+const FIRST_ATTEMPT_GRACE: Duration = Duration::from_secs(1);
 
-/// How often the freshness of a cache is checked while it delays the start.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval between freshness checks while a cache delays the start.
+const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A cache that a controller declares. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Declared {
-    pub(super) view: Arc<dyn View>,
+pub(super) struct DeclaredCache {
+    pub(super) view: Arc<dyn CacheHandle>,
     pub(super) role: Role,
 }
 
-/// How a controller declares a cache.
+/// Use of a declared cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The controller's own objects.
     Objects,
-    /// Objects that these own.
+    /// Objects owned by the controller's objects.
     Owned,
-    /// A cache that calls are declared to read.
+    /// A cache that reconciles are declared to read.
     Read,
-    /// A cache that only leads to calls.
+    /// A cache that only maps to keys.
     Watched,
 }
 
 impl Role {
-    /// Whether calls read the cache.
+    /// Returns true if reconciles read the cache.
     pub(super) fn is_read(self) -> bool {
         self != Self::Watched
     }
 
-    /// Returns whether reconciles run without the cache while the server rejects its list.
-    pub(super) fn is_refusable(self) -> bool {
+    /// Returns true if reconciles run without the cache while the server rejects its list.
+    pub(super) fn may_be_rejected(self) -> bool {
         self != Self::Read
     }
 }
 
-/// How long a cache delays the start.
+/// Limit of a cache's start delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// However long it takes.
+pub(super) enum StartupLimit {
+    /// No limit.
     Unlimited,
-    /// Until its doubt has lasted this long.
+    /// Until the doubt of the cache has lasted this long.
     Doubt(Duration),
-    /// While it is fresh, and in the first second if no attempt has failed.
+    /// While the cache is fresh, and during the first second if no attempt has failed.
     Brief,
 }
 
-impl Patience {
-    /// How long a cache in `role` delays a controller with this choice.
+impl StartupLimit {
+    /// Returns the limit for a cache with this `role` and setting.
     pub(super) fn of(role: Role, when_stale: &WhenStale) -> Self {
         match role {
             Role::Objects => Self::Unlimited,
             _ if when_stale.acts() => Self::Brief,
-            Role::Watched => Self::Doubt(WATCHED_PATIENCE),
+            Role::Watched => Self::Doubt(WATCHED_CACHE_LIMIT),
             Role::Owned | Role::Read => when_stale.safe_bound().map_or(Self::Unlimited, Self::Doubt),
         }
     }
 
-    /// Returns whether the cache still delays the start at `now`. `begun` is the start of the wait.
+    /// Returns true if the cache still delays the start at `now`. `begun` is the start of the wait.
     pub(super) fn lasts(self, freshness: &Freshness, begun: Instant, now: Instant) -> bool {
         let Some(doubt) = freshness.doubt() else { return true };
         match self {
             Self::Unlimited => true,
             Self::Doubt(bound) => doubt.lasting < bound,
             Self::Brief => {
-                matches!(freshness, Freshness::Starting(_)) && doubt.attempts == 0 && now.since(begun) < GRACE
+                matches!(freshness, Freshness::Starting(_))
+                    && doubt.attempts == 0
+                    && now.since(begun) < FIRST_ATTEMPT_GRACE
             }
         }
     }
 }
 
-impl Declared {
-    /// The caches of `informers`, all in the same role.
+impl DeclaredCache {
+    /// Declares the caches of `informers` with one role.
     pub(super) fn all<K: Kept>(informers: Vec<Informer<K>>, role: Role) -> Vec<Self> {
         informers.into_iter().map(|informer| Self { view: Arc::new(informer), role }).collect()
     }
 
-    /// Waits until `is_over` holds, and checks that whenever the cache changes and once a second.
-    pub(super) async fn until(&self, environment: &SharedEnvironment, is_over: impl Fn(&dyn View) -> bool) {
+    /// Waits until `is_over` returns true. Checks after each change of the cache, and once a second.
+    pub(super) async fn until(&self, environment: &SharedEnvironment, is_over: impl Fn(&dyn CacheHandle) -> bool) {
         let mut changed = self.view.changed();
         while !is_over(&*self.view) {
             tokio::select! {
                 biased;
                 _ = changed.changed() => {}
-                () = environment.sleep_until(environment.now() + LOOK) => {}
+                () = environment.sleep_until(environment.now() + FRESHNESS_CHECK_INTERVAL) => {}
             }
         }
     }
 
-    /// Waits until the cache has `writes`, for at most `deadline` and while `patience` lasts.
+    /// Waits until the cache contains `writes`, for at most `deadline` and within `patience`.
     pub(super) async fn wait_for_writes(
         &self,
         environment: &SharedEnvironment,
         writes: &Writes,
         deadline: Duration,
-        patience: Patience,
+        patience: StartupLimit,
         begun: Instant,
     ) -> Result<(), WaitError> {
-        let is_over = |view: &dyn View| !patience.lasts(&view.freshness(), begun, environment.now());
+        let is_over = |view: &dyn CacheHandle| !patience.lasts(&view.freshness(), begun, environment.now());
         tokio::select! {
             biased;
             () = self.until(environment, is_over) => Ok(()),
             waited = self.view.wait_for_writes(writes, deadline) => match waited {
-                // Other notes report that.
+                // Other diagnostics report a stopped informer.
                 Err(WaitError::Stopped { .. }) => Ok(()),
                 waited => waited,
             }

@@ -1,107 +1,108 @@
-//! What a log line of a controller would say.
+//! Diagnostics of a controller.
 
 use std::fmt;
 use std::time::Duration;
 
 use steadfast::ObjectKey;
 
-/// What there is to tell of a controller's work: what went wrong, and what is waited for.
+/// Event in a controller's operation: a failed reconcile, or a wait and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerDiagnostic {
-    /// A call ended with an error.
+    /// A reconcile returned an error.
     Failed {
-        /// What it was called for.
+        /// Key of the reconcile.
         key: ObjectKey,
-        /// The error, with its causes.
+        /// The error, with its sources.
         error: String,
-        /// How often in a row.
+        /// Number of failures in a row.
         failures: u32,
-        /// When it is called again at the latest; never, where the policy for errors waits for a change.
-        again: Option<Duration>,
+        /// Maximum delay until the next attempt. None if the error policy waits for a change.
+        retry_after: Option<Duration>,
     },
-    /// A call panicked.
+    /// A reconcile panicked.
     Panicked {
-        /// What it was called for.
+        /// Key of the reconcile.
         key: ObjectKey,
-        /// What it panicked with, where that is text.
+        /// Message of the panic, if the payload contains text.
         message: String,
-        /// When it is called again at the latest.
-        again: Duration,
+        /// Maximum delay until the next attempt.
+        retry_after: Duration,
     },
-    /// A call took longer than it may, and was cancelled.
+    /// A reconcile exceeded its timeout and was cancelled.
     TimedOut {
-        /// What it was called for.
+        /// Key of the reconcile.
         key: ObjectKey,
-        /// How long it may take.
+        /// The timeout.
         timeout: Duration,
-        /// When it is called again at the latest.
-        again: Duration,
+        /// Maximum delay until the next attempt.
+        retry_after: Duration,
     },
-    /// A call holds up its thread: it computes or blocks for so long without an await, and cannot be cancelled.
+    /// A reconcile blocks its thread: it runs without reaching an `.await`, and cannot be cancelled.
     Blocked {
-        /// What it was called for.
+        /// Key of the reconcile.
         key: ObjectKey,
-        /// How long so far.
-        lasting: Duration,
+        /// Duration of the block so far.
+        elapsed: Duration,
     },
-    /// A key wants to be called again at once, time after time: it is slowed down.
-    Spins {
+    /// A key requeued at once many times in a row, and is delayed.
+    HotLoop {
         /// The key.
         key: ObjectKey,
-        /// How often in a row.
+        /// Number of immediate requeues in a row.
         times: u32,
     },
-    /// A key waits, since a cache lacks what its last call wrote, or what led to the next one.
-    LacksWrites {
+    /// A key waits because a cache lacks a write of its last reconcile, or the change that triggered the next reconcile.
+    WaitsForWrites {
         /// The key.
         key: ObjectKey,
-        /// Which cache lacks what, and why.
+        /// The cache, the missing write and the reason.
         why: String,
-        /// How long so far.
-        lasting: Duration,
+        /// Duration of the wait so far.
+        elapsed: Duration,
     },
-    /// It cannot be known whether a cache has what the last call wrote: versions there have no order. It is called.
-    CannotCompare {
+    /// A cache cannot be compared with the writes of the last reconcile, because its versions have no order. The reconcile
+    /// runs anyway.
+    CannotCompareVersions {
         /// The key.
         key: ObjectKey,
-        /// Which cache, and why.
+        /// The cache and the reason.
         why: String,
     },
-    /// Keys that another process may have acted on wait, since a cache may lack what that has written: all keys at the start, and
-    /// those that were gained where [they are shared](crate::Controller::shared_by).
-    LacksOthers {
-        /// Which cache lacks what, and why.
+    /// Keys wait because a cache may lack the writes of another process: all keys at the start, and gained keys of a
+    /// [sharded](crate::Controller::sharded_by) controller.
+    WaitsForOtherProcess {
+        /// The cache, the missing write and the reason.
         why: String,
-        /// How long so far.
-        lasting: Duration,
+        /// Duration of the wait so far.
+        elapsed: Duration,
     },
-    /// It cannot be known whether a cache has what another process has written before: versions there have no order. Its keys are
-    /// called.
+    /// A cache cannot be compared with the writes of another process, because its versions have no order. Reconciles run
+    /// anyway.
     CannotCatchUp {
-        /// Which cache, and why.
+        /// The cache and the reason.
         why: String,
     },
-    /// Nothing is called, or only what is safe, since a cache has been in doubt for too long.
+    /// Reconciles are paused, except for safe keys, because a cache has been in doubt for too long.
     Paused {
-        /// Which cache, since when, and why.
+        /// The cache, the start of the doubt and its reason.
         why: String,
     },
-    /// Calls go on: every cache is true again.
+    /// Reconciles resume: all caches are current again.
     Resumed {
-        /// How long nothing was called.
-        lasted: Duration,
+        /// Duration of the pause.
+        elapsed: Duration,
     },
-    /// A source is not there: what it would lead to is not called for its sake.
-    SourceMissing {
-        /// Which one, since when, and why.
+    /// The cache of a source is unavailable, so that the source triggers no reconciles.
+    CacheUnavailable {
+        /// The cache, the start of the outage and its reason.
         why: String,
-        /// Whether the first calls wait for it, since they read it; the other sources do not, otherwise.
+        /// True if the first reconciles wait for this cache, because they read it.
         waits: bool,
     },
-    /// A source maps to a key that no object of the controller can have, so that it is never reconciled. Reported for the
-    /// first such key of each source; [`ControllerStats::outside_scope`](crate::ControllerStats::outside_scope) counts
-    /// them all.
+    /// A source maps to a key that no object of the controller can have, so that the key is never reconciled. Only the
+    /// first such key of each source is reported; [`ControllerStats::outside_scope`](crate::ControllerStats::outside_scope)
+    /// counts them all.
     OutsideScope {
         /// The source: a resource and its scope, or a stream of keys.
         source: String,
@@ -110,24 +111,24 @@ pub enum ControllerDiagnostic {
         /// The controller's resource and its scope.
         scope: String,
     },
-    /// Something of the user's beside the calls has panicked: what the first calls wait for, or a stream of keys, which is over then;
-    /// or what maps objects to keys, and then all objects are called for.
-    Broken {
-        /// What it was.
-        what: &'static str,
-        /// What it panicked with, where that is text.
+    /// A user callback panicked. A start condition or a stream of keys ends with the panic. After a panic in a mapping of
+    /// objects to keys, all objects are reconciled.
+    CallbackPanicked {
+        /// The callback.
+        callback: &'static str,
+        /// Message of the panic, if the payload contains text.
         message: String,
     },
-    /// The state of an object cannot be decoded: it is called again when there is one that can.
+    /// The state of an object cannot be decoded. The object is reconciled again after its next change.
     Undecodable {
-        /// The object.
+        /// Key of the object.
         key: ObjectKey,
     },
 }
 
 impl ControllerDiagnostic {
-    /// Whether somebody should look at it; it is of interest only, otherwise.
-    pub fn is_grave(&self) -> bool {
+    /// Returns true for warnings, false for information.
+    pub fn is_warning(&self) -> bool {
         !matches!(self, Self::Resumed { .. })
     }
 }
@@ -135,71 +136,80 @@ impl ControllerDiagnostic {
 impl fmt::Display for ControllerDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed { key, error, failures, again } => {
-                write!(f, "{key} failed: {error}; {failures} in a row, {}", Again(*again))
+            Self::Failed { key, error, failures, retry_after } => {
+                write!(f, "reconcile of {key} failed: {error}; {failures} in a row, {}", RetryAfter(*retry_after))
             }
-            Self::Panicked { key, message, again } => {
-                write!(f, "the call for {key} panicked: {message}; again in {again:.1?}")
+            Self::Panicked { key, message, retry_after } => {
+                write!(f, "reconcile of {key} panicked: {message}; retry in {retry_after:.1?}")
             }
-            Self::TimedOut { key, timeout, again } => {
-                write!(f, "the call for {key} took longer than {timeout:.1?} and was cancelled; again in {again:.1?}")
-            }
-            Self::Blocked { key, lasting } => write!(
-                f,
-                "the call for {key} holds up its thread for {lasting:.1?}: what blocks belongs into spawn_blocking; it cannot \
-                 be cancelled, and others of this runtime may wait"
-            ),
-            Self::Spins { key, times } => {
-                write!(f, "{key} was to be called again at once {times} times in a row: it waits longer and longer now")
-            }
-            Self::LacksWrites { key, why, lasting } => {
+            Self::TimedOut { key, timeout, retry_after } => {
                 write!(
                     f,
-                    "{key} waits for {lasting:.1?}, since a cache lacks what its last call wrote, or what led to it: {why}"
+                    "reconcile of {key} timed out after {timeout:.1?} and was cancelled; retry in {retry_after:.1?}"
                 )
             }
-            Self::CannotCompare { key, why } => {
-                write!(f, "{key} is called, though it is not known whether a cache has what its last call wrote: {why}")
-            }
-            Self::LacksOthers { why, lasting } => {
+            Self::Blocked { key, elapsed } => write!(
+                f,
+                "reconcile of {key} has blocked its thread for {elapsed:.1?} and cannot be cancelled; move blocking code \
+                 into spawn_blocking, because other tasks of this runtime may wait"
+            ),
+            Self::HotLoop { key, times } => {
                 write!(
                     f,
-                    "keys that come from another process wait for {lasting:.1?}, since a cache may lack its last writes: {why}"
+                    "{key} requeued at once {times} times in a row; further immediate requeues are delayed by up to \
+                 1 s"
+                )
+            }
+            Self::WaitsForWrites { key, why, elapsed } => {
+                write!(
+                    f,
+                    "{key} has waited {elapsed:.1?} for a cache that lacks a write of its last reconcile or the change \
+                     that triggered it: {why}"
+                )
+            }
+            Self::CannotCompareVersions { key, why } => {
+                write!(f, "{key} is reconciled, though a cache may lack the writes of its last reconcile: {why}")
+            }
+            Self::WaitsForOtherProcess { why, elapsed } => {
+                write!(
+                    f,
+                    "keys of another process have waited {elapsed:.1?} for a cache that may lack its last writes: {why}"
                 )
             }
             Self::CannotCatchUp { why } => {
-                write!(
-                    f,
-                    "keys that come from another process are called, though a cache may lack its last writes: {why}"
-                )
+                write!(f, "keys of another process are reconciled, though a cache may lack its last writes: {why}")
             }
-            Self::Paused { why } => write!(f, "no calls while a cache is in doubt, unless they are safe: {why}"),
-            Self::Resumed { lasted } => write!(f, "calls go on, after {lasted:.1?}"),
-            Self::SourceMissing { why, waits: false } => {
-                write!(f, "a source is not there, the others do without it: {why}")
+            Self::Paused { why } => write!(
+                f,
+                "reconciles are paused, except for safe keys, because a cache is in doubt: \
+             {why}"
+            ),
+            Self::Resumed { elapsed } => write!(f, "reconciles resume after a pause of {elapsed:.1?}"),
+            Self::CacheUnavailable { why, waits: false } => {
+                write!(f, "a source is unavailable, and reconciles run without its cache: {why}")
             }
-            Self::SourceMissing { why, waits: true } => {
-                write!(f, "a source is not there, and the first calls, which read it, wait for it: {why}")
+            Self::CacheUnavailable { why, waits: true } => {
+                write!(f, "a source is unavailable, and the first reconciles wait for its cache: {why}")
             }
             Self::OutsideScope { source, key, scope } => write!(
                 f,
-                "{source} leads to {key}, which is not among {scope} and is never reconciled: widen the scope of the controller, \
-                 or narrow that of the source"
+                "{source} maps to {key}, which is outside {scope} and never reconciled; widen the scope of the \
+                 controller, or narrow the scope of the source"
             ),
-            Self::Broken { what, message } => write!(f, "{what} panicked: {message}"),
-            Self::Undecodable { key } => write!(f, "{key} cannot be decoded, and is not called"),
+            Self::CallbackPanicked { callback, message } => write!(f, "{callback} panicked: {message}"),
+            Self::Undecodable { key } => write!(f, "{key} cannot be decoded and is not reconciled"),
         }
     }
 }
 
-/// When a key is called again.
-struct Again(Option<Duration>);
+/// Time of the next attempt.
+struct RetryAfter(Option<Duration>);
 
-impl fmt::Display for Again {
+impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(again) => write!(f, "again in {again:.1?}"),
-            None => f.write_str("not again before it changes"),
+            Some(retry_after) => write!(f, "retry in {retry_after:.1?}"),
+            None => f.write_str("no retry until a change"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who is told the notes of a controller.
+//! Reporting of a controller's diagnostics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,31 +6,31 @@ use std::sync::Arc;
 use super::diagnostic::ControllerDiagnostic;
 use crate::panics;
 
-/// Tells notes to the program's log, and to whoever wants them. Cheap to clone.
+/// Reports diagnostics to the log and to the user's callback. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Notes {
+pub(super) struct Diagnostics {
     controller: Arc<str>,
-    told: Option<Told>,
+    callback: Option<DiagnosticCallback>,
 }
 
-pub(super) type Told = Arc<dyn Fn(&ControllerDiagnostic) + Send + Sync>;
+pub(super) type DiagnosticCallback = Arc<dyn Fn(&ControllerDiagnostic) + Send + Sync>;
 
-impl Notes {
-    pub(super) fn new(controller: Arc<str>, told: Option<Told>) -> Self {
-        Self { controller, told }
+impl Diagnostics {
+    pub(super) fn new(controller: Arc<str>, callback: Option<DiagnosticCallback>) -> Self {
+        Self { controller, callback }
     }
 
-    pub(super) fn tell(&self, note: &ControllerDiagnostic) {
+    pub(super) fn report(&self, diagnostic: &ControllerDiagnostic) {
         let controller = &*self.controller;
-        if note.is_grave() {
-            tracing::warn!(controller, "{note}");
+        if diagnostic.is_warning() {
+            tracing::warn!(controller, "{diagnostic}");
         } else {
-            tracing::info!(controller, "{note}");
+            tracing::info!(controller, "{diagnostic}");
         }
-        if let Some(told) = &self.told {
-            // What listens is the user's, and nothing of the controller may end by it.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| told(note))) {
-                tracing::error!(controller, "the callback for notes panicked: {}", panics::told(panic));
+        if let Some(callback) = &self.callback {
+            // A panic in the user's callback must not end any task of the controller.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(diagnostic))) {
+                tracing::error!(controller, "the diagnostic callback panicked: {}", panics::message(panic));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The figures of controllers as a scrape of Prometheus reads them: under the names of controller-runtime where it has them.
+//! Prometheus metrics of controllers, under the names of controller-runtime if it has an equivalent.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use super::figures::ControllerStats;
 use super::running::RunningController;
+use super::stats::ControllerStats;
 use crate::workqueue::Durations;
 
-/// The metrics of some controllers; to be registered once for all controllers of a program.
+/// Prometheus collector for controllers. Register one collector for all controllers of a program.
 ///
 /// ```
 /// # use steadfast_controller::{ControllerMetrics, RunningController, WorkqueueMetrics};
@@ -24,128 +24,137 @@ use crate::workqueue::Durations;
 /// # }
 /// ```
 ///
-/// It keeps no controller alive: one that is gone is gone from the next scrape.
+/// The collector does not keep a controller alive. The next scrape omits a dropped controller.
 #[derive(Default)]
 pub struct ControllerMetrics {
     controllers: Vec<(String, Reader)>,
 }
 
-/// Reads the figures of a controller, if it still runs.
+/// Reads the values of a controller. Returns none after its end.
 type Reader = Box<dyn Fn() -> Option<Reading> + Send + Sync>;
 
-/// The figures of a controller at one scrape.
+/// Values of a controller at one scrape.
 struct Reading {
-    figures: ControllerStats,
-    /// How many calls it may make at a time.
-    most: usize,
+    stats: ControllerStats,
+    /// Maximum number of concurrent reconciles.
+    max_concurrency: usize,
     durations: Durations,
 }
 
 impl ControllerMetrics {
-    /// These and those of `controller`, with `name` as their label.
+    /// Adds `controller` with the label `name`.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, controller: &RunningController) -> Self {
-        let crew = controller.weak();
+        let pool = controller.weak();
         let read = move || {
-            let crew = crew.upgrade()?;
-            Some(Reading { figures: crew.figures(), most: crew.concurrency, durations: crew.counted.durations() })
+            let pool = pool.upgrade()?;
+            Some(Reading {
+                stats: pool.stats(),
+                max_concurrency: pool.concurrency,
+                durations: pool.counters.durations(),
+            })
         };
         self.controllers.push((name.into(), Box::new(read)));
         self
     }
 }
 
-/// The controllers as they are at one scrape.
+/// Values of all controllers at one scrape.
 type Readings<'a> = [(&'a str, ControllerStats, usize)];
 
 impl Collector for ControllerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let read: Vec<_> = self.controllers.iter().filter_map(|(name, read)| Some((name.as_str(), read()?))).collect();
-        let all: Vec<_> = read.iter().map(|(name, reading)| (*name, reading.figures, reading.most)).collect();
+        let all: Vec<_> = read.iter().map(|(name, reading)| (*name, reading.stats, reading.max_concurrency)).collect();
         durations(&mut encoder, &read)?;
         results(&mut encoder, &all)?;
         let mut counter = |name, unit: Option<Unit>, help, read: fn(&ControllerStats) -> f64| {
-            family(&mut encoder, (name, unit, help), &all, |figures, _| ConstCounter::new(read(figures)))
+            family(&mut encoder, (name, unit, help), &all, |stats, _| ConstCounter::new(read(stats)))
         };
-        counter("controller_runtime_reconcile_errors", None, "Calls that failed, whatever way", |figures| {
-            (figures.failed + figures.panicked + figures.timed_out) as f64
-        })?;
-        counter("controller_runtime_reconcile_panics", None, "Calls that panicked", |figures| figures.panicked as f64)?;
-        counter("controller_runtime_reconcile_timeouts", None, "Calls that took longer than they may", |figures| {
-            figures.timed_out as f64
+        counter(
+            "controller_runtime_reconcile_errors",
+            None,
+            "Reconciles that returned an error, panicked or timed \
+         out",
+            |stats| (stats.failed + stats.panicked + stats.timed_out) as f64,
+        )?;
+        counter(
+            "controller_runtime_reconcile_panics",
+            None,
+            "Reconciles that \
+         panicked",
+            |stats| stats.panicked as f64,
+        )?;
+        counter("controller_runtime_reconcile_timeouts", None, "Reconciles that exceeded their timeout", |stats| {
+            stats.timed_out as f64
         })?;
         counter(
             "steadfast_controller_waits_for_writes",
             None,
-            "Calls that waited until caches had what the call before wrote, or what led to it",
-            |figures| figures.waits_for_writes as f64,
+            "Waits of keys for caches that lacked a write of the last reconcile or the triggering change",
+            |stats| stats.waits_for_writes as f64,
         )?;
-        counter(
-            "steadfast_controller_waited_for_writes",
-            Some(Unit::Seconds),
-            "How long all those calls together waited",
-            |figures| figures.waited_for_writes.as_secs_f64(),
-        )?;
+        counter("steadfast_controller_waited_for_writes", Some(Unit::Seconds), "Total time of these waits", |stats| {
+            stats.waited_for_writes.as_secs_f64()
+        })?;
         counter(
             "steadfast_controller_catch_ups",
             None,
-            "How often keys waited until caches had what another process had written",
-            |figures| figures.catch_ups as f64,
+            "Waits of keys for caches that lacked writes of another process",
+            |stats| stats.catch_ups as f64,
         )?;
-        counter(
-            "steadfast_controller_caught_up",
-            Some(Unit::Seconds),
-            "How long they waited for that, all together",
-            |figures| figures.caught_up.as_secs_f64(),
-        )?;
+        counter("steadfast_controller_caught_up", Some(Unit::Seconds), "Total time of these waits", |stats| {
+            stats.caught_up.as_secs_f64()
+        })?;
         counter(
             "steadfast_controller_keys_outside_scope",
             None,
             "Keys that sources mapped to and that no object of the controller can have",
-            |figures| figures.outside_scope as f64,
+            |stats| stats.outside_scope as f64,
         )?;
-        counter(
-            "steadfast_controller_pauses",
-            None,
-            "How often nothing was called since a cache was in doubt for too long",
-            |figures| figures.pauses as f64,
-        )?;
+        counter("steadfast_controller_pauses", None, "Pauses because a cache was in doubt for too long", |stats| {
+            stats.pauses as f64
+        })?;
         let mut gauge = |name, help, read: fn(&ControllerStats, usize) -> usize| {
-            family(&mut encoder, (name, None, help), &all, |figures, most| ConstGauge::new(read(figures, most) as f64))
+            family(&mut encoder, (name, None, help), &all, |stats, max_concurrency| {
+                ConstGauge::new(read(stats, max_concurrency) as f64)
+            })
         };
-        gauge("controller_runtime_active_workers", "Calls that are under way", |figures, _| figures.running)?;
-        gauge("controller_runtime_max_concurrent_reconciles", "Calls there may be at a time", |_, most| most)?;
-        gauge("steadfast_controller_blocked", "Calls that hold up their threads", |figures, _| figures.blocked)?;
+        gauge("controller_runtime_active_workers", "Reconciles in progress", |stats, _| stats.running)?;
         gauge(
-            "steadfast_controller_slowed",
-            "Keys that wanted to be called again at once, time after time, and are slowed down",
-            |figures, _| figures.slowed,
+            "controller_runtime_max_concurrent_reconciles",
+            "Maximum number of concurrent reconciles",
+            |_, max_concurrency| max_concurrency,
         )?;
+        gauge("steadfast_controller_blocked", "Reconciles that block their threads", |stats, _| stats.blocked)?;
+        gauge("steadfast_controller_slowed", "Keys delayed after repeated immediate requeues", |stats, _| {
+            stats.slowed
+        })?;
         gauge(
             "steadfast_controller_waiting_for_writes",
-            "Keys that wait until caches have what the call before wrote, or what led to it",
-            |figures, _| figures.waiting_for_writes,
+            "Keys that wait for caches that lack a write of the last reconcile or the triggering change",
+            |stats, _| stats.waiting_for_writes,
         )?;
         gauge(
             "steadfast_controller_catching_up",
-            "Whether keys wait until caches have what another process has written",
-            |figures, _| usize::from(figures.catching_up),
+            "1 while keys wait for caches that lack writes of another process, otherwise 0",
+            |stats, _| usize::from(stats.catching_up),
         )?;
         gauge(
             "steadfast_controller_paused",
-            "Whether nothing is called since a cache has been in doubt for too long",
-            |figures, _| usize::from(figures.paused),
+            "1 while reconciles are paused because a cache has been in doubt for too long, otherwise 0",
+            |stats, _| usize::from(stats.paused),
         )
     }
 }
 
-/// How long calls have taken.
+/// Encodes the durations of reconciles.
 fn durations(encoder: &mut DescriptorEncoder<'_>, all: &[(&str, Reading)]) -> fmt::Result {
-    let (name, help) = ("controller_runtime_reconcile_time", "How long calls have taken, however they ended");
+    let (name, help) = ("controller_runtime_reconcile_time", "Durations of reconciles, whatever their outcome");
     let mut encoder = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-    for (name, Reading { durations: Durations { count, sum, classes }, .. }) in all {
+    for (name, Reading { durations: Durations { count, sum, buckets: counts }, .. }) in all {
         let bounds = Durations::BOUNDS.into_iter().chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(*classes).collect();
+        let buckets: Vec<(f64, u64)> = bounds.zip(*counts).collect();
         let labels = [("controller", *name)];
         let mut encoder = encoder.encode_family(&labels)?;
         encoder.encode_histogram::<[(&str, &str); 1]>(sum.as_secs_f64(), *count, &buckets, None)?;
@@ -153,14 +162,14 @@ fn durations(encoder: &mut DescriptorEncoder<'_>, all: &[(&str, Reading)]) -> fm
     Ok(())
 }
 
-/// Calls by what they came to.
+/// Encodes the reconciles by outcome.
 fn results(encoder: &mut DescriptorEncoder<'_>, all: &Readings<'_>) -> fmt::Result {
-    let counted = ConstCounter::new(0.0);
-    let help = "Calls by what they came to";
-    let mut encoder = encoder.encode_descriptor("controller_runtime_reconcile", help, None, counted.metric_type())?;
-    for (name, figures, _) in all {
-        let errors = figures.failed + figures.panicked + figures.timed_out;
-        for (result, count) in [("success", figures.succeeded), ("requeue", figures.requeued), ("error", errors)] {
+    let counters = ConstCounter::new(0.0);
+    let help = "Reconciles by outcome";
+    let mut encoder = encoder.encode_descriptor("controller_runtime_reconcile", help, None, counters.metric_type())?;
+    for (name, stats, _) in all {
+        let errors = stats.failed + stats.panicked + stats.timed_out;
+        for (result, count) in [("success", stats.succeeded), ("requeue", stats.requeued), ("error", errors)] {
             let labels = [("controller", *name), ("result", result)];
             ConstCounter::new(count as f64).encode(encoder.encode_family(&labels)?)?;
         }
@@ -168,19 +177,19 @@ fn results(encoder: &mut DescriptorEncoder<'_>, all: &Readings<'_>) -> fmt::Resu
     Ok(())
 }
 
-/// One sample of each controller.
+/// Encodes one sample per controller.
 fn family<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, unit, help): (&str, Option<Unit>, &str),
     all: &Readings<'_>,
     sample: impl Fn(&ControllerStats, usize) -> M,
 ) -> fmt::Result {
-    let Some((_, first, most)) = all.first() else { return Ok(()) };
-    let kind = sample(first, *most).metric_type();
+    let Some((_, first, max_concurrency)) = all.first() else { return Ok(()) };
+    let kind = sample(first, *max_concurrency).metric_type();
     let mut encoder = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
-    for (controller, figures, most) in all {
+    for (controller, stats, max_concurrency) in all {
         let labels = [("controller", *controller)];
-        sample(figures, *most).encode(encoder.encode_family(&labels)?)?;
+        sample(stats, *max_concurrency).encode(encoder.encode_family(&labels)?)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The scope of a controller's own objects: which keys they can have.
+//! Scope of a controller's own objects, and their possible keys.
 
 use std::any::TypeId;
 use std::sync::{Arc, OnceLock};
@@ -7,20 +7,20 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use steadfast::{Informer, Kept, ObjectKey, Scope};
 
+use super::cache_handle::name_of;
 use super::source_error::SourceError;
-use super::view::name_of;
 
-/// Whether the objects of a resource are in namespaces.
+/// Scope of a resource: namespaced or cluster-scoped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
     Namespaced,
     Cluster,
-    /// The type does not state it: a `DynamicObject` is of either kind.
+    /// The type does not state its scope, for example `DynamicObject`.
     Unknown,
 }
 
 impl Placement {
-    /// Placement of the resource type `R`.
+    /// Returns the placement of the resource type `R`.
     pub(super) fn of<R: Resource + 'static>() -> Self {
         let scope = TypeId::of::<R::Scope>();
         if scope == TypeId::of::<ClusterResourceScope>() {
@@ -33,13 +33,13 @@ impl Placement {
     }
 }
 
-/// The scopes of a controller's own objects. Cheap to clone.
+/// Scopes of a controller's own objects. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Primary {
     name: Arc<str>,
     scopes: Arc<[Scope]>,
     placement: Placement,
-    /// The placement of the objects themselves, once one was seen.
+    /// Placement of the first object in the cache.
     seen: Arc<OnceLock<Placement>>,
     look: Arc<dyn Fn() -> Option<Placement> + Send + Sync>,
 }
@@ -49,7 +49,7 @@ impl Primary {
     pub(super) fn of<K: Kept>(informers: &[Informer<K>]) -> Self {
         let scopes: Arc<[Scope]> = informers.iter().map(|informer| informer.scope().clone()).collect();
         let placement = match Placement::of::<K::Resource>() {
-            // Only a resource with namespaces can be requested in one.
+            // Only a namespaced resource can be requested in one namespace.
             Placement::Unknown if scopes.iter().any(|scope| scope.in_namespace().is_some()) => Placement::Namespaced,
             placement => placement,
         };
@@ -61,12 +61,12 @@ impl Primary {
         Self { name: name_of(informers).into(), scopes, placement, seen: Arc::default(), look: Arc::new(look) }
     }
 
-    /// The resource and its scopes, for people.
+    /// Returns the resource and its scopes for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Placement by the type, the requested scope, or the objects in the cache.
+    /// Returns the placement by the type, the requested scope, or an object in the cache.
     fn placement(&self) -> Placement {
         if self.placement != Placement::Unknown {
             return self.placement;
@@ -77,9 +77,9 @@ impl Primary {
         (self.look)().map_or(Placement::Unknown, |placement| *self.seen.get_or_init(|| placement))
     }
 
-    /// The keys of the owner `name` of a child in `namespace`.
+    /// Returns the keys of the owner `name` of a child in `namespace`.
     ///
-    /// An owner is in the namespace of its child, or in none. These are two keys until it is known which.
+    /// An owner is in the namespace of its child, or cluster-scoped. Returns both keys until the placement is known.
     pub(super) fn owner(&self, namespace: Option<&str>, name: &str) -> impl Iterator<Item = ObjectKey> + use<> {
         let placement = self.placement();
         let namespaced = namespace.filter(|_| placement != Placement::Cluster);
@@ -103,7 +103,7 @@ impl Primary {
     ///
     /// # Errors
     ///
-    /// If they are in other namespaces, or in none while the owners are in namespaces.
+    /// Returns an error if they are in other namespaces, or cluster-scoped while the owners are namespaced.
     pub(super) fn can_own<C: Kept>(&self, owned: &[Informer<C>]) -> Result<(), SourceError> {
         let is_nowhere =
             self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;

@@ -1,4 +1,4 @@
-//! A controller at work.
+//! Handle of a running controller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,111 +8,112 @@ use std::time::Duration;
 use steadfast::ObjectKey;
 use steadfast::environment::Task;
 
-use super::crew::Crew;
-use super::figures::ControllerStats;
+use super::lifecycle::Phase;
 use super::source::Detach;
-use super::stage::Point;
+use super::stats::ControllerStats;
+use super::worker_pool::WorkerPool;
 use crate::workqueue::{Durations, Workqueue};
 
-/// A controller that runs, until this is stopped or dropped.
+/// Handle of a running controller. Dropping the handle cancels the controller.
 #[must_use = "the controller ends when this is dropped"]
 pub struct RunningController {
-    crew: Arc<Crew>,
-    /// What looks after it.
+    pool: Arc<WorkerPool>,
+    /// Background tasks of the controller.
     tasks: Vec<Task>,
     detach: Vec<Detach>,
 }
 
-/// What was left when a controller ended.
+/// Remaining work after the stop of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stopped {
-    /// Keys that were to be called, in the queue or not yet there, since they waited for a cache.
+    /// Keys still queued, including deferred keys and keys that waited for a cache.
     pub queued: usize,
-    /// Calls that were cancelled.
+    /// Cancelled reconciles.
     pub cancelled: u64,
-    /// Calls that could not be cancelled, since they hold up their threads; they end when they give them back.
+    /// Reconciles that cannot be cancelled because they block their threads. They end at their next `.await`.
     pub stuck: usize,
 }
 
 impl RunningController {
-    pub(super) fn new(crew: Arc<Crew>, tasks: Vec<Task>, detach: Vec<Detach>) -> Self {
-        Self { crew, tasks, detach }
+    pub(super) fn new(pool: Arc<WorkerPool>, tasks: Vec<Task>, detach: Vec<Detach>) -> Self {
+        Self { pool, tasks, detach }
     }
 
-    /// The keys that are to be called: to add some by hand, or to look at its figures.
+    /// Returns the workqueue, for adding keys and for its stats.
     pub fn queue(&self) -> &Workqueue<ObjectKey> {
-        &self.crew.queue
+        &self.pool.queue
     }
 
-    /// What it has done, and how it is.
-    pub fn figures(&self) -> ControllerStats {
-        self.crew.figures()
+    /// Returns counters and current state.
+    pub fn stats(&self) -> ControllerStats {
+        self.pool.stats()
     }
 
-    /// How long calls have taken, however they ended (`controller_runtime_reconcile_time_seconds`).
+    /// Returns the durations of reconciles, whatever their outcome (`controller_runtime_reconcile_time_seconds`).
     pub fn durations(&self) -> Durations {
-        self.crew.counted.durations()
+        self.pool.counters.durations()
     }
 
-    /// What is read of it, without keeping it.
+    /// Returns a weak reference for metrics.
     #[cfg(feature = "metrics")]
-    pub(super) fn weak(&self) -> std::sync::Weak<Crew> {
-        Arc::downgrade(&self.crew)
+    pub(super) fn weak(&self) -> std::sync::Weak<WorkerPool> {
+        Arc::downgrade(&self.pool)
     }
 
-    /// Ends it: no call is begun any more; those under way have so long to end, and are cancelled then.
+    /// Stops the controller: starts no further reconcile, waits for running reconciles for at most `patience`, and then
+    /// cancels them.
     ///
-    /// The informers go on, since others may use them: their factory ends them
+    /// The informers keep running, because others may share them. Their factory stops them
     /// ([`InformerFactory::shutdown`](steadfast::InformerFactory::shutdown)).
     pub async fn stop(self, patience: Duration) -> Stopped {
-        let crew = self.crew.clone();
-        let environment = crew.connection.environment().clone();
+        let pool = self.pool.clone();
+        let environment = pool.connection.environment().clone();
         self.detach.iter().for_each(|detach| detach());
-        crew.stage.reach(Point::Ending);
-        let cancelled_before = crew.figures().cancelled;
-        let mut gone = crew.gone.subscribe();
-        let all_gone = async {
-            let nobody = || crew.members.load(Ordering::Acquire) == 0;
-            while !nobody() {
-                drop(gone.changed().await);
+        pool.lifecycle.advance_to(Phase::Stopping);
+        let cancelled_before = pool.stats().cancelled;
+        let mut worker_exited = pool.worker_exited.subscribe();
+        let all_exited = async {
+            let no_worker = || pool.workers.load(Ordering::Acquire) == 0;
+            while !no_worker() {
+                drop(worker_exited.changed().await);
             }
         };
         let end = environment.now() + patience;
-        let mut all_gone = std::pin::pin!(all_gone);
+        let mut all_exited = std::pin::pin!(all_exited);
         let in_time = tokio::select! {
             biased;
-            () = &mut all_gone => true,
+            () = &mut all_exited => true,
             () = environment.sleep_until(end) => false,
         };
         if !in_time {
-            crew.stage.reach(Point::Cancelled);
-            // Whoever gives the thread back ends at once; who does not, is stuck.
-            let moment = environment.now() + Duration::from_secs(1);
+            pool.lifecycle.advance_to(Phase::Cancelled);
+            // A cancelled reconcile ends at its next `.await`. Reconciles that remain after this second count as stuck.
+            let end_of_cancellation = environment.now() + Duration::from_secs(1);
             tokio::select! {
                 biased;
-                () = all_gone => {}
-                () = environment.sleep_until(moment) => {}
+                () = all_exited => {}
+                () = environment.sleep_until(end_of_cancellation) => {}
             }
         }
-        let queued = crew.queue.len() + crew.gate.waiting() + crew.sights.waiting();
-        crew.queue.shut_down();
-        let figures = crew.figures();
-        Stopped { queued, cancelled: figures.cancelled - cancelled_before, stuck: figures.running }
+        let queued = pool.queue.len() + pool.gate.deferred_count() + pool.write_tracker.waiting();
+        pool.queue.shut_down();
+        let stats = pool.stats();
+        Stopped { queued, cancelled: stats.cancelled - cancelled_before, stuck: stats.running }
     }
 }
 
 impl Drop for RunningController {
     fn drop(&mut self) {
         self.detach.iter().for_each(|detach| detach());
-        self.crew.stage.reach(Point::Cancelled);
-        self.crew.queue.shut_down();
+        self.pool.lifecycle.advance_to(Phase::Cancelled);
+        self.pool.queue.shut_down();
         self.tasks.iter().for_each(Task::abort);
     }
 }
 
 impl fmt::Debug for RunningController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningController").field("figures", &self.figures()).finish_non_exhaustive()
+        f.debug_struct("RunningController").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Where a controller's keys come from.
+//! Sources of a controller's keys.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,22 +11,22 @@ use steadfast::{
     Scope, Writes,
 };
 
-use super::all::{Again, All};
 use super::changes::Changes;
 use super::diagnostic::ControllerDiagnostic;
-use super::diagnostics::Notes;
-use super::figures::Counted;
+use super::diagnostics::Diagnostics;
+use super::lifecycle::Lifecycle;
 use super::primary::Primary;
-use super::sights::Sights;
+use super::requeue_all::{RequeueAll, RequeueHandle};
 use super::source_error::SourceError;
-use super::stage::Stage;
-use crate::panics::told;
+use super::stats::Counters;
+use super::write_tracker::WriteTracker;
+use crate::panics::message;
 use crate::workqueue::{Priority, Workqueue};
 
-/// Objects whose changes a controller follows: a [`Scope`], or an [`Informer`] that there is already, and which changes count.
+/// Source of changes for a controller: a [`Scope`] or an existing [`Informer`], with a filter for relevant changes.
 ///
-/// Of several namespaces, [`namespaces`](Self::namespaces) follows one informer each, for programs that have permissions in
-/// those alone. The same is made of several scopes or informers: `Source::from(vec![…])`.
+/// For several namespaces, [`namespaces`](Self::namespaces) opens one informer each. A program then needs permissions in
+/// these namespaces only. `Source::from(vec![…])` combines several scopes or informers.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::workqueue::{Priority, Workqueue};
 ///     .on(Changes::of_generation())
 ///     .resync(Duration::from_secs(600));
 /// ```
-#[must_use = "a source is to be handed to a controller"]
+#[must_use = "a source does nothing until a controller uses it"]
 pub struct Source<K: Kept> {
     open: Open<K>,
     changes: Changes<K::Resource>,
@@ -46,12 +46,12 @@ pub struct Source<K: Kept> {
 
 type Open<K> = Box<dyn FnOnce(&InformerFactory) -> Result<Vec<Informer<K>>, InformerError> + Send>;
 
-/// Ends what a source gives.
+/// Detaches a source from its informers.
 pub(super) type Detach = Box<dyn Fn() + Send + Sync>;
 
 impl<K: Kept> Source<K> {
-    /// All changes of the objects in `namespaces`, by one informer for each. A program needs permissions in these namespaces
-    /// only.
+    /// Follows all changes of the objects in `namespaces`, with one informer each. A program needs permissions in these
+    /// namespaces only.
     ///
     /// ```
     /// # use k8s_openapi::api::apps::v1::Deployment;
@@ -65,21 +65,21 @@ impl<K: Kept> Source<K> {
         namespaces.into_iter().map(Scope::namespace).collect::<Vec<_>>().into()
     }
 
-    /// Counts only the changes that `changes` selects. Defaults to all changes.
+    /// Follows only changes that `changes` matches. Defaults to all changes.
     ///
-    /// A change that maps the object to other keys always counts, for example when a child gets another owner.
+    /// A change that maps the object to other keys always counts, for example a child with a new owner.
     pub fn on(mut self, changes: Changes<K::Resource>) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Each object counts as changed once in such a period, whether it did or not; never unless it is said.
+    /// Reconciles each object once per `period`, even without a change. Disabled by default.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
         self
     }
 
-    /// Opens the source's informers; at least one.
+    /// Opens the source's informers, at least one.
     pub(super) fn open(self, factory: &InformerFactory) -> Result<(Self, Vec<Informer<K>>), SourceError> {
         let informers = (self.open)(factory)?;
         if informers.is_empty() {
@@ -89,44 +89,44 @@ impl<K: Kept> Source<K> {
         Ok((Self { open: Box::new(|_| Ok(opened)), ..self }, informers))
     }
 
-    /// Has the keys that `keys` names for an object added to the queue when it has changed, and called for when all caches have
-    /// seen that. Returns what ends that.
+    /// Attaches the source: after each change, adds the keys that `keys` returns to the queue. Their reconciles wait until
+    /// all caches contain the change. Returns the function that detaches the source.
     pub(super) fn attach<I>(
         self,
-        links: &Links,
-        strays: Option<Strays>,
+        links: &SourceContext,
+        scope_filter: Option<ScopeFilter>,
         keys: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
     ) -> Result<Detach, SourceError>
     where
         I: IntoIterator<Item = ObjectKey>,
     {
         let Self { open, changes, resync } = self;
-        let Links { factory, queue, sights, all, stage, notes, .. } = links;
+        let SourceContext { factory, queue, write_tracker, all, lifecycle, diagnostics, .. } = links;
         let keys: Keys<K> = Arc::new(move |object, add| keys(object).into_iter().for_each(add));
-        let strays = strays.map(Arc::new);
+        let scope_filter = scope_filter.map(Arc::new);
         let mut registrations: Vec<Registration<K>> = Vec::new();
         for informer in open(factory)? {
-            let handler = informer.handler().deliver_each(ONE_BY_ONE);
+            let handler = informer.handler().deliver_each(MAX_UNMERGED_CHANGES);
             let handler = match resync {
                 Some(period) => handler.resync(period),
                 None => handler,
             };
-            let leads = Leads {
+            let source_handler = SourceHandler {
                 informer: informer.clone(),
                 factory: factory.clone(),
                 changes: changes.clone(),
                 keys: keys.clone(),
-                strays: strays.clone(),
+                scope_filter: scope_filter.clone(),
                 queue: queue.clone(),
-                sights: sights.clone(),
-                again: all.follow(&informer, factory),
-                stage: stage.clone(),
-                notes: notes.clone(),
+                write_tracker: write_tracker.clone(),
+                requeue: all.follow(&informer, factory),
+                lifecycle: lifecycle.clone(),
+                diagnostics: diagnostics.clone(),
             };
-            match handler.add_handler(leads) {
+            match handler.add_handler(source_handler) {
                 Ok(registration) => registrations.push(registration),
                 Err(error) => {
-                    // The others are of no use alone.
+                    // The other informers are useless alone.
                     for registration in &registrations {
                         registration.remove();
                     }
@@ -142,118 +142,119 @@ impl<K: Kept> Source<K> {
     }
 }
 
-/// What sources have to do with.
-pub(super) struct Links {
+/// Shared parts of a controller that sources use.
+pub(super) struct SourceContext {
     pub(super) factory: InformerFactory,
     pub(super) queue: Workqueue<ObjectKey>,
-    pub(super) sights: Sights,
-    pub(super) all: All,
-    pub(super) stage: Stage,
-    pub(super) notes: Notes,
+    pub(super) write_tracker: WriteTracker,
+    pub(super) all: RequeueAll,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) diagnostics: Diagnostics,
     /// The controller's own objects.
     pub(super) primary: Primary,
-    pub(super) counted: Arc<Counted>,
-    /// Whether keys are reconciled whatever is in the cache of the controller's own objects.
+    pub(super) counters: Arc<Counters>,
+    /// True if keys are reconciled even without an object in the cache.
     pub(super) by_key: bool,
 }
 
-impl Links {
+impl SourceContext {
     /// Checks the keys of the source `name`, unless every key is reconciled.
-    pub(super) fn strays(&self, name: &str) -> Option<Strays> {
-        (!self.by_key).then(|| Strays {
+    pub(super) fn scope_filter(&self, name: &str) -> Option<ScopeFilter> {
+        (!self.by_key).then(|| ScopeFilter {
             source: name.to_owned(),
             primary: self.primary.clone(),
-            counted: self.counted.clone(),
-            notes: self.notes.clone(),
+            counters: self.counters.clone(),
+            diagnostics: self.diagnostics.clone(),
             is_reported: AtomicBool::new(false),
         })
     }
 }
 
-/// Keys of one source that no object of the controller can have: they are never reconciled.
-pub(super) struct Strays {
+/// Filter for keys of one source that no object of the controller can have.
+pub(super) struct ScopeFilter {
     source: String,
     primary: Primary,
-    counted: Arc<Counted>,
-    notes: Notes,
+    counters: Arc<Counters>,
+    diagnostics: Diagnostics,
     is_reported: AtomicBool,
 }
 
-impl Strays {
-    /// Returns false if `key` cannot be reconciled; the first such key is reported.
+impl ScopeFilter {
+    /// Returns false if `key` cannot be reconciled. Reports the first such key.
     pub(super) fn admit(&self, key: &ObjectKey) -> bool {
         let is_admitted = self.primary.can_have(key);
         if !is_admitted {
-            Counted::one(&self.counted.outside_scope);
+            Counters::one(&self.counters.outside_scope);
             if !self.is_reported.swap(true, Ordering::Relaxed) {
                 let (source, key, scope) = (self.source.clone(), key.clone(), self.primary.name().to_owned());
-                self.notes.tell(&ControllerDiagnostic::OutsideScope { source, key, scope });
+                self.diagnostics.report(&ControllerDiagnostic::OutsideScope { source, key, scope });
             }
         }
         is_admitted
     }
 }
 
-/// So many changes wait to be taken in one by one, and are not merged: an object that has come and gone meanwhile may have been
-/// seen by a call.
-const ONE_BY_ONE: usize = 4096;
+/// Number of queued changes that are delivered one by one instead of merged. A reconcile may have read an object that was
+/// created and deleted in the meantime.
+const MAX_UNMERGED_CHANGES: usize = 4096;
 
-/// From changes to the keys that they lead to.
-struct Leads<K: Kept> {
+/// Handler that maps changed objects to keys.
+struct SourceHandler<K: Kept> {
     informer: Informer<K>,
     factory: InformerFactory,
     changes: Changes<K::Resource>,
     keys: Keys<K>,
-    strays: Option<Arc<Strays>>,
+    scope_filter: Option<Arc<ScopeFilter>>,
     queue: Workqueue<ObjectKey>,
-    sights: Sights,
-    again: Again,
-    stage: Stage,
-    notes: Notes,
+    write_tracker: WriteTracker,
+    requeue: RequeueHandle,
+    lifecycle: Lifecycle,
+    diagnostics: Diagnostics,
 }
 
-/// Hands on the keys that an object leads to.
+/// Passes the keys of an object to a callback.
 type Keys<K> = Arc<dyn Fn(&Object<K>, &mut dyn FnMut(ObjectKey)) + Send + Sync>;
 
-/// The keys that a state of an object maps to.
-struct Mapped {
+/// Keys of one state of an object.
+struct MappedKeys {
     /// In order, each key once.
     keys: Vec<ObjectKey>,
-    /// False if the mapping panicked: then other keys may be missing.
+    /// False if the mapping panicked. Keys may be missing.
     is_complete: bool,
 }
 
-impl Mapped {
+impl MappedKeys {
     /// Returns false if another state may map to other keys.
     fn is_same(&self, other: &Self) -> bool {
         self.is_complete && other.is_complete && self.keys == other.keys
     }
 }
 
-impl<K: Kept> Leads<K> {
-    /// Maps `object` to its keys. If the mapping panics, all keys are requested.
-    fn map(&self, object: &Object<K>) -> Mapped {
+impl<K: Kept> SourceHandler<K> {
+    /// Maps `object` to its keys. Requeues all keys if the mapping panics.
+    fn map(&self, object: &Object<K>) -> MappedKeys {
         let mut keys = Vec::new();
         let mapped = catch_unwind(AssertUnwindSafe(|| (self.keys)(object, &mut |key| keys.push(key))));
         keys.sort_unstable();
         keys.dedup();
         let is_complete = mapped.is_ok();
         if let Err(panic) = mapped {
-            let what = "what maps objects to keys";
-            self.notes.tell(&ControllerDiagnostic::Broken { what, message: told(panic) });
-            self.again.ask();
+            let what = "the mapping of objects to keys";
+            self.diagnostics
+                .report(&ControllerDiagnostic::CallbackPanicked { callback: what, message: message(panic) });
+            self.requeue.request();
         }
-        Mapped { keys, is_complete }
+        MappedKeys { keys, is_complete }
     }
 }
 
-impl<K: Kept> Handler<K> for Leads<K> {
+impl<K: Kept> Handler<K> for SourceHandler<K> {
     fn handle(&self, event: Event<K>, call: Call) {
         if call.missed > 0 {
-            self.again.ask();
+            self.requeue.request();
         }
         let priority = match &event {
-            // One that has changed before it was told for the first time is as urgent as any that has.
+            // An initial object that has already changed again is as urgent as any changed object.
             Event::Added { initial: true, .. } if call.changes <= 1 => Priority::LOW,
             Event::Resynced { .. } => Priority::LOW,
             _ => Priority::NORMAL,
@@ -261,8 +262,8 @@ impl<K: Kept> Handler<K> for Leads<K> {
         let mut mapped = self.map(event.object());
         if let Event::Updated { old, new } = &event {
             let before = self.map(old);
-            // The filter of changes must not hide that the object maps to other keys now: an owner that has lost a child,
-            // and one that has gained it, learn of that from this event alone.
+            // The filter must not hide a change of the mapped keys: this event is the only notice for an owner that lost or
+            // gained a child.
             if before.is_same(&mapped) && !self.changes.matter::<K>(old, new) {
                 return;
             }
@@ -271,19 +272,19 @@ impl<K: Kept> Handler<K> for Leads<K> {
             mapped.keys.dedup();
         }
         let unseen = match &event {
-            // No first call is made before the others have come as far as this cache was then.
-            Event::Added { initial: true, .. } if !self.stage.is_working() => Writes::default(),
+            // The first reconcile waits for the other caches anyway.
+            Event::Added { initial: true, .. } if !self.lifecycle.has_started() => Writes::default(),
             Event::Resynced { .. } => Writes::default(),
             _ => self.factory.unseen_elsewhere(&self.informer, &event),
         };
-        if let Some(strays) = &self.strays {
-            mapped.keys.retain(|key| strays.admit(key));
+        if let Some(scope_filter) = &self.scope_filter {
+            mapped.keys.retain(|key| scope_filter.admit(key));
         }
         for key in mapped.keys {
             if !unseen.is_empty() {
-                self.sights.need(&key, unseen.clone());
+                self.write_tracker.need(&key, unseen.clone());
             }
-            self.queue.add_with(key, priority);
+            self.queue.add_with_priority(key, priority);
         }
     }
 }
@@ -292,7 +293,7 @@ impl<K: Kept> From<Scope> for Source<K>
 where
     DynamicType<K>: Default,
 {
-    /// All changes of the objects in `scope`, by an informer of the controller's factory.
+    /// Follows all changes of the objects in `scope`, with an informer of the controller's factory.
     fn from(scope: Scope) -> Self {
         vec![scope].into()
     }
@@ -302,7 +303,7 @@ impl<K: Kept> From<Vec<Scope>> for Source<K>
 where
     DynamicType<K>: Default,
 {
-    /// All changes of the objects in `scopes`, by one informer of the controller's factory for each.
+    /// Follows all changes of the objects in `scopes`, with one informer of the controller's factory each.
     fn from(scopes: Vec<Scope>) -> Self {
         let open: Open<K> = Box::new(|factory| scopes.into_iter().map(|scope| factory.informer(scope)).collect());
         Self { open, changes: Changes::all(), resync: None }
@@ -310,14 +311,14 @@ where
 }
 
 impl<K: Kept> From<Informer<K>> for Source<K> {
-    /// All changes that `informer` sees: one with choices of its own, or of a type that says at run time what it is.
+    /// Follows all changes of `informer`, for example an informer with custom settings or a type known only at run time.
     fn from(informer: Informer<K>) -> Self {
         vec![informer].into()
     }
 }
 
 impl<K: Kept> From<Vec<Informer<K>>> for Source<K> {
-    /// All changes that any of `informers` sees.
+    /// Follows all changes of each of `informers`.
     fn from(informers: Vec<Informer<K>>) -> Self {
         let open: Open<K> = Box::new(move |_| Ok(informers));
         Self { open, changes: Changes::all(), resync: None }

@@ -1,24 +1,24 @@
-//! Why a controller cannot have a source.
+//! Errors of sources.
 
 use steadfast::{HandlerError, InformerError};
 
-/// Why a controller has no such source.
+/// Error while opening a source of a controller.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// There is no such informer.
+    /// The informer cannot be created.
     #[error(transparent)]
     Informer(#[from] InformerError),
-    /// It was stopped.
+    /// The informer is stopped.
     #[error(transparent)]
     Handler(#[from] HandlerError),
     /// No scope was given.
-    #[error("a source without a scope leads to nothing: give it one namespace, scope or informer at least")]
+    #[error("a source has no scope; pass at least one namespace, scope or informer")]
     Empty,
     /// No object of an owned resource can have an owner among the controller's objects.
     #[error(
-        "{owned} cannot be owned by {owners}: a namespaced owner is in the namespace of its children; request both in the same \
-         scope, or use `watches` with a mapping of your own"
+        "{owned} cannot be owned by {owners}: a namespaced owner is in the namespace of its children; request both in the \
+         same scope, or use `watches` with a custom mapping"
     )]
     NoOwners {
         /// The owned resource and its scope.

@@ -1,4 +1,4 @@
-//! From what was chosen to a controller at work.
+//! Start of a controller.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicUsize;
@@ -13,146 +13,158 @@ use steadfast::{Freshness, Informer, Kept, Object, ObjectKey};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::all::All;
-use super::crew::{Caller, Crew};
-use super::declared::{Declared, Patience, Role};
+use super::cache_handle::CacheHandle;
+use super::declared::{DeclaredCache, Role, StartupLimit};
 use super::diagnostic::ControllerDiagnostic;
-use super::diagnostics::Notes;
-use super::figures::Counted;
-use super::gate::Gate;
+use super::diagnostics::Diagnostics;
+use super::hot_loop::HotLoopLimiter;
+use super::lifecycle::{Lifecycle, Phase};
 use super::primary::Primary;
+use super::requeue_all::RequeueAll;
 use super::running::RunningController;
-use super::sights::Sights;
-use super::source::{Detach, Links};
-use super::spins::Spins;
-use super::stage::{Point, Stage};
-use super::view::View;
-use super::{Attached, Controller, QueueChoices, RunError};
-use crate::panics::told;
+use super::source::{Detach, SourceContext};
+use super::staleness_gate::StalenessGate;
+use super::stats::Counters;
+use super::worker_pool::{Prepare, WorkerPool};
+use super::write_tracker::WriteTracker;
+use super::{AttachedSource, Controller, QueueSettings, RunError};
+use crate::panics::message;
 use crate::workqueue::Workqueue;
 
-/// How long the first calls wait for a cache before that is reported.
+/// Wait of the first reconciles for a cache before a warning.
 const REPORT_AFTER: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether calls keep their threads.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval between checks for blocked reconciles.
+const SUPERVISE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<K: Kept> Controller<K> {
-    /// Runs it: `caller` says how a call begins, with the cache of the objects.
+    /// Starts the controller. `prepare` receives the caches of the controller's objects, and returns the function that
+    /// prepares a reconcile.
     ///
-    /// Only `by_key` are keys reconciled that the cache of the objects does not have.
+    /// With `by_key`, keys that are absent from these caches are reconciled too.
     pub(super) fn start(
         self,
         by_key: bool,
-        caller: impl FnOnce(Vec<Informer<K>>) -> Caller,
+        prepare: impl FnOnce(Vec<Informer<K>>) -> Prepare,
     ) -> Result<RunningController, RunError> {
         let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
         if self.concurrency == 0 {
-            return Err(RunError::Setting("no calls at a time are no calls: set concurrency to 1 or more"));
+            return Err(RunError::Setting("concurrency is 0; set concurrency to 1 or more"));
         }
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(RunError::Setting("no call ends in no time: set timeout to more than zero, or to none"));
+            return Err(RunError::Setting("timeout is 0; set timeout to more than 0, or to `None`"));
         }
         let connection = self.factory.connection().clone();
         let environment = connection.environment().clone();
         let queue = self.queue.build(environment.clone());
 
         let name = self.name.unwrap_or_else(|| K::Resource::plural(&self.kind).as_ref().into());
-        let notes = Notes::new(name, self.told);
-        let (stage, counted) = (Stage::new(), Arc::new(Counted::default()));
-        let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
+        let diagnostics = Diagnostics::new(name, self.on_diagnostic);
+        let (lifecycle, counters) = (Lifecycle::new(), Arc::new(Counters::default()));
+        let write_tracker = WriteTracker::new(
+            self.factory.clone(),
+            queue.clone(),
+            diagnostics.clone(),
+            counters.clone(),
+            lifecycle.clone(),
+        );
 
         let (source, informers) = self.source.open(&self.factory)?;
-        let links = Links {
+        let links = SourceContext {
             factory: self.factory.clone(),
             queue: queue.clone(),
-            sights: sights.clone(),
-            all: All::new(environment.clone(), queue.clone(), stage.clone()),
-            stage: stage.clone(),
-            notes: notes.clone(),
+            write_tracker: write_tracker.clone(),
+            all: RequeueAll::new(environment.clone(), queue.clone(), lifecycle.clone()),
+            lifecycle: lifecycle.clone(),
+            diagnostics: diagnostics.clone(),
             primary: Primary::of(&informers),
-            counted: counted.clone(),
+            counters: counters.clone(),
             by_key,
         };
         let own = |object: &Object<K>| [object.key().clone()];
         let detach = source.attach(&links, None, own)?;
-        links.all.are_of(&informers);
-        let mut attached = vec![Attached { caches: Declared::all(informers.clone(), Role::Objects), detach }];
+        links.all.set_informers(&informers);
+        let mut attached =
+            vec![AttachedSource { caches: DeclaredCache::all(informers.clone(), Role::Objects), detach }];
         for other in self.others {
             let other = other(&links);
-            // What was attached before is of no use alone.
+            // The sources attached so far are useless without this source.
             attached.push(other.inspect_err(|_| {
                 for attached in &attached {
                     (attached.detach)();
                 }
-                stage.reach(Point::Cancelled);
+                lifecycle.advance_to(Phase::Cancelled);
             })?);
         }
         let mut caches: Vec<_> = attached.iter().flat_map(|attached| attached.caches.clone()).collect();
-        caches.extend(self.reads.into_iter().map(|view| Declared { view, role: Role::Read }));
-        sights.declare(&caches, &self.when_stale);
-        let first = caches.iter().map(|cache| (cache.clone(), Patience::of(cache.role, &self.when_stale))).collect();
+        caches.extend(self.reads.into_iter().map(|view| DeclaredCache { view, role: Role::Read }));
+        write_tracker.declare(&caches, &self.when_stale);
+        let first =
+            caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache.role, &self.when_stale))).collect();
         caches.retain(|cache| cache.role.is_read());
-        let gate = Gate::new(caches, self.when_stale);
+        let gate = StalenessGate::new(caches, self.when_stale);
 
         let mut triggers = self.triggers;
         let mut ends: Vec<Detach> = Vec::new();
         if let Some(shares) = &self.shares {
             triggers.extend(informers.iter().map(|informer| shares.gained(informer).boxed()));
-            let (sights, stage) = (sights.clone(), stage.clone());
+            let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
             let reader = shares.read_by(move || {
-                let (sights, stage) = (sights.clone(), stage.clone());
-                async move { stage.until_ending(sights.catch_up()).await }.boxed()
+                let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
+                async move { lifecycle.until_stopping(write_tracker.catch_up()).await }.boxed()
             });
             ends.push(Box::new(move || reader.end()));
         }
 
-        let crew = Arc::new(Crew {
+        let pool = Arc::new(WorkerPool {
             connection,
             queue: queue.clone(),
-            caller: caller(informers),
+            prepare: prepare(informers),
             gate,
-            sights,
+            write_tracker,
             shares: self.shares,
-            notes,
-            counted,
-            spins: Spins::default(),
-            stage: stage.clone(),
+            diagnostics,
+            counters,
+            hot_loops: HotLoopLimiter::default(),
+            lifecycle: lifecycle.clone(),
             timeout: self.timeout,
             concurrency: self.concurrency,
             runtime,
-            pulses: Mutex::default(),
-            members: AtomicUsize::new(0),
-            gone: watch::Sender::new(()),
+            detectors: Mutex::default(),
+            workers: AtomicUsize::new(0),
+            worker_exited: watch::Sender::new(()),
         });
-        (0..self.concurrency).for_each(|_| crew.recruit());
+        (0..self.concurrency).for_each(|_| pool.spawn_worker());
 
         let mut tasks = vec![
-            environment.spawn_foreign(Box::pin(begin(crew.clone(), first, self.after))),
-            environment.spawn_foreign(Box::pin(look_after(crew.clone()))),
+            environment.spawn_foreign(Box::pin(begin(pool.clone(), first, self.start_after))),
+            environment.spawn_foreign(Box::pin(supervise(pool.clone()))),
         ];
         for mut keys in triggers {
-            let (queue, notes) = (queue.clone(), crew.notes.clone());
-            let strays = links.strays("a stream of keys");
+            let (queue, diagnostics) = (queue.clone(), pool.diagnostics.clone());
+            let scope_filter = links.scope_filter("a stream of keys");
             tasks.push(environment.spawn_foreign(Box::pin(async move {
                 let all = async {
                     while let Some(key) = keys.next().await {
-                        if strays.as_ref().is_none_or(|strays| strays.admit(&key)) {
+                        if scope_filter.as_ref().is_none_or(|scope_filter| scope_filter.admit(&key)) {
                             queue.add(key);
                         }
                     }
                 };
                 if let Err(panic) = AssertUnwindSafe(all).catch_unwind().await {
-                    notes.tell(&ControllerDiagnostic::Broken { what: "a stream of keys", message: told(panic) });
+                    diagnostics.report(&ControllerDiagnostic::CallbackPanicked {
+                        callback: "a stream of keys",
+                        message: message(panic),
+                    });
                 }
             })));
         }
         let detach = attached.into_iter().map(|attached| attached.detach).chain(ends).collect();
-        Ok(RunningController::new(crew, tasks, detach))
+        Ok(RunningController::new(pool, tasks, detach))
     }
 }
 
-impl QueueChoices {
+impl QueueSettings {
     fn build(self, environment: SharedEnvironment) -> Workqueue<ObjectKey> {
         let queue = Workqueue::builder(environment).retries(self.retries).limit(self.limit);
         match self.group {
@@ -163,36 +175,40 @@ impl QueueChoices {
     }
 }
 
-/// Waits for the caches, and for what the user wants to wait for. Then the calls begin.
-async fn begin(crew: Arc<Crew>, caches: Vec<(Declared, Patience)>, after: Option<BoxFuture<'static, ()>>) {
-    join_all(caches.iter().map(|(cache, patience)| settled(&crew, cache, *patience))).await;
+/// Waits for the caches and for the user's start condition. Then reconciles start.
+async fn begin(
+    pool: Arc<WorkerPool>,
+    caches: Vec<(DeclaredCache, StartupLimit)>,
+    after: Option<BoxFuture<'static, ()>>,
+) {
+    join_all(caches.iter().map(|(cache, patience)| settled(&pool, cache, *patience))).await;
     let after = after.unwrap_or_else(|| std::future::ready(()).boxed());
     if let Err(panic) = AssertUnwindSafe(after).catch_unwind().await {
-        let what = "what the first calls wait for";
-        crew.notes.tell(&ControllerDiagnostic::Broken { what, message: told(panic) });
+        let what = "the future passed to `start_after`";
+        pool.diagnostics.report(&ControllerDiagnostic::CallbackPanicked { callback: what, message: message(panic) });
         return;
     }
-    // What led before, or was there before, has written; and caches that were warm by then may not have seen all of it.
-    crew.stage.clone().until_ending(crew.sights.catch_up()).await;
-    crew.stage.reach(Point::Working);
+    // A previous leader or process may have written until now. Even synced caches may lack these writes.
+    pool.lifecycle.clone().until_stopping(pool.write_tracker.catch_up()).await;
+    pool.lifecycle.advance_to(Phase::Running);
 }
 
-/// Waits until `cache` delays the first calls no longer.
-async fn settled(crew: &Crew, cache: &Declared, patience: Patience) {
-    let environment = crew.connection.environment();
+/// Waits until `cache` no longer delays the first reconciles.
+async fn settled(pool: &WorkerPool, cache: &DeclaredCache, patience: StartupLimit) {
+    let environment = pool.connection.environment();
     let begun = environment.now();
     let missing = |waits| {
         let why = format!("{}: {}", cache.view.name(), cache.view.freshness());
-        crew.notes.tell(&ControllerDiagnostic::SourceMissing { why, waits });
+        pool.diagnostics.report(&ControllerDiagnostic::CacheUnavailable { why, waits });
     };
-    let is_settled = |view: &dyn View| match view.freshness() {
+    let is_settled = |view: &dyn CacheHandle| match view.freshness() {
         _ if view.is_synced() => true,
         Freshness::Stopped(_) => true,
-        Freshness::Failed(_) if cache.role.is_refusable() => true,
+        Freshness::Failed(_) if cache.role.may_be_rejected() => true,
         freshness => !patience.lasts(&freshness, begun, environment.now()),
     };
-    // What is given up by then is reported as missing at once.
-    let is_reported = !matches!(patience, Patience::Doubt(bound) if bound <= REPORT_AFTER);
+    // With a shorter limit, the cache is reported as missing when the limit expires.
+    let is_reported = !matches!(patience, StartupLimit::Doubt(bound) if bound <= REPORT_AFTER);
     let mut settled = std::pin::pin!(cache.until(environment, is_settled));
     tokio::select! {
         biased;
@@ -207,22 +223,22 @@ async fn settled(crew: &Crew, cache: &Declared, patience: Patience) {
     }
 }
 
-/// Looks after the calls and the caches, as long as it runs.
-async fn look_after(crew: Arc<Crew>) {
-    let environment = crew.connection.environment().clone();
-    let mut next = environment.now() + LOOK;
+/// Checks reconciles and caches until the controller ends.
+async fn supervise(pool: Arc<WorkerPool>) {
+    let environment = pool.connection.environment().clone();
+    let mut next = environment.now() + SUPERVISE_INTERVAL;
     loop {
-        let mut views = crew.gate.changes();
+        let mut views = pool.gate.changes();
         let changed = views.iter_mut().map(|view| view.changed().boxed());
         let pause = environment.sleep_until(next);
-        let is_closed = crew.gate.is_closed();
+        let is_closed = pool.gate.is_closed();
         tokio::select! {
             biased;
             () = pause => {
-                crew.look();
-                next = environment.now() + LOOK;
+                pool.check();
+                next = environment.now() + SUPERVISE_INTERVAL;
             }
-            _ = futures::future::select_all(changed), if is_closed => crew.look_at_caches(),
+            _ = futures::future::select_all(changed), if is_closed => pool.check_caches(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a controller does while a cache that it reads is in doubt.
+//! Behaviour of a controller while a cache is in doubt.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,42 +30,43 @@ pub(super) enum Choice {
 pub(super) type Safe = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
 impl WhenStale {
-    /// Calls nothing once the doubt is older than `bound`, until it is over. At the start nothing is called until each cache
-    /// that the calls read is synced.
+    /// Pauses all reconciles while a cache has been in doubt for longer than `bound`. The start waits until each cache that
+    /// reconciles read is synced.
     pub fn wait(bound: Duration) -> Self {
         Self { bound, choice: Choice::Wait }
     }
 
-    /// Calls as if there were no doubt: for controllers that read nothing from caches. At the start only the cache of the
-    /// objects themselves is waited for; the others at most one second, and not after a failed attempt.
+    /// Never pauses: for controllers that read nothing from caches. The start waits for the cache of the controller's
+    /// objects, and at most 1 s for the other caches if no attempt has failed.
     pub fn act() -> Self {
         Self { bound: Duration::MAX, choice: Choice::Act }
     }
 
-    /// Whether nothing is called while a cache is in doubt.
+    /// Returns true if all reconciles pause while a cache is in doubt.
     pub(super) fn waits(&self) -> bool {
         matches!(self.choice, Choice::Wait)
     }
 
-    /// Whether calls are made whatever is in doubt.
+    /// Returns true if reconciles never pause.
     pub(super) fn acts(&self) -> bool {
         matches!(self.choice, Choice::Act)
     }
 
-    /// The age of a doubt from which on only safe calls are made, if such calls are.
+    /// Returns the bound for unsafe keys, if safe keys run anyway.
     pub(super) fn safe_bound(&self) -> Option<Duration> {
         matches!(self.choice, Choice::Only(_)).then_some(self.bound)
     }
 
-    /// Calls only what is `safe` once the doubt is older than `bound`: what can be repeated whatever has changed. Everything
-    /// else is put off until the doubt is over. At the start the same holds for a cache that is not synced after `bound`.
+    /// Reconciles only `safe` keys while a cache has been in doubt for longer than `bound`. Use this for idempotent
+    /// actions. All other keys are deferred until the doubt ends. At the start, a cache that is not synced within `bound`
+    /// counts as in doubt.
     pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
         Self { bound, choice: Choice::Only(Arc::new(safe)) }
     }
 }
 
 impl Default for WhenStale {
-    /// Waits once a doubt is older than 30 s: longer than it takes to notice a server that has vanished (R1) and to resume.
+    /// Pauses after 30 s of doubt. This exceeds the time for detecting a dead server (R1) and resuming.
     fn default() -> Self {
         Self::wait(Duration::from_secs(30))
     }
@@ -76,7 +77,7 @@ impl fmt::Debug for WhenStale {
         match self.choice {
             Choice::Act => f.write_str("act"),
             Choice::Wait => write!(f, "wait after {:?}", self.bound),
-            Choice::Only(_) => write!(f, "only what is safe after {:?}", self.bound),
+            Choice::Only(_) => write!(f, "only safe keys after {:?}", self.bound),
         }
     }
 }

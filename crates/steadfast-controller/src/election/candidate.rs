@@ -1,4 +1,4 @@
-//! What a coordinator is told of a candidate, and chooses by.
+//! Versions of a candidate, by which a coordinator chooses.
 
 use std::cmp::Ordering;
 
@@ -9,14 +9,14 @@ use steadfast::k8s_openapi::jiff::Timestamp;
 
 use super::timing::ElectionError;
 
-/// The strategy by which the coordinator of Kubernetes chooses; there is no other one.
+/// The only strategy of Kubernetes' coordinator.
 const STRATEGY: &str = "OldestEmulationVersion";
 
-/// How long the name of a `LeaseCandidate` may be.
-const LONGEST_NAME: usize = 253;
+/// Maximum length of a `LeaseCandidate` name.
+const MAX_NAME_LENGTH: usize = 253;
 
-/// What a coordinator chooses by among candidates: the oldest emulation version leads, of those the oldest binary version, of
-/// those who has been there longest.
+/// Versions of a candidate in a coordinated election. The oldest emulation version leads, then the oldest binary version,
+/// then the oldest candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     binary: String,
@@ -24,19 +24,20 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate of this version, `env!("CARGO_PKG_VERSION")` as a rule: a semantic version without a `v`.
+    /// Builds a candidate with this binary version, usually `env!("CARGO_PKG_VERSION")`: a semantic version without a
+    /// leading `v`.
     pub fn new(binary_version: impl Into<String>) -> Self {
         Self { binary: binary_version.into(), emulation: None }
     }
 
-    /// The version as which it behaves; that of the binary unless it is said, and not a later one.
+    /// Sets the version whose behaviour the candidate emulates, at most the binary version. Defaults to the binary version.
     #[must_use]
     pub fn emulation_version(mut self, emulation_version: impl Into<String>) -> Self {
         self.emulation = Some(emulation_version.into());
         self
     }
 
-    /// What a server would not take, if there is something: its own rules.
+    /// Checks the versions by the server's rules.
     pub(super) fn check(&self) -> Result<(), ElectionError> {
         let parsed = |version: &str| {
             Version::parse(version)
@@ -48,7 +49,7 @@ impl Candidate {
             return Err(ElectionError::EmulationVersion { emulation_version, binary_version });
         }
         if emulation.cmp_precedence(&Version::new(0, 0, 0)) == Ordering::Equal {
-            let problem = "to the server that is no version at all".to_owned();
+            let problem = "the server rejects version 0.0.0".to_owned();
             return Err(ElectionError::Version { version: self.emulated().to_owned(), problem });
         }
         Ok(())
@@ -58,7 +59,7 @@ impl Candidate {
         self.emulation.as_ref().unwrap_or(&self.binary)
     }
 
-    /// What is written of it: it is called `name`, and stands for the lease `lease`.
+    /// Builds the `LeaseCandidate` object `name` for the lease `lease`.
     pub(super) fn entry(&self, namespace: &str, name: &str, lease: &str, now: Timestamp) -> LeaseCandidate {
         LeaseCandidate {
             metadata: ObjectMeta {
@@ -78,37 +79,40 @@ impl Candidate {
     }
 }
 
-/// Whether a `LeaseCandidate` can be called so.
+/// Returns true if `name` is a valid `LeaseCandidate` name.
 pub(super) fn can_be_a_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    !name.starts_with('.') && (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)
+    !name.starts_with('.') && (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(plain)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refused(candidate: &Candidate) -> String {
-        candidate.check().expect_err("refused").to_string()
+    fn rejection(candidate: &Candidate) -> String {
+        candidate.check().expect_err("rejected").to_string()
     }
 
     #[test]
-    fn what_a_server_refuses_is_refused_before_it_is_asked() {
+    fn invalid_versions_are_rejected_locally() {
         for fine in ["1.2.3", "0.1.0", "1.30.0-alpha.1+build.7"] {
             assert_eq!(Candidate::new(fine).check(), Ok(()), "{fine}");
         }
         assert_eq!(Candidate::new("1.31.0").emulation_version("1.30.9").check(), Ok(()));
         assert_eq!(Candidate::new("1.31.0+a").emulation_version("1.31.0+b").check(), Ok(()), "builds are not compared");
         for not in ["", "v1.2.3", "1.2", "1.02.3", "1.2.3.4"] {
-            assert!(refused(&Candidate::new(not)).contains("such as 1.2.0"), "{not}");
+            assert!(rejection(&Candidate::new(not)).contains("such as 1.2.0"), "{not}");
         }
-        assert!(refused(&Candidate::new("0.0.0")).contains("no version at all"));
-        let told = refused(&Candidate::new("1.30.0").emulation_version("1.31.0"));
-        assert!(told.contains("1.31.0") && told.contains("later than") && told.contains("1.30.0"), "{told}");
+        assert!(rejection(&Candidate::new("0.0.0")).contains("rejects version 0.0.0"));
+        let message = rejection(&Candidate::new("1.30.0").emulation_version("1.31.0"));
+        assert!(
+            message.contains("1.31.0") && message.contains("later than") && message.contains("1.30.0"),
+            "{message}"
+        );
     }
 
     #[test]
-    fn what_is_written_says_all_that_a_coordinator_wants_to_know() {
+    fn entry_contains_all_fields() {
         let entry = Candidate::new("1.31.0").emulation_version("1.30.0").entry("ns", "me", "it", Timestamp::UNIX_EPOCH);
         assert_eq!((entry.metadata.namespace.as_deref(), entry.metadata.name.as_deref()), (Some("ns"), Some("me")));
         let spec = entry.spec;
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_a_path_cannot_have_are_none() {
+    fn invalid_path_names_are_rejected() {
         assert!(can_be_a_name("web-0.b_1f") && can_be_a_name(&"a".repeat(253)));
         for not in ["", ".", "..a", "a/b", "a b", "ü", &"a".repeat(254)] {
             assert!(!can_be_a_name(not), "{not}");

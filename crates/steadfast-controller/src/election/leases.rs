@@ -1,4 +1,4 @@
-//! The requests of a candidate.
+//! Requests of a candidate.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use steadfast::kube;
 use steadfast::kube::api::{GetParams, PostParams, WatchParams};
 use steadfast::kube::core::{Request, Resource as _, request};
 
-use super::candidacy::{Answer, Step};
+use super::machine::{Answer, Step};
 use super::record;
 use super::requests::Requests;
-use super::trouble::{Asked, ElectionTrouble, Troubles};
+use super::trouble::{ElectionTrouble, RequestInfo, Troubles};
 
-/// The resource of the requests.
+/// Resource of the requests.
 pub(super) const RESOURCE: &str = "leases";
 
-/// One lease at a server.
+/// Requests about one lease.
 pub(super) struct Leases {
     requests: Requests,
     request: Request,
@@ -24,14 +24,14 @@ pub(super) struct Leases {
     name: String,
 }
 
-/// An answer, and what went wrong where it says nothing.
+/// Result of a request, with the error if there is no usable response.
 pub(super) struct Answered {
     pub(super) answer: Answer,
     pub(super) problem: Option<ElectionTrouble>,
 }
 
 impl Leases {
-    /// The lease `name` in `namespace`, of which one request may take so long.
+    /// Builds requests about the lease `name` in `namespace` with the timeout `patience`.
     pub(super) fn new(connection: Connection, namespace: &str, name: &str, patience: Duration) -> Self {
         let request = Request::new(Lease::url_path(&(), Some(namespace)));
         Self {
@@ -42,10 +42,10 @@ impl Leases {
         }
     }
 
-    /// Does what `step` says; where the last answer did not come, on a connection that is new (`elsewhere`).
+    /// Executes `step`. `elsewhere` requests a new connection, after a request without a response.
     pub(super) async fn send(&self, step: &Step, elsewhere: bool) -> Answered {
         let request = match step {
-            Step::Wait(_) => unreachable!("a candidate that waits asks nothing"),
+            Step::Wait(_) => unreachable!("a wait is not a request"),
             Step::Get => self.request.get(&self.name, &GetParams::default()),
             Step::Create(lease) => encode(lease).and_then(|body| self.request.create(&PostParams::default(), body)),
             Step::Update(lease) => {
@@ -58,7 +58,7 @@ impl Leases {
         match self.requests.ask::<Lease>(request, elsewhere).await {
             Err(problem) => unknown(asked.failed(problem)),
             Ok(Ok(lease)) => Answered { answer: Answer::Lease(Box::new(lease)), problem: None },
-            // Of what is created, it is the namespace that is missing.
+            // A 404 to a create request concerns the namespace.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 && !matches!(step, Step::Create(_)) => {
                 Answered { answer: Answer::Missing, problem: None }
             }
@@ -69,7 +69,7 @@ impl Leases {
         }
     }
 
-    /// All states after one version, up to and with another.
+    /// Reads all states after one version, up to and including another.
     async fn follow(&self, after: &str, until: &str, elsewhere: bool) -> Answered {
         let name = format!("metadata.name={}", self.name);
         let watch = self.request.watch(&WatchParams::default().fields(&name).disable_bookmarks(), after);
@@ -77,34 +77,34 @@ impl Leases {
         match states {
             Ok(states) => Answered { answer: Answer::States(states), problem: None },
             Err(problem) => {
-                let problem = Asked { verb: "watch", ..self.asked(&Step::Get) }.failed(problem);
+                let problem = RequestInfo { verb: "watch", ..self.asked(&Step::Get) }.failed(problem);
                 Answered { answer: Answer::None, problem: Some(problem) }
             }
         }
     }
 
-    /// The request of `step`, as errors name it.
-    fn asked(&self, step: &Step) -> Asked<'_> {
+    /// Describes the request of `step` for errors.
+    fn asked(&self, step: &Step) -> RequestInfo<'_> {
         let (namespace, name) = (&*self.namespace, Some(&*self.name));
-        Asked { verb: verb(step), resource: RESOURCE, namespace, name }
+        RequestInfo { verb: verb(step), resource: RESOURCE, namespace, name }
     }
 }
 
-/// Ends the troubles that the response to the request of `step` disproves.
+/// Clears the troubles that the response to `step` disproves.
 pub(super) fn end_troubles(troubles: &Troubles, step: &Step, answer: &Answer) {
     if *answer == Answer::None {
         return;
     }
     troubles.end(verb(step), RESOURCE);
     match (step, answer) {
-        // A lease that exists is not created, and one that does not is not updated.
+        // An existing lease is never created, and a missing one never updated.
         (Step::Get, Answer::Lease(_)) => troubles.end("create", RESOURCE),
         (Step::Get, Answer::Missing) => troubles.end("update", RESOURCE),
         _ => {}
     }
 }
 
-/// The verb of the request of `step`, as a role states it.
+/// Returns the verb of the request of `step`, as in a role.
 fn verb(step: &Step) -> &'static str {
     match step {
         Step::Wait(_) | Step::Get => "get",

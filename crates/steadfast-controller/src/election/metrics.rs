@@ -1,4 +1,4 @@
-//! Who leads, as a scrape of Prometheus reads it, under the names that client-go has made known.
+//! Prometheus metrics of elections, under client-go's names.
 
 use std::fmt;
 use std::sync::Weak;
@@ -8,37 +8,37 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::office::Office;
+use super::state::ElectionState;
 
-/// The elections that are told of, each by a name.
+/// Registered elections, by name.
 #[derive(Default)]
 pub(super) struct Elections {
-    elections: Vec<(String, Weak<Office>)>,
+    elections: Vec<(String, Weak<ElectionState>)>,
 }
 
 impl Elections {
-    pub(super) fn add(&mut self, name: String, office: Weak<Office>) {
-        self.elections.push((name, office));
+    pub(super) fn add(&mut self, name: String, state: Weak<ElectionState>) {
+        self.elections.push((name, state));
     }
 
     pub(super) fn len(&self) -> usize {
         self.elections.len()
     }
 
-    /// Writes one sample of each election for each family.
+    /// Encodes one sample per election and metric.
     pub(super) fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all: Vec<_> =
-            self.elections.iter().filter_map(|(name, office)| Some((name.as_str(), office.upgrade()?))).collect();
-        let help = "Whether this process is the leader: 1, or 0";
+            self.elections.iter().filter_map(|(name, state)| Some((name.as_str(), state.upgrade()?))).collect();
+        let help = "1 if this process is the leader, otherwise 0";
         let mut family = encoder.encode_descriptor("leader_election_master_status", help, None, MetricType::Gauge)?;
-        for (name, office) in &all {
-            let status = ConstGauge::new(i64::from(office.term().is_some()));
+        for (name, state) in &all {
+            let status = ConstGauge::new(i64::from(state.term().is_some()));
             status.encode(family.encode_family(&[("name", *name)])?)?;
         }
         let help = "Renewals by a leader that failed at the first attempt";
         let mut family = encoder.encode_descriptor("leader_election_slowpath", help, None, MetricType::Counter)?;
-        for (name, office) in &all {
-            ConstCounter::new(office.slow_paths()).encode(family.encode_family(&[("name", *name)])?)?;
+        for (name, state) in &all {
+            ConstCounter::new(state.slow_paths()).encode(family.encode_family(&[("name", *name)])?)?;
         }
         Ok(())
     }

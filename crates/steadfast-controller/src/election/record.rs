@@ -1,4 +1,5 @@
-//! What is written into a lease, as client-go writes it: `kubectl` shows the usual, and its clients may compete for it.
+//! Contents of a lease, as client-go writes them, so that `kubectl` shows the usual fields and client-go's candidates can
+//! compete.
 
 use std::time::Duration;
 
@@ -8,12 +9,12 @@ use steadfast::k8s_openapi::jiff::{Timestamp, TimestampRound, Unit};
 
 use super::timing::Timing;
 
-/// Who holds the lease; nobody, where it is released or was never held.
+/// Returns the holder. None if the lease was released or never held.
 pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// How long the lease lasts by what it says, or as long as ours would.
+/// Returns the duration in the lease, or our own.
 pub(super) fn duration(lease: &Lease, timing: &Timing) -> Duration {
     let said = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
     said.and_then(|seconds| u64::try_from(seconds).ok())
@@ -21,49 +22,49 @@ pub(super) fn duration(lease: &Lease, timing: &Timing) -> Duration {
         .map_or(timing.lease, Duration::from_secs)
 }
 
-/// Which of all the leases that ever had this name it is.
+/// Returns the UID.
 pub(super) fn uid(lease: &Lease) -> &str {
     lease.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Whether a coordinator says who is to hold the lease, or has said so.
+/// Returns true if a coordinator manages the lease.
 pub(super) fn is_coordinated(lease: &Lease) -> bool {
     lease.spec.as_ref().and_then(|spec| spec.strategy.as_deref()).is_some_and(|strategy| !strategy.is_empty())
 }
 
-/// Whom the coordinator wants to hold the lease instead.
+/// Returns the candidate that the coordinator prefers to the holder.
 pub(super) fn preferred(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.preferred_holder.as_deref().filter(|preferred| !preferred.is_empty())
 }
 
-/// Whether its holder has given it up: the name is empty, and not only missing.
+/// Returns true if the holder released the lease: the name is empty, not missing.
 pub(super) fn is_released(lease: &Lease) -> bool {
     lease.spec.as_ref().is_some_and(|spec| spec.holder_identity.as_deref() == Some(""))
 }
 
-/// Whether anybody has ever held it: holders count, and coordinators do not.
+/// Returns true if the lease was ever held. Holders count transitions; coordinators do not.
 pub(super) fn was_held(lease: &Lease) -> bool {
     lease.spec.as_ref().is_some_and(|spec| spec.lease_transitions.is_some())
 }
 
-/// Which of all its states it is.
+/// Returns the resource version.
 pub(super) fn version(lease: &Lease) -> &str {
     lease.metadata.resource_version.as_deref().unwrap_or_default()
 }
 
-/// A number that is higher for each later write of the lease, also of one that was created again. Versions are revisions of the
-/// server's database; where they are not numbers, the transitions count.
+/// Returns a number that increases with each write of the lease, even after recreation. Versions are revisions of the
+/// server's database. If they are not numeric, the transitions count.
 pub(super) fn token(lease: &Lease) -> u64 {
     let transitions = || lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
     version(lease).parse().unwrap_or_else(|_| u64::try_from(transitions()).unwrap_or_default())
 }
 
-/// Since when it is held, as its holder has written.
+/// Returns the acquire time written by the holder.
 pub(super) fn acquired(lease: &Lease) -> Option<&MicroTime> {
     lease.spec.as_ref()?.acquire_time.as_ref()
 }
 
-/// A lease that was not there, held by `identity`.
+/// Builds a new lease held by `identity`.
 pub(super) fn created(namespace: &str, name: &str, identity: &str, timing: &Timing, wall: Timestamp) -> Lease {
     let metadata =
         ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -79,7 +80,7 @@ pub(super) fn created(namespace: &str, name: &str, identity: &str, timing: &Timi
     Lease { metadata, spec: Some(spec) }
 }
 
-/// `lease` held by `identity`, renewed or acquired; an update of the version that it has, and of nothing else in it.
+/// Builds an update of `lease` that renews or acquires it for `identity`. All other fields stay.
 pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall: Timestamp) -> Lease {
     let same = holder(lease) == Some(identity);
     let mut lease = lease.clone();
@@ -89,7 +90,7 @@ pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall: Timesta
         spec.holder_identity = Some(identity.to_owned());
         spec.acquire_time = Some(now.clone());
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
-        // Nobody coordinates who takes it.
+        // A holder without coordinator clears these fields.
         spec.strategy = None;
         spec.preferred_holder = None;
     }
@@ -98,7 +99,7 @@ pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall: Timesta
     lease
 }
 
-/// `lease`, which a coordinator gives to us, held from now on; an update of the version that it has.
+/// Builds an update that accepts a lease assigned by a coordinator.
 pub(super) fn taken_up(lease: &Lease, timing: &Timing, wall: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
@@ -110,23 +111,23 @@ pub(super) fn taken_up(lease: &Lease, timing: &Timing, wall: Timestamp) -> Lease
     lease
 }
 
-/// `lease` held by nobody, an update of the version that it has.
+/// Builds an update that releases the lease.
 pub(super) fn released(lease: &Lease, wall: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
     let now = later(wall, spec.renew_time.as_ref());
-    // Empty, as client-go writes it: at a field that is missing the coordinator of Kubernetes panics.
+    // Empty like client-go's, because the coordinator of Kubernetes panics on a missing field.
     spec.holder_identity = Some(String::new());
     spec.preferred_holder = None;
-    // For those that do not look who holds it.
+    // For candidates that ignore the holder.
     spec.lease_duration_seconds = Some(1);
     spec.acquire_time = Some(now.clone());
     spec.renew_time = Some(now);
     lease
 }
 
-/// The time of the wall clock; a microsecond beside what the lease has, if it is the same: a record that does not change
-/// is no renewal to the others, and to a server no write.
+/// Returns the wall clock, plus one microsecond if the lease already has this time. An unchanged record would be no renewal
+/// for other candidates, and no write for the server.
 fn later(wall: Timestamp, before: Option<&MicroTime>) -> MicroTime {
     let now = in_micros(wall);
     let same = before.is_some_and(|before| before.0 == now);
@@ -134,7 +135,7 @@ fn later(wall: Timestamp, before: Option<&MicroTime>) -> MicroTime {
     MicroTime(if same { next } else { now })
 }
 
-/// What the wire has of it.
+/// Rounds to the precision of the API.
 fn in_micros(wall: Timestamp) -> Timestamp {
     wall.round(TimestampRound::new().smallest(Unit::Microsecond)).unwrap_or(wall)
 }

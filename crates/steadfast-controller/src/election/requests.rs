@@ -1,4 +1,4 @@
-//! Requests about leases, each within its time.
+//! Requests about leases, each with a timeout.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use steadfast::kube;
 use steadfast::kube::core::{WatchEvent, request};
 use steadfast::transport::{Deadlines, Placement};
 
-/// How many states are read at most that one lease went through.
-const STATES: usize = 1000;
+/// Maximum number of lease states read in one request.
+const MAX_STATES: usize = 1000;
 
-/// Who makes requests about leases.
+/// Sends requests about leases.
 pub(super) struct Requests {
     connection: Connection,
     client: kube::Client,
-    /// How long one request may take.
+    /// Timeout of one request.
     patience: Duration,
 }
 
@@ -27,18 +27,18 @@ impl Requests {
         Self { connection, client, patience }
     }
 
-    /// The server's answer; where the last one did not come, on a connection that is new (`elsewhere`). Without one, why.
+    /// Returns the server's response, or the reason for its absence. `elsewhere` requests a new connection.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
         elsewhere: bool,
     ) -> Result<kube::Result<T>, String> {
         let request = self.prepared(request, elsewhere)?;
-        // Also all attempts together that are made where the server is too busy.
+        // The timeout includes all attempts while the server is overloaded.
         self.in_time(async { Ok(self.client.request::<T>(request).await) }).await
     }
 
-    /// The states that a watch tells, up to and with one that is the last; or why they are not all known.
+    /// Returns the states of a watch up to the last one, or the reason if any is missing.
     pub(super) async fn follow<T: Clone + DeserializeOwned>(
         &self,
         watch: Result<Request<Vec<u8>>, request::Error>,
@@ -60,14 +60,14 @@ impl Requests {
                         }
                     }
                     WatchEvent::Bookmark(_) => {}
-                    WatchEvent::Deleted(_) => return Err("it was deleted in between".to_owned()),
+                    WatchEvent::Deleted(_) => return Err("the lease was deleted in between".to_owned()),
                     WatchEvent::Error(failure) => return Err(failure.message),
                 }
-                if states.len() >= STATES {
-                    return Err(format!("it went through more than {STATES} states"));
+                if states.len() >= MAX_STATES {
+                    return Err(format!("the lease has more than {MAX_STATES} states"));
                 }
             }
-            Err("the server ended the watch before the last one".to_owned())
+            Err("the server ended the watch before the last state".to_owned())
         })
         .await
     }
@@ -92,7 +92,7 @@ impl Requests {
             biased;
             answer = answer => answer,
             () = environment.sleep_until(environment.now() + self.patience) => {
-                Err(format!("no answer within {:.1} s", self.patience.as_secs_f64()))
+                Err(format!("no response within {:.1} s", self.patience.as_secs_f64()))
             }
         }
     }

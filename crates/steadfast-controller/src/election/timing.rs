@@ -1,124 +1,121 @@
-//! How long a lease lasts, and how much of it is used.
+//! Durations of an election.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::k8s_openapi::jiff::Timestamp;
 
-/// Says what the wall clock says.
+/// Returns the wall clock.
 pub(super) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// By how much a retry period may be drawn out, so that candidates do not ask in step: client-go's `JitterFactor`.
+/// Maximum jitter of a retry period, like client-go's `JitterFactor`. Prevents synchronized requests.
 pub(super) const JITTER: f64 = 1.2;
 
-/// The part of a lease within which its holder may act at most, whatever its renew deadline: the rest is for what it has sent
-/// to arrive and to be acted on, and for clocks that do not run alike.
-const ACTING: f64 = 0.8;
+/// Maximum part of the lease duration in which its holder acts, whatever the renew deadline. The rest covers requests in
+/// flight, their processing, and different clock rates.
+const MAX_ACTING_PART: f64 = 0.8;
 
-/// Why there is no such election.
+/// Error that prevents an election or sharding.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
-    /// A lease lasts whole seconds, as `leaseDurationSeconds` says it.
-    #[error(
-        "a lease cannot last {0:?}: give it whole seconds, 1 s to 2³¹ s, for that is what leaseDurationSeconds can say"
-    )]
+    /// The lease duration is not a valid `leaseDurationSeconds`.
+    #[error("invalid lease duration {0:?}; use whole seconds from 1 s to 2³¹ s, the range of leaseDurationSeconds")]
     LeaseDuration(Duration),
-    /// The leader would act when another may have the lease.
+    /// The leader would act longer than its lease.
     #[error(
-        "with a renew deadline of {renew_deadline:?} a leader acts longer than its lease of {lease_duration:?} may last: raise the \
-         lease duration, or lower the renew deadline"
+        "the renew deadline {renew_deadline:?} is not below the lease duration {lease_duration:?}; raise the lease \
+         duration, or lower the renew deadline"
     )]
     RenewDeadline {
-        /// How long a leader tries to renew.
+        /// The renew deadline.
         renew_deadline: Duration,
-        /// How long others wait for it.
+        /// The lease duration.
         lease_duration: Duration,
     },
-    /// The leader would not try to renew in time.
+    /// The leader might not renew before its deadline.
     #[error(
-        "with a retry period of {retry_period:?}, drawn out by up to 1.2 of it, a leader does not come to renew within \
-         {renew_deadline:?}: lower the retry period below {:?}, but not to 0, or raise the renew deadline and the lease duration", .renew_deadline.div_f64(JITTER)
+        "the retry period {retry_period:?} with up to 120 % jitter does not fit into {renew_deadline:?}; lower the retry \
+         period below {:?}, but not to 0, or raise the renew deadline and the lease duration",
+         .renew_deadline.div_f64(JITTER)
     )]
     RetryPeriod {
-        /// How often is tried.
+        /// The retry period.
         retry_period: Duration,
-        /// How long a leader tries to renew: four fifths of the lease duration at most.
+        /// The renew deadline, limited to four fifths of the lease duration.
         renew_deadline: Duration,
     },
-    /// Nobody would hold the lease.
-    #[error("the identity is empty, which in a lease means that nobody holds it: give it a name, such as the pod's")]
+    /// The identity is empty.
+    #[error("the identity is empty, which marks a free lease; use a name, such as the pod's name")]
     Identity,
-    /// No lease can be called so.
-    #[error(
-        "{0:?} cannot be the name of a group, which labels leases and begins their names: take 1 to 63 of a-z, 0-9 and -, with no - \
-         at either end"
-    )]
+    /// The group is not a valid lease name prefix.
+    #[error("{0:?} is not a valid group; use 1 to 63 characters of a-z, 0-9 and -, without - at either end")]
     Group(String),
-    /// No semantic version, by which a coordinator compares.
+    /// The version is not a semantic version.
     #[error(
-        "{version:?} is not the version of a candidate: {problem}; give it three numbers, such as 1.2.0, and no v before them"
+        "{version:?} is not a valid candidate version: {problem}; use three numbers such as 1.2.0 without a leading v"
     )]
     Version {
-        /// The version given.
+        /// The rejected version.
         version: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
-    /// It would behave as what it does not know yet.
+    /// The emulation version is later than the binary version.
     #[error(
-        "the emulation version {emulation_version} is later than that of the binary, {binary_version}: give it that one or an earlier \
-         one"
+        "the emulation version {emulation_version} is later than the binary version {binary_version}; use at most the \
+         binary version"
     )]
     EmulationVersion {
-        /// As which it behaves.
+        /// The emulation version.
         emulation_version: String,
-        /// What it is.
+        /// The binary version.
         binary_version: String,
     },
-    /// The name of the candidate's object.
+    /// The identity is not a valid `LeaseCandidate` name.
     #[error(
-        "{0:?} cannot be the name of a LeaseCandidate, which the identity of a coordinated candidate is, with an ending of 17 \
-         characters: take 1 to 236 of a-z, A-Z, 0-9, -, _ and ., not beginning with a ."
+        "{0:?} with a suffix of 17 characters is not a valid LeaseCandidate name; use an identity of 1 to 236 characters \
+         of a-z, A-Z, 0-9, -, _ and ., without a leading ."
     )]
     CandidateName(String),
-    /// No coordinator.
+    /// The server has no coordinator.
     #[error(
-        "the server has no LeaseCandidates (coordination.k8s.io/v1beta1), and so nobody who coordinates: start kube-apiserver with \
+        "the server has no LeaseCandidates (coordination.k8s.io/v1beta1) and therefore no coordinator; start \
+         kube-apiserver with \
          --feature-gates=CoordinatedLeaderElection=true and --runtime-config=coordination.k8s.io/v1beta1=true, or leave \
          `coordinated` out in all candidates"
     )]
     NotCoordinated,
-    /// There is no such lease.
-    #[error("a lease needs a namespace and a name, and has {namespace:?} and {name:?}")]
+    /// The namespace or the name is empty.
+    #[error("a lease needs a namespace and a name; the namespace is {namespace:?} and the name {name:?}")]
     Name {
-        /// The namespace given.
+        /// The namespace.
         namespace: String,
-        /// The name given.
+        /// The name.
         name: String,
     },
 }
 
-/// How long a lease lasts, and how much of it is used.
+/// Durations of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timing {
-    /// How long the others wait for a holder of whom nothing is seen.
+    /// Time after which other candidates take over from a silent holder.
     pub(super) lease: Duration,
-    /// How long a holder goes on that cannot renew.
+    /// Time for which a holder without a renewal keeps acting.
     pub(super) renew: Duration,
-    /// How often is tried.
+    /// Interval between attempts.
     pub(super) retry: Duration,
 }
 
 impl Default for Timing {
-    /// The values of client-go's and Kubernetes' own components.
+    /// The defaults of client-go and of Kubernetes' components: 15 s, 10 s and 2 s.
     fn default() -> Self {
         Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
     }
 }
 
 impl Timing {
-    /// What is wrong with it, if something is: client-go's rules.
+    /// Checks the durations by client-go's rules.
     pub(super) fn check(&self) -> Result<(), ElectionError> {
         let Self { lease, renew, retry } = *self;
         if lease.subsec_nanos() != 0 || lease.is_zero() || i32::try_from(lease.as_secs()).is_err() {
@@ -127,7 +124,7 @@ impl Timing {
         if renew >= lease {
             return Err(ElectionError::RenewDeadline { renew_deadline: renew, lease_duration: lease });
         }
-        // It acts no longer than that, whatever the deadline.
+        // The acting time may be shorter than the renew deadline.
         let acting = self.acting();
         if retry.is_zero() || retry >= acting || acting <= retry.mul_f64(JITTER) {
             return Err(ElectionError::RetryPeriod { retry_period: retry, renew_deadline: acting });
@@ -135,22 +132,22 @@ impl Timing {
         Ok(())
     }
 
-    /// How long a holder may act after it has sent what renewed its lease.
+    /// Returns the time for which a holder may act after sending a renewal.
     pub(super) fn acting(&self) -> Duration {
-        self.renew.min(self.lease.mul_f64(ACTING))
+        self.renew.min(self.lease.mul_f64(MAX_ACTING_PART))
     }
 
-    /// How long after that nobody can have acquired the lease.
+    /// Returns the time after the acting time in which no other candidate can acquire the lease.
     pub(super) fn margin(&self) -> Duration {
         self.lease.saturating_sub(self.acting())
     }
 
-    /// How long one request may take: there is time for another, as in client-go.
+    /// Returns the timeout of one request. Leaves time for a second request, as in client-go.
     pub(super) fn patience(&self) -> Duration {
         self.acting() / 2
     }
 
-    /// `leaseDurationSeconds`.
+    /// Returns `leaseDurationSeconds`.
     pub(super) fn seconds(&self) -> i32 {
         i32::try_from(self.lease.as_secs()).unwrap_or(i32::MAX)
     }
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_values_leave_a_third_of_the_lease_unused() {
+    fn defaults_leave_a_third_unused() {
         let usual = Timing::default();
         assert_eq!(usual.check(), Ok(()));
         assert_eq!((usual.acting(), usual.margin()), (Duration::from_secs(10), Duration::from_secs(5)));
@@ -176,21 +173,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_and_says_what_to_change() {
-        let told = |timing: Timing| timing.check().expect_err("refused").to_string();
+    fn invalid_durations_are_rejected_with_advice() {
+        let message = |timing: Timing| timing.check().expect_err("rejected").to_string();
         for lease in [0.0, 0.5, 1.5, 3e9] {
-            assert!(told(of(lease, 0.4, 0.1)).contains("whole seconds"), "{lease}");
+            assert!(message(of(lease, 0.4, 0.1)).contains("whole seconds"), "{lease}");
         }
-        assert!(told(of(10.0, 10.0, 2.0)).contains("raise the lease duration"));
-        assert!(told(of(15.0, 2.4, 2.0)).contains("below 2s"));
-        assert!(told(of(15.0, 10.0, 0.0)).contains("not to 0"));
-        assert_eq!(of(1.0, 0.5, 0.1).check(), Ok(()), "a second is short, and enough on one machine");
+        assert!(message(of(10.0, 10.0, 2.0)).contains("raise the lease duration"));
+        assert!(message(of(15.0, 2.4, 2.0)).contains("below 2s"));
+        assert!(message(of(15.0, 10.0, 0.0)).contains("not to 0"));
+        assert_eq!(of(1.0, 0.5, 0.1).check(), Ok(()), "one second is valid");
     }
 
     #[test]
-    fn a_fifth_of_the_lease_is_never_acted_in() {
+    fn acting_time_is_limited_to_four_fifths() {
         let close = of(10.0, 9.9, 2.0);
-        assert_eq!(close.check(), Ok(()), "client-go takes that too");
+        assert_eq!(close.check(), Ok(()), "client-go accepts this too");
         assert_eq!((close.acting(), close.margin()), (Duration::from_secs(8), Duration::from_secs(2)));
     }
 }

@@ -22,7 +22,7 @@ pub struct ElectionTrouble {
     pub resource: &'static str,
     /// HTTP code of the response, none if there was no response.
     pub code: Option<u16>,
-    /// What failed, the cause, and what to do.
+    /// Full message: the failed request, the cause, and the remedy.
     pub message: String,
 }
 
@@ -32,9 +32,9 @@ impl fmt::Display for ElectionTrouble {
     }
 }
 
-/// A request about leases, as errors name it.
+/// Description of a request for errors.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestInfo<'a> {
     pub(super) verb: &'static str,
     pub(super) resource: &'static str,
     pub(super) namespace: &'a str,
@@ -42,8 +42,8 @@ pub(super) struct Asked<'a> {
     pub(super) name: Option<&'a str>,
 }
 
-impl Asked<'_> {
-    /// Returns the trouble of a request without a usable response, with `why` as the reason.
+impl RequestInfo<'_> {
+    /// Returns the trouble of a request without a usable response, for the reason `why`.
     pub(super) fn failed(self, why: impl fmt::Display) -> ElectionTrouble {
         self.trouble(None, &why.to_string())
     }
@@ -67,7 +67,8 @@ impl Asked<'_> {
                 format!("{answered}; the namespace is being deleted")
             }
             403 => format!(
-                "{answered}; grant the verb `{verb}` on `{resource}` in the API group `{GROUP}` in the namespace `{namespace}`"
+                "{answered}; grant the verb `{verb}` on `{resource}` in the API group `{GROUP}` in the namespace \
+                 `{namespace}`"
             ),
             404 if kind == Some("namespaces") => {
                 format!("{answered}; create the namespace `{namespace}`, or name another one")
@@ -84,7 +85,7 @@ impl Asked<'_> {
     }
 }
 
-/// The troubles of one candidate: the last of each cause since a request of the same verb succeeded.
+/// Troubles of one candidate: the last error of each cause since a success of the same verb and resource.
 #[derive(Debug, Default)]
 pub(super) struct Troubles(Mutex<Vec<ElectionTrouble>>);
 
@@ -101,17 +102,17 @@ impl Troubles {
         known.is_none()
     }
 
-    /// A request with this verb and resource succeeded, or is not needed any more.
+    /// Clears the troubles of a verb and resource after success, or when no longer needed.
     pub(super) fn end(&self, verb: &str, resource: &str) {
         self.lock().retain(|trouble| trouble.verb != verb || trouble.resource != resource);
     }
 
-    /// The candidate can do all that it needs to do.
+    /// Clears all troubles.
     pub(super) fn clear(&self) {
         self.lock().clear();
     }
 
-    /// The last trouble.
+    /// Returns the last trouble.
     pub(super) fn last(&self) -> Option<ElectionTrouble> {
         self.lock().last().cloned()
     }
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     fn of(verb: &'static str, code: u16) -> ElectionTrouble {
-        let asked = Asked { verb, resource: "leases", namespace: "default", name: Some("it") };
+        let asked = RequestInfo { verb, resource: "leases", namespace: "default", name: Some("it") };
         let status = Status { code, reason: "Forbidden".into(), message: "no".into(), ..Status::default() };
         asked.answered(&kube::Error::Api(Box::new(status)))
     }
@@ -147,10 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn missing_permission_is_named_in_full() {
+    fn missing_permission_is_fully_named() {
         assert_eq!(
             of("update", 403).to_string(),
-            "cannot update leases.coordination.k8s.io it in namespace default: 403 Forbidden: no; grant the verb `update` on \
+            "cannot update leases.coordination.k8s.io it in namespace default: 403 Forbidden: no; grant the verb `update` \
+             on \
              `leases` in the API group `coordination.k8s.io` in the namespace `default`"
         );
     }

@@ -1,17 +1,17 @@
-//! How many new events there may be about one object, as client-go's `EventSourceObjectSpamFilter` has it.
+//! Limit of new events per object, like client-go's `EventSourceObjectSpamFilter`.
 
 use steadfast::environment::Instant;
 
 use super::settings::EventSettings;
 
-/// A token bucket, by the time at which it will be full: each token taken puts that off.
+/// Token bucket, stored as the instant at which the bucket will be full. Each token postpones that instant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowance {
     full: Instant,
 }
 
 impl Allowance {
-    /// Takes a token, if there is one.
+    /// Takes a token. Returns false if the bucket is empty.
     pub(super) fn take(&mut self, now: Instant, settings: &EventSettings) -> bool {
         let full = self.full.max(now) + settings.refill;
         let is_there = full.since(now) <= settings.refill.saturating_mul(settings.burst);
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_may_be_a_burst_and_then_one_at_a_time() {
+    fn burst_then_one_at_a_time() {
         let settings = EventSettings { burst: 3, refill: Duration::from_secs(10), ..EventSettings::default() };
         let at = |seconds| Instant::from_zero(Duration::from_secs(seconds));
         let mut allowance = Allowance::default();
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_time_to_wait_there_may_be_any_number() {
+    fn zero_refill_disables_limit() {
         let settings = EventSettings { burst: 1, refill: Duration::ZERO, ..EventSettings::default() };
         let mut allowance = Allowance::default();
         assert!((0..100).all(|_| allowance.take(Instant::ZERO, &settings)));

@@ -1,4 +1,4 @@
-//! What was recorded, and which requests that takes: counted, combined, limited and bounded, without I/O and without a clock.
+//! Choice of requests for recorded events, without I/O or a clock. Counts, combines and limits events.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -9,87 +9,87 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use steadfast::environment::Instant;
 
 use super::allowance::Allowance;
-use super::answer::{Answer, Refusal};
 use super::draft::EventDraft;
-use super::figures::EventStats;
-use super::key::{Key, Likeness, checked};
-use super::names::{LONGEST_NOTE, cut, event_name};
-use super::pace::Pace;
-use super::recent::Recent;
+use super::key::{EventKey, SimilarityKey, checked};
+use super::lru::LruMap;
+use super::names::{MAX_NOTE, cut, event_name};
+use super::outcome::{Rejection, RequestOutcome};
+use super::pacer::Pacer;
 use super::reporter::Reporter;
-use super::series::{Moment, Order, Place, Series, Then};
+use super::series::{AfterResponse, EventRequest, Place, RecordTime, Series};
 use super::settings::EventSettings;
 use super::similar::{PREFIX, Similar};
+use super::stats::EventStats;
 
-/// What became of a recording.
+/// Result of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
-    /// There is something to be sent.
+    /// A request is pending.
     Queued,
-    /// It is counted, and the server is told later.
+    /// The event is counted. A later request reports the count.
     Counted,
-    /// It was one too many about its object.
+    /// The object exceeded its limit.
     Filtered,
-    /// There was no room for it.
+    /// The queue is full.
     Dropped,
-    /// The server would refuse it.
+    /// The server would reject the event.
     Invalid(&'static str),
 }
 
-/// What is to be done now.
+/// Next action of the sender.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next {
-    /// This request is to be made, and [`Correlator::answered`] be told of its answer by this number.
-    Send(u64, Order),
-    /// Nothing until something is recorded or answered, or until then.
+    /// Send this request, and pass its outcome with this number to [`Correlator::answered`].
+    Send(u64, EventRequest),
+    /// Wait for a recording, a response, or this instant.
     Wait(Option<Instant>),
-    /// Nothing any more.
+    /// Nothing remains to be sent.
     Over,
 }
 
-/// Recordings that were given up.
+/// Recordings that were abandoned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct GivenUp {
-    /// The object that they were about.
+pub(super) struct Abandoned {
+    /// The object of these events.
     pub(super) about: String,
     pub(super) reason: Cow<'static, str>,
     pub(super) count: u64,
-    /// What the server said; none where it said nothing that was final.
-    pub(super) refusal: Option<Refusal>,
+    /// The rejection. None if no response was final.
+    pub(super) rejection: Option<Rejection>,
 }
 
-/// What was recorded by one reporter, and which requests that takes.
+/// Recordings of one reporter, and the requests that they need.
 ///
-/// There are at most as many open series as the settings say, and beside them none but such as wait to be sent or are being
-/// sent; a new one is begun only where the settings' number does not wait already.
+/// The number of open series is limited by the settings. All other series are queued or being sent, and a new series starts
+/// only while the queue is below its limit.
 #[derive(Debug)]
 pub(super) struct Correlator {
     reporter: Reporter,
     settings: EventSettings,
     hasher: RandomState,
-    /// By their numbers, which rise.
+    /// Series by number, ascending.
     series: BTreeMap<u64, Series>,
     numbers: u64,
-    /// Those in which further recordings are counted; and by their last uses, so that the first is over first.
-    open: HashMap<Arc<Key>, u64>,
+    /// Series that accept further recordings.
+    open: HashMap<Arc<EventKey>, u64>,
     uses: u64,
     by_use: BTreeMap<u64, u64>,
-    /// Those to be sent.
+    /// Series to be sent.
     waiting: VecDeque<u64>,
     sending: usize,
-    similar: Recent<Similar>,
-    allowances: Recent<Allowance>,
-    pace: Pace,
-    /// The number in the name of the last event.
+    similar: LruMap<Similar>,
+    allowances: LruMap<Allowance>,
+    pace: Pacer,
+    /// Number in the name of the last event.
     named: u64,
-    /// Up to which recording somebody waits for the server to count all.
+    /// Last recording that a flush waits for.
     flushing: u64,
     is_closed: bool,
-    /// When what is left is given up.
+    /// Deadline after which the remaining events are abandoned.
     until: Option<Instant>,
-    /// How many recordings were let go of then.
+    /// Number of recordings abandoned at the deadline.
     abandoned: u64,
-    figures: EventStats,
+    stats: EventStats,
 }
 
 impl Correlator {
@@ -106,15 +106,15 @@ impl Correlator {
             by_use: BTreeMap::new(),
             waiting: VecDeque::new(),
             sending: 0,
-            similar: Recent::new(settings.series),
-            allowances: Recent::new(settings.series),
-            pace: Pace::default(),
+            similar: LruMap::new(settings.series),
+            allowances: LruMap::new(settings.series),
+            pace: Pacer::default(),
             named: 0,
             flushing: 0,
             is_closed: false,
             until: None,
             abandoned: 0,
-            figures: EventStats::default(),
+            stats: EventStats::default(),
         }
     }
 
@@ -122,57 +122,57 @@ impl Correlator {
         &self.reporter
     }
 
-    /// An event is recorded.
-    pub(super) fn record(&mut self, regarding: ObjectReference, draft: EventDraft, at: Moment) -> Recorded {
-        self.figures.recorded += 1;
+    /// Records an event.
+    pub(super) fn record(&mut self, regarding: ObjectReference, draft: EventDraft, at: RecordTime) -> Recorded {
+        self.stats.recorded += 1;
         if self.is_closed {
-            self.figures.dropped += 1;
+            self.stats.dropped += 1;
             return Recorded::Dropped;
         }
-        let (likeness, note) = match checked(regarding, draft) {
+        let (similarity, note) = match checked(regarding, draft) {
             Ok(checked) => checked,
             Err(invalid) => {
-                self.figures.failed += 1;
+                self.stats.failed += 1;
                 return Recorded::Invalid(invalid.0);
             }
         };
         self.end_overdue(at.now);
-        let is_combined = self.is_one_too_many(&likeness, &note, at.now);
-        self.figures.combined += u64::from(is_combined);
+        let is_combined = self.is_one_too_many(&similarity, &note, at.now);
+        self.stats.combined += u64::from(is_combined);
         let (key, note) = if is_combined {
-            (Key { likeness, note: None }, Some(format!("{PREFIX}{note}")))
+            (EventKey { similarity, note: None }, Some(format!("{PREFIX}{note}")))
         } else {
-            (Key { likeness, note: Some(note) }, None)
+            (EventKey { similarity, note: Some(note) }, None)
         };
         if let Some(number) = self.open.get(&key) {
             return self.count(*number, at);
         }
         if self.waiting.len() >= self.settings.queue {
-            self.figures.dropped += 1;
+            self.stats.dropped += 1;
             return Recorded::Dropped;
         }
-        if !self.is_allowed(&key.likeness, at.now) {
-            self.figures.filtered += 1;
+        if !self.is_allowed(&key.similarity, at.now) {
+            self.stats.filtered += 1;
             return Recorded::Filtered;
         }
         self.begin(key, note, at);
         Recorded::Queued
     }
 
-    fn is_one_too_many(&mut self, likeness: &Likeness, note: &str, now: Instant) -> bool {
-        let (likeness, note) = (self.hasher.hash_one(likeness), self.hasher.hash_one(note));
-        self.similar.used(likeness).is_one_too_many(note, now, &self.settings)
+    fn is_one_too_many(&mut self, similarity: &SimilarityKey, note: &str, now: Instant) -> bool {
+        let (similarity, note) = (self.hasher.hash_one(similarity), self.hasher.hash_one(note));
+        self.similar.used(similarity).is_one_too_many(note, now, &self.settings)
     }
 
-    fn is_allowed(&mut self, likeness: &Likeness, now: Instant) -> bool {
-        let source = self.hasher.hash_one(likeness.source());
+    fn is_allowed(&mut self, similarity: &SimilarityKey, now: Instant) -> bool {
+        let source = self.hasher.hash_one(similarity.source());
         self.allowances.used(source).take(now, &self.settings)
     }
 
-    /// An event that there is already was recorded once more.
-    fn count(&mut self, number: u64, at: Moment) -> Recorded {
-        let Some(series) = self.series.get_mut(&number) else { unreachable!("an open series is there") };
-        series.count(at, self.figures.recorded);
+    /// Counts a repeated event.
+    fn count(&mut self, number: u64, at: RecordTime) -> Recorded {
+        let Some(series) = self.series.get_mut(&number) else { unreachable!("an open series exists") };
+        series.count(at, self.stats.recorded);
         self.by_use.remove(&series.used);
         self.uses += 1;
         series.used = self.uses;
@@ -184,8 +184,8 @@ impl Correlator {
         Recorded::Counted
     }
 
-    /// An event was recorded for the first time.
-    fn begin(&mut self, key: Key, note: Option<String>, at: Moment) {
+    /// Starts a series for a new event.
+    fn begin(&mut self, key: EventKey, note: Option<String>, at: RecordTime) {
         while self.open.len() >= self.settings.series
             && let Some((_, &longest_ago)) = self.by_use.first_key_value()
         {
@@ -194,12 +194,12 @@ impl Correlator {
         let nanoseconds = u64::try_from(at.wall.as_nanosecond()).unwrap_or_default();
         let name = self.next_name(&key, nanoseconds);
         let note = note.map(|mut note| {
-            note.truncate(cut(&note, LONGEST_NOTE).len());
+            note.truncate(cut(&note, MAX_NOTE).len());
             note
         });
         self.numbers += 1;
         let (number, key) = (self.numbers, Arc::new(key));
-        let mut series = Series::new(key.clone(), note, name, at, self.figures.recorded);
+        let mut series = Series::new(key.clone(), note, name, at, self.stats.recorded);
         self.uses += 1;
         series.used = self.uses;
         self.by_use.insert(self.uses, number);
@@ -208,10 +208,10 @@ impl Correlator {
         self.queue(number);
     }
 
-    /// A name that no other event of this recorder has, by the time if that is later than all before.
-    fn next_name(&mut self, key: &Key, nanoseconds: u64) -> String {
+    /// Returns a name that no other event of this recorder has: the time, if later than all earlier numbers.
+    fn next_name(&mut self, key: &EventKey, nanoseconds: u64) -> String {
         self.named = nanoseconds.max(self.named + 1);
-        event_name(&key.likeness.regarding.name, self.named)
+        event_name(&key.similarity.regarding.name, self.named)
     }
 
     fn queue(&mut self, number: u64) {
@@ -221,21 +221,21 @@ impl Correlator {
         }
     }
 
-    /// Nothing further is counted in a series; the server is told what it does not count yet.
+    /// Closes a series for further recordings. Its remaining count is still sent.
     fn close(&mut self, number: u64) {
-        // Of one that is closed, the key may be another one's by now.
+        // The key of a closed series may already belong to another series.
         let Some(series) = self.series.get_mut(&number).filter(|series| series.is_open) else { return };
         self.open.remove(&series.key);
         self.by_use.remove(&series.used);
         series.is_open = false;
-        match (series.place, series.untold()) {
+        match (series.place, series.undelivered()) {
             (Place::Idle, 0) => drop(self.series.remove(&number)),
             (Place::Idle, _) => self.queue(number),
             (Place::Queued | Place::Sending, _) => {}
         }
     }
 
-    /// Ends the series that nothing was added to for long enough.
+    /// Closes all series without a recent recording.
     pub(super) fn end_overdue(&mut self, now: Instant) {
         while let Some((end, number)) = self.first_end()
             && end <= now
@@ -244,13 +244,13 @@ impl Correlator {
         }
     }
 
-    /// When the first of the open series is over, if nothing is added to it.
+    /// Returns the end of the first open series, if no recording arrives.
     fn first_end(&self) -> Option<(Instant, u64)> {
         let (_, number) = self.by_use.first_key_value()?;
         Some((self.series.get(number)?.last_at + self.settings.finish, *number))
     }
 
-    /// What is to be done now.
+    /// Returns the next action.
     pub(super) fn next(&mut self, now: Instant) -> Next {
         self.end_overdue(now);
         if self.is_closed && (self.left() == 0 || self.until.is_some_and(|until| until <= now)) {
@@ -265,56 +265,62 @@ impl Correlator {
             && let Some(series) = self.series.get_mut(&number)
         {
             self.sending += 1;
-            return Next::Send(number, series.order(&self.reporter, self.figures.recorded + 1));
+            return Next::Send(number, series.order(&self.reporter, self.stats.recorded + 1));
         }
         let paused = (has_room && !self.waiting.is_empty()).then(|| self.pace.until());
         let end = self.first_end().map(|(end, _)| end);
         Next::Wait([paused, end, self.until].into_iter().flatten().min())
     }
 
-    /// A request has been answered; `random` decides within the pause that this may ask for.
-    pub(super) fn answered(&mut self, number: u64, answer: Answer, now: Instant, random: u64) -> Option<GivenUp> {
+    /// Processes the outcome of a request. `random` chooses the length of a pause.
+    pub(super) fn answered(
+        &mut self,
+        number: u64,
+        answer: RequestOutcome,
+        now: Instant,
+        random: u64,
+    ) -> Option<Abandoned> {
         let series = self.series.get_mut(&number)?;
         self.sending -= 1;
-        let (then, refusal) = match answer {
-            Answer::Accepted => {
-                let requests = if series.exists() { &mut self.figures.patches } else { &mut self.figures.creates };
+        let (then, rejection) = match answer {
+            RequestOutcome::Accepted => {
+                let requests = if series.exists() { &mut self.stats.patches } else { &mut self.stats.creates };
                 *requests += 1;
-                (Then::Told, None)
+                (AfterResponse::Told, None)
             }
-            Answer::Missing => (series.is_missing(), Some(Refusal { code: 404, ..Refusal::default() })),
-            Answer::Exists if !series.exists() => (series.is_there(), None),
-            Answer::Exists => (Then::Later, None),
-            Answer::Later { code, asked } => {
-                // With 429 a server says that it has not even begun.
+            RequestOutcome::Missing => (series.is_missing(), Some(Rejection { code: 404, ..Rejection::default() })),
+            RequestOutcome::Exists if !series.exists() => (series.is_there(), None),
+            RequestOutcome::Exists => (AfterResponse::Later, None),
+            RequestOutcome::Later { code, asked } => {
+                // Code 429 guarantees that the server did not process the request.
                 if code != Some(429) {
                     series.doubt();
                 }
                 self.pace.failed(asked, now, random, &self.settings);
-                (Then::Later, None)
+                (AfterResponse::Later, None)
             }
-            Answer::Refused(refusal) => (Then::GiveUp, Some(refusal)),
+            RequestOutcome::Rejected(rejection) => (AfterResponse::Abandon, Some(rejection)),
         };
         let is_last = series.tries >= self.settings.tries;
         match then {
-            Then::Told => {
+            AfterResponse::Told => {
                 self.told(number, now);
                 return None;
             }
-            Then::GiveUp => return self.give_up(number, refusal),
-            _ if is_last => return self.give_up(number, None),
-            Then::Rename => {
+            AfterResponse::Abandon => return self.abandon_series(number, rejection),
+            _ if is_last => return self.abandon_series(number, None),
+            AfterResponse::Rename => {
                 let key = series.key.clone();
                 let name = self.next_name(&key, 0);
                 if let Some(series) = self.series.get_mut(&number) {
                     series.name = name;
                 }
             }
-            Then::Next | Then::Later => {}
+            AfterResponse::Next | AfterResponse::Later => {}
         }
-        self.figures.retries += 1;
+        self.stats.retries += 1;
         self.queue(number);
-        if then != Then::Later
+        if then != AfterResponse::Later
             && let Some(number) = self.waiting.pop_back()
         {
             self.waiting.push_front(number);
@@ -322,13 +328,13 @@ impl Correlator {
         None
     }
 
-    /// The server counts what the last request said.
+    /// Records that the server has the counts of the last request.
     fn told(&mut self, number: u64, now: Instant) {
         self.pace.well();
         let Some(series) = self.series.get_mut(&number) else { return };
-        self.figures.delivered += series.told(now);
+        self.stats.delivered += series.told(now);
         let is_awaited = !series.is_open || series.since <= self.flushing;
-        match series.untold() {
+        match series.undelivered() {
             0 if series.is_open => {}
             0 => drop(self.series.remove(&number)),
             _ if is_awaited || series.is_due(now, &self.settings) => self.queue(number),
@@ -336,37 +342,37 @@ impl Correlator {
         }
     }
 
-    /// The server will not count what it does not count yet. What is recorded from now on is another event.
-    fn give_up(&mut self, number: u64, refusal: Option<Refusal>) -> Option<GivenUp> {
+    /// Abandons the undelivered recordings of a series. Later recordings start another event.
+    fn abandon_series(&mut self, number: u64, rejection: Option<Rejection>) -> Option<Abandoned> {
         self.close(number);
         let series = self.series.remove(&number)?;
-        let count = series.untold();
-        self.figures.failed += count;
-        let Likeness { regarding, reason, .. } = &series.key.likeness;
-        Some(GivenUp { about: regarding.to_string(), reason: reason.clone(), count, refusal })
+        let count = series.undelivered();
+        self.stats.failed += count;
+        let SimilarityKey { regarding, reason, .. } = &series.key.similarity;
+        Some(Abandoned { about: regarding.to_string(), reason: reason.clone(), count, rejection })
     }
 
-    /// Has all be sent that was recorded until now, counts of series too, and soon; returns the number of the last recording.
+    /// Queues all series with undelivered counts, and cancels pauses. Returns the number of the last recording.
     pub(super) fn flush(&mut self) -> u64 {
         let idle: Vec<u64> = self.by_use.values().copied().filter(|number| self.is_behind(*number)).collect();
         for number in idle {
             self.queue(number);
         }
         self.pace.hurry();
-        self.flushing = self.figures.recorded;
+        self.flushing = self.stats.recorded;
         self.flushing
     }
 
     fn is_behind(&self, number: u64) -> bool {
-        self.series.get(&number).is_some_and(|series| series.place == Place::Idle && series.untold() > 0)
+        self.series.get(&number).is_some_and(|series| series.place == Place::Idle && series.undelivered() > 0)
     }
 
-    /// Whether nothing up to this recording is left to be sent.
+    /// Returns true if no recording up to `last` is undelivered.
     pub(super) fn is_flushed(&self, last: u64) -> bool {
-        self.left() == 0 || self.series.values().all(|series| series.untold() == 0 || series.since > last)
+        self.left() == 0 || self.series.values().all(|series| series.undelivered() == 0 || series.since > last)
     }
 
-    /// Records nothing any more, and sends what is left until then.
+    /// Stops recording. The remaining events are sent until the deadline.
     pub(super) fn close_by(&mut self, until: Instant) {
         self.is_closed = true;
         self.until = Some(self.until.map_or(until, |earlier| earlier.min(until)));
@@ -378,34 +384,34 @@ impl Correlator {
 
     fn abandon(&mut self) {
         self.abandoned += self.left();
-        self.figures.dropped += self.left();
+        self.stats.dropped += self.left();
         self.series.clear();
         self.waiting.clear();
         self.sending = 0;
     }
 
-    /// How many recordings were let go of when the time was over.
+    /// Returns the number of recordings abandoned at the deadline.
     pub(super) fn abandoned(&self) -> u64 {
         self.abandoned
     }
 
-    /// How many recordings the server does not count yet, and may come to count.
+    /// Returns the number of undelivered recordings.
     pub(super) fn left(&self) -> u64 {
-        let EventStats { recorded, delivered, filtered, dropped, failed, .. } = self.figures;
+        let EventStats { recorded, delivered, filtered, dropped, failed, .. } = self.stats;
         recorded - delivered - filtered - dropped - failed
     }
 
-    pub(super) fn figures(&self) -> EventStats {
-        EventStats { waiting: self.left(), queued: self.waiting.len(), series: self.open.len(), ..self.figures }
+    pub(super) fn stats(&self) -> EventStats {
+        EventStats { waiting: self.left(), queued: self.waiting.len(), series: self.open.len(), ..self.stats }
     }
 
-    /// The series in which further recordings are counted, by their numbers, the one that was used longest ago first.
+    /// Open series by number, the least recently used first.
     #[cfg(test)]
-    pub(super) fn open(&self) -> impl Iterator<Item = (u64, &Key)> {
+    pub(super) fn open(&self) -> impl Iterator<Item = (u64, &EventKey)> {
         self.by_use.values().filter_map(|number| Some((*number, &*self.series.get(number)?.key)))
     }
 
-    /// How much is remembered: series, similar events, allowances.
+    /// Returns the numbers of series, similar events and allowances.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> (usize, usize, usize) {
         (self.series.len(), self.similar.len(), self.allowances.len())

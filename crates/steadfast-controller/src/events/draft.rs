@@ -1,4 +1,4 @@
-//! What a program says of an event.
+//! Contents of an event.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,17 +7,17 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::subject::Subject;
 
-/// Whether an event is as it should be.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It is.
+    /// Expected state.
     Normal,
-    /// It is not, and somebody may want to look.
+    /// Unexpected state that may need attention.
     Warning,
 }
 
 impl EventType {
-    /// The word of the API.
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -26,12 +26,12 @@ impl EventType {
     }
 }
 
-/// An event to be recorded.
+/// Event to record.
 ///
 /// ```
 /// # use steadfast_controller::EventDraft;
 /// # let image = "web:7";
-/// EventDraft::warning("PullFailed", "Pulling").note(format!("{image} is not there"));
+/// EventDraft::warning("PullFailed", "Pulling").note(format!("{image} does not exist"));
 /// ```
 #[derive(Clone, PartialEq)]
 pub struct EventDraft {
@@ -43,15 +43,15 @@ pub struct EventDraft {
 }
 
 impl EventDraft {
-    /// Something is as it should be.
+    /// Builds an event of type `Normal`.
     ///
-    /// `reason` is why it is told, `action` what was done about the object, each a word in `UpperCamelCase` for programs to
-    /// look for. Both have to be given, and what they have beyond 128 bytes is cut off: the API takes no more.
+    /// `reason` states the cause and `action` the action on the object, each as one machine-readable word in
+    /// `UpperCamelCase`. Both are required. Text beyond 128 bytes is cut off, the limit of the API.
     pub fn normal(reason: impl Into<Cow<'static, str>>, action: impl Into<Cow<'static, str>>) -> Self {
         Self::new(EventType::Normal, reason.into(), action.into())
     }
 
-    /// Something is not as it should be; `reason` and `action` as for [`normal`](Self::normal).
+    /// Builds an event of type `Warning`, with `reason` and `action` like [`normal`](Self::normal).
     pub fn warning(reason: impl Into<Cow<'static, str>>, action: impl Into<Cow<'static, str>>) -> Self {
         Self::new(EventType::Warning, reason.into(), action.into())
     }
@@ -60,14 +60,14 @@ impl EventDraft {
         Self { kind, reason, action, note: String::new(), related: None }
     }
 
-    /// A sentence for people. What it has beyond 1,024 bytes is cut off: the API takes no more.
+    /// Sets the description for people. Text beyond 1,024 bytes is cut off, the limit of the API.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// Another object that has to do with it.
+    /// Sets a related object.
     #[must_use]
     pub fn related<Form>(mut self, object: &impl Subject<Form>) -> Self {
         self.related = Some(object.reference());
@@ -75,7 +75,7 @@ impl EventDraft {
     }
 }
 
-/// Without the note, which may quote what is in an object.
+/// Omits the note, which may quote contents of an object.
 impl fmt::Debug for EventDraft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventDraft")

@@ -1,4 +1,4 @@
-//! Which events are one and the same.
+//! Identity of events.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,18 +6,17 @@ use std::fmt;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::draft::{EventDraft, EventType};
-use super::names::{LONGEST_NOTE, LONGEST_WORD, cut, is_subdomain};
+use super::names::{MAX_NOTE, MAX_WORD, cut, is_subdomain};
 
-/// Where events are about what is in no namespace (`metav1.NamespaceDefault`).
+/// Namespace of events about cluster-scoped objects (`metav1.NamespaceDefault`).
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// How long each part of a reference may be, in bytes: names have 253 at most, groups and fields not many more.
-const LONGEST_PART: usize = 1024;
+/// Maximum length of each part of a reference in bytes. Names have at most 253; groups and fields are not much longer.
+const MAX_PART: usize = 1024;
 
-/// An object that an event is about, without the version in which it was: what happens to it in two of its versions is the
-/// same event.
+/// Object of an event without its version, so that events about two versions of an object are identical.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Referent {
+pub(super) struct ReferenceKey {
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) namespace: String,
@@ -26,7 +25,7 @@ pub(super) struct Referent {
     pub(super) field_path: String,
 }
 
-impl From<ObjectReference> for Referent {
+impl From<ObjectReference> for ReferenceKey {
     fn from(reference: ObjectReference) -> Self {
         Self {
             api_version: reference.api_version.unwrap_or_default(),
@@ -39,7 +38,7 @@ impl From<ObjectReference> for Referent {
     }
 }
 
-impl Referent {
+impl ReferenceKey {
     pub(super) fn reference(&self) -> ObjectReference {
         let given = |text: &String| (!text.is_empty()).then(|| text.clone());
         ObjectReference {
@@ -53,19 +52,19 @@ impl Referent {
         }
     }
 
-    /// Whether any of it is longer than it can be of an object: what is remembered is bounded.
+    /// Returns true if a part exceeds the limit. Bounds the memory of the recorder.
     fn is_too_long(&self) -> bool {
         let Self { api_version, kind, namespace, name, uid, field_path } = self;
-        [api_version, kind, namespace, name, uid, field_path].iter().any(|text| text.len() > LONGEST_PART)
+        [api_version, kind, namespace, name, uid, field_path].iter().any(|text| text.len() > MAX_PART)
     }
 
-    /// The namespace that events about it are in.
+    /// Returns the namespace of events about this object.
     pub(super) fn events_namespace(&self) -> &str {
         if self.namespace.is_empty() { DEFAULT_NAMESPACE } else { &self.namespace }
     }
 }
 
-impl fmt::Display for Referent {
+impl fmt::Display for ReferenceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.kind)?;
         if !self.namespace.is_empty() {
@@ -75,60 +74,60 @@ impl fmt::Display for Referent {
     }
 }
 
-/// What makes two events one, counted twice; they have one reporter.
+/// Identity of an event within one reporter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) likeness: Likeness,
-    /// None of those that are combined, whatever their notes are.
+pub(super) struct EventKey {
+    pub(super) similarity: SimilarityKey,
+    /// None for combined events, whatever their notes.
     pub(super) note: Option<String>,
 }
 
-/// What similar events have in common: all but their notes.
+/// Common part of similar events: all fields but the note.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Likeness {
+pub(super) struct SimilarityKey {
     pub(super) kind: EventType,
     pub(super) reason: Cow<'static, str>,
     pub(super) action: Cow<'static, str>,
-    pub(super) regarding: Referent,
-    pub(super) related: Option<Referent>,
+    pub(super) regarding: ReferenceKey,
+    pub(super) related: Option<ReferenceKey>,
 }
 
-impl Likeness {
-    /// What events have in common about one object, as far as a limit on their number goes: client-go's `getSpamKey`.
+impl SimilarityKey {
+    /// Returns the key of the limit per object, like client-go's `getSpamKey`.
     pub(super) fn source(&self) -> impl std::hash::Hash {
-        let Referent { api_version, kind, namespace, name, uid, field_path: _ } = &self.regarding;
+        let ReferenceKey { api_version, kind, namespace, name, uid, field_path: _ } = &self.regarding;
         (self.kind, api_version, kind, namespace, name, uid)
     }
 }
 
-/// What the API would not take, and cannot be made so that it does.
+/// Reason why the API rejects an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invalid(pub(super) &'static str);
 
-/// The event of this draft, and its note, as the API takes them.
-pub(super) fn checked(regarding: ObjectReference, draft: EventDraft) -> Result<(Likeness, String), Invalid> {
+/// Validates an event, and cuts its texts to the limits of the API.
+pub(super) fn checked(regarding: ObjectReference, draft: EventDraft) -> Result<(SimilarityKey, String), Invalid> {
     let EventDraft { kind, reason, action, mut note, related } = draft;
-    let regarding = Referent::from(regarding);
+    let regarding = ReferenceKey::from(regarding);
     if reason.is_empty() || action.is_empty() {
-        return Err(Invalid("it has no reason or no action: give both"));
+        return Err(Invalid("the reason or the action is empty; set both"));
     }
     if !is_subdomain(regarding.events_namespace()) {
-        return Err(Invalid("the namespace of the object is no valid one"));
+        return Err(Invalid("the namespace of the object is invalid"));
     }
-    let related = related.map(Referent::from);
-    if [Some(&regarding), related.as_ref()].into_iter().flatten().any(Referent::is_too_long) {
-        return Err(Invalid("a part of the reference to the object is longer than that of any object"));
+    let related = related.map(ReferenceKey::from);
+    if [Some(&regarding), related.as_ref()].into_iter().flatten().any(ReferenceKey::is_too_long) {
+        return Err(Invalid("the reference to the object has a part of more than 1,024 bytes"));
     }
-    note.truncate(cut(&note, LONGEST_NOTE).len());
+    note.truncate(cut(&note, MAX_NOTE).len());
     let (reason, action) = (word(reason), word(action));
-    Ok((Likeness { kind, reason, action, regarding, related }, note))
+    Ok((SimilarityKey { kind, reason, action, regarding, related }, note))
 }
 
 fn word(word: Cow<'static, str>) -> Cow<'static, str> {
     match word {
-        Cow::Borrowed(word) => Cow::Borrowed(cut(word, LONGEST_WORD)),
+        Cow::Borrowed(word) => Cow::Borrowed(cut(word, MAX_WORD)),
         Cow::Owned(mut word) => {
-            word.truncate(cut(&word, LONGEST_WORD).len());
+            word.truncate(cut(&word, MAX_WORD).len());
             Cow::Owned(word)
         }
     }

@@ -1,4 +1,4 @@
-//! One request, and what its answer means.
+//! One request and its outcome.
 
 use std::time::Duration;
 
@@ -11,106 +11,116 @@ use kube::core::{Request, Status};
 use serde_json::json;
 use steadfast::Connection;
 
-use super::answer::{Answer, Refusal};
-use super::series::Order;
+use super::outcome::{Rejection, RequestOutcome};
+use super::series::EventRequest;
 
-/// How much of an answer is read, in bytes: an event, or why it was refused.
-const LONGEST_ANSWER: usize = 64 * 1024;
+/// Maximum number of bytes read from a response: an event, or a rejection.
+const MAX_ANSWER: usize = 64 * 1024;
 
-/// Makes the request; the number is handed back.
-pub(super) async fn sent(connection: Connection, number: u64, order: Order) -> (u64, Answer) {
+/// Sends a request. Returns its number with the outcome.
+pub(super) async fn sent(connection: Connection, number: u64, order: EventRequest) -> (u64, RequestOutcome) {
     (number, send(&connection, &order).await)
 }
 
-async fn send(connection: &Connection, order: &Order) -> Answer {
+async fn send(connection: &Connection, order: &EventRequest) -> RequestOutcome {
     let at = |namespace: Option<&str>| Request::new(Event::url_path(&(), namespace));
     let request = match order {
-        Order::Create(event) => serde_json::to_vec(event)
+        EventRequest::Create(event) => serde_json::to_vec(event)
             .map_err(kube::core::request::Error::SerializeBody)
             .and_then(|body| at(event.metadata.namespace.as_deref()).create(&PostParams::default(), body)),
-        Order::Patch { namespace, name, series } => {
+        EventRequest::Patch { namespace, name, series } => {
             at(Some(namespace)).patch(name, &PatchParams::default(), &Patch::Merge(json!({ "series": series })))
         }
     };
-    // It would be the same the next time.
-    let Ok(request) = request else { return Answer::Refused(Refusal::default()) };
-    // Not by its client, which is patient by itself: here all have to know that the server is busy.
+    // A repeated attempt would fail again.
+    let Ok(request) = request else { return RequestOutcome::Rejected(Rejection::default()) };
+    // kube's client would retry on its own; here all events must pause while the server is busy.
     let answer = match connection.send(request.map(Body::from)).await {
         Ok(answer) => answer,
         Err(error) => {
             tracing::debug!(server = connection.server(), %error, "an event was not sent");
-            return Answer::Later { code: None, asked: None };
+            return RequestOutcome::Later { code: None, asked: None };
         }
     };
     let code = answer.status().as_u16();
     let asked = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    // To its end, so that the connection can be used again.
-    let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
+    // Reads to the end, so that the connection stays usable.
+    let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
     let body = body.map(Collected::to_bytes).unwrap_or_default();
     judge(code, asked.map(Duration::from_secs), &body)
 }
 
-/// What an answer means for an event: what client-go gives up, gives up, but for those that are refused for now.
-fn judge(code: u16, asked: Option<Duration>, body: &[u8]) -> Answer {
+/// Maps a response to an outcome. Permanent failures match client-go's, except for temporary rejections.
+fn judge(code: u16, asked: Option<Duration>, body: &[u8]) -> RequestOutcome {
     match code {
-        200..=299 => return Answer::Accepted,
-        // Credentials may come, as may the answer that did not come in time.
-        401 | 408 | 429 | 500..=599 => return Answer::Later { code: Some(code), asked },
-        404 => return Answer::Missing,
+        200..=299 => return RequestOutcome::Accepted,
+        // Credentials may be renewed, and a timed-out request may succeed later.
+        401 | 408 | 429 | 500..=599 => return RequestOutcome::Later { code: Some(code), asked },
+        404 => return RequestOutcome::Missing,
         _ => {}
     }
     let status: Status = serde_json::from_slice(body).unwrap_or_default();
     if code == 409 {
-        return if status.is_already_exists() { Answer::Exists } else { Answer::Later { code: Some(code), asked } };
+        return if status.is_already_exists() {
+            RequestOutcome::Exists
+        } else {
+            RequestOutcome::Later { code: Some(code), asked }
+        };
     }
     let causes = status.details.map(|details| details.causes).unwrap_or_default();
     let is_ending = causes.iter().any(|cause| cause.reason == "NamespaceTerminating");
     let fields = causes.into_iter().map(|cause| cause.field).filter(|field| !field.is_empty()).collect();
-    Answer::Refused(Refusal { code, reason: status.reason, fields, is_ending })
+    RequestOutcome::Rejected(Rejection { code, reason: status.reason, fields, is_ending })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn status(code: u16, reason: &str, details: &serde_json::Value) -> Answer {
-        let said = json!({
+    fn status(code: u16, reason: &str, details: &serde_json::Value) -> RequestOutcome {
+        let body = json!({
             "kind": "Status", "status": "Failure", "code": code, "reason": reason, "details": details,
             "message": "Event \"a\" is invalid: note: Invalid value: \"the password is 1234\"",
         });
-        judge(code, None, said.to_string().as_bytes())
+        judge(code, None, body.to_string().as_bytes())
     }
 
     #[test]
-    fn what_may_pass_is_tried_again() {
+    fn temporary_codes_are_retried() {
         for code in [401, 408, 429, 500, 502, 503, 504] {
             let asked = Some(Duration::from_secs(3));
-            assert_eq!(judge(code, asked, b"overloaded"), Answer::Later { code: Some(code), asked });
+            assert_eq!(judge(code, asked, b"overloaded"), RequestOutcome::Later { code: Some(code), asked });
         }
-        assert_eq!(status(409, "Conflict", &json!({})), Answer::Later { code: Some(409), asked: None });
+        assert_eq!(status(409, "Conflict", &json!({})), RequestOutcome::Later { code: Some(409), asked: None });
     }
 
     #[test]
-    fn what_is_there_and_what_is_not_are_told_apart() {
-        assert_eq!(status(409, "AlreadyExists", &json!({})), Answer::Exists);
-        assert_eq!(judge(404, None, b"404 page not found"), Answer::Missing);
-        assert_eq!(judge(201, None, b"{}"), Answer::Accepted);
+    fn existing_and_missing_are_distinguished() {
+        assert_eq!(status(409, "AlreadyExists", &json!({})), RequestOutcome::Exists);
+        assert_eq!(judge(404, None, b"404 page not found"), RequestOutcome::Missing);
+        assert_eq!(judge(201, None, b"{}"), RequestOutcome::Accepted);
     }
 
     #[test]
-    fn what_is_refused_is_told_without_a_word_of_the_note() {
+    fn rejection_omits_the_note() {
         let causes = json!({"causes": [{"reason": "FieldValueInvalid", "field": "note", "message": "1234"}]});
-        let Answer::Refused(refusal) = status(422, "Invalid", &causes) else { panic!("it is refused") };
-        assert_eq!(refusal.to_string(), "422 Invalid: note");
-        assert!(!format!("{refusal:?}").contains("1234"));
-        let Answer::Refused(refusal) = judge(413, None, b"too large") else { panic!("it is refused") };
-        assert_eq!(refusal.to_string(), "413");
+        let RequestOutcome::Rejected(rejection) = status(422, "Invalid", &causes) else {
+            panic!("the event is rejected")
+        };
+        assert_eq!(rejection.to_string(), "422 Invalid: note");
+        assert!(!format!("{rejection:?}").contains("1234"));
+        let RequestOutcome::Rejected(rejection) = judge(413, None, b"too large") else {
+            panic!("the event is rejected")
+        };
+        assert_eq!(rejection.to_string(), "413");
     }
 
     #[test]
-    fn a_namespace_that_is_being_deleted_is_known_by_its_cause() {
+    fn terminating_namespace_is_detected() {
         let causes = json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]});
-        let Answer::Refused(refusal) = status(403, "Forbidden", &causes) else { panic!("it is refused") };
-        assert!(refusal.is_ending);
+        let RequestOutcome::Rejected(rejection) = status(403, "Forbidden", &causes) else {
+            panic!("the event is rejected")
+        };
+        assert!(rejection.is_ending);
     }
 }

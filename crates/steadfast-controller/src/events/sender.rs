@@ -1,4 +1,4 @@
-//! The task that sends what was recorded.
+//! Task that sends recorded events.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use super::correlate::Next;
 use super::request::sent;
 use super::shared::Shared;
 
-/// Sends what is recorded, until that is over.
+/// Sends recorded events until the recorder ends.
 pub(super) async fn send_all(shared: Arc<Shared>) {
-    let mut under_way = FuturesUnordered::new();
+    let mut in_flight = FuturesUnordered::new();
     loop {
         let until = loop {
             match shared.next() {
-                Next::Send(number, order) => under_way.push(sent(shared.connection.clone(), number, order)),
+                Next::Send(number, order) => in_flight.push(sent(shared.connection.clone(), number, order)),
                 Next::Wait(until) => break until,
                 Next::Over => return,
             }
         };
         tokio::select! {
             biased;
-            Some((number, answer)) = under_way.next() => shared.answered(number, answer),
+            Some((number, answer)) = in_flight.next() => shared.answered(number, answer),
             () = shared.work.notified() => {}
             () = sleep(&shared, until) => {}
         }

@@ -1,4 +1,4 @@
-//! One event as the server has it or will have it, and how often it was recorded.
+//! One event with its count.
 
 use std::sync::Arc;
 
@@ -7,84 +7,84 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use steadfast::environment::Instant;
 
-use super::key::{Key, Referent};
+use super::key::{EventKey, ReferenceKey};
 use super::reporter::Reporter;
 use super::settings::EventSettings;
 
-/// A moment by both clocks: that which says how long something takes, and that of people.
+/// Time of a recording by the monotonic clock and the wall clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct RecordTime {
     pub(super) now: Instant,
     pub(super) wall: Timestamp,
 }
 
-/// Where an event is on its way.
+/// State of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Nothing is to be sent.
+    /// No request is pending.
     Idle,
-    /// It waits for its turn.
+    /// The series is queued.
     Queued,
-    /// A request is under way.
+    /// A request is in flight.
     Sending,
 }
 
-/// A request to be made.
+/// Request to send.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Order {
+pub(super) enum EventRequest {
     Create(Box<Event>),
     Patch { namespace: String, name: String, series: EventSeries },
 }
 
-/// One event as the server has it or will have it.
+/// One event at the server, with its count.
 #[derive(Debug)]
 pub(super) struct Series {
-    pub(super) key: Arc<Key>,
-    /// The note, where the key has none.
+    pub(super) key: Arc<EventKey>,
+    /// Note of a combined event.
     combined: Option<String>,
     pub(super) name: String,
-    /// When it was recorded first and last.
+    /// Times of the first and the last recording.
     first: Timestamp,
     last: Timestamp,
     pub(super) last_at: Instant,
-    /// How often it was recorded, and how often of that the server is known to count.
+    /// Number of recordings, and the number that the server has counted.
     pub(super) count: u64,
     pub(super) told: u64,
     told_at: Instant,
-    /// What the request that is under way says of that.
+    /// Count in the request in flight.
     asked: u64,
-    /// Which recording, of all that there ever were, is the first one that the server does not count; and which one is it
-    /// once the request that is under way is done. None is later.
+    /// Number of the first undelivered recording, and its value after the request in flight succeeds. A number beyond all
+    /// recordings means none.
     pub(super) since: u64,
     after: u64,
-    /// Whether the server has it; whether it may have it, for nobody knows what became of a request to make it.
+    /// True if the server has the event; true if the server may have the event after a request without a response.
     exists: bool,
     is_in_doubt: bool,
     pub(super) tries: u32,
     pub(super) place: Place,
-    /// Whether further ones are counted in it, and which use of a series its last one was.
+    /// True if the series accepts recordings, and the sequence of its last use.
     pub(super) is_open: bool,
     pub(super) used: u64,
 }
 
-/// What is to be done after an answer.
+/// Action after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    /// The server counts what the request said.
+pub(super) enum AfterResponse {
+    /// The server has the counts of the request.
     Told,
-    /// Another request at once.
+    /// Send another request immediately.
     Next,
-    /// The same with another name.
+    /// Send the request with another name.
     Rename,
-    /// The same later.
+    /// Repeat the request later.
     Later,
-    /// Nothing any more.
-    GiveUp,
+    /// Abandon the series.
+    Abandon,
 }
 
 impl Series {
-    /// An event that was recorded for the first time, as recording number `since`.
-    pub(super) fn new(key: Arc<Key>, combined: Option<String>, name: String, at: Moment, since: u64) -> Self {
+    /// Starts a series with recording number `since`.
+    pub(super) fn new(key: Arc<EventKey>, combined: Option<String>, name: String, at: RecordTime, since: u64) -> Self {
         Self {
             key,
             combined,
@@ -107,9 +107,9 @@ impl Series {
         }
     }
 
-    /// It was recorded once more, as recording number `number`.
-    pub(super) fn count(&mut self, at: Moment, number: u64) {
-        if self.untold() == 0 {
+    /// Counts another recording with this number.
+    pub(super) fn count(&mut self, at: RecordTime, number: u64) {
+        if self.undelivered() == 0 {
             self.since = number;
         }
         self.count += 1;
@@ -117,57 +117,57 @@ impl Series {
         self.last_at = at.now;
     }
 
-    /// How many recordings the server does not count yet.
-    pub(super) fn untold(&self) -> u64 {
+    /// Returns the number of undelivered recordings.
+    pub(super) fn undelivered(&self) -> u64 {
         self.count - self.told
     }
 
-    /// Whether it is time to tell the server of those: what it shows is never less than half of what was, nor older than the
-    /// refresh. Each further request takes twice as many events as the one before, however many come.
+    /// Returns true if the count should be sent: if it doubled since the last request, or after the refresh interval.
+    /// Request counts therefore grow logarithmically.
     pub(super) fn is_due(&self, now: Instant, settings: &EventSettings) -> bool {
         let is_behind = self.count >= self.told.saturating_mul(2) || now.since(self.told_at) >= settings.refresh;
-        self.untold() > 0 && is_behind
+        self.undelivered() > 0 && is_behind
     }
 
-    /// The request that tells the server of all there is; `next` is the number of the next recording.
-    pub(super) fn order(&mut self, reporter: &Reporter, next: u64) -> Order {
+    /// Returns the request for the current count. `next` is the number of the next recording.
+    pub(super) fn order(&mut self, reporter: &Reporter, next: u64) -> EventRequest {
         self.place = Place::Sending;
         self.asked = self.count;
         self.after = next;
         self.tries += 1;
-        let namespace = self.key.likeness.regarding.events_namespace().to_owned();
+        let namespace = self.key.similarity.regarding.events_namespace().to_owned();
         match self.series() {
-            Some(series) if self.exists => Order::Patch { namespace, name: self.name.clone(), series },
-            series => Order::Create(Box::new(self.event(reporter, namespace, series))),
+            Some(series) if self.exists => EventRequest::Patch { namespace, name: self.name.clone(), series },
+            series => EventRequest::Create(Box::new(self.event(reporter, namespace, series))),
         }
     }
 
-    /// The series: none of what was recorded once.
+    /// Returns the series object. None for a single recording.
     fn series(&self) -> Option<EventSeries> {
         let count = i32::try_from(self.count).unwrap_or(i32::MAX);
         (count > 1).then_some(EventSeries { count, last_observed_time: MicroTime(self.last) })
     }
 
     fn event(&self, reporter: &Reporter, namespace: String, series: Option<EventSeries>) -> Event {
-        let Key { likeness, note } = &*self.key;
+        let EventKey { similarity, note } = &*self.key;
         let note = self.combined.as_ref().or(note.as_ref()).filter(|note| !note.is_empty());
         Event {
-            action: Some(likeness.action.to_string()),
+            action: Some(similarity.action.to_string()),
             event_time: Some(MicroTime(self.first)),
             metadata: ObjectMeta { name: Some(self.name.clone()), namespace: Some(namespace), ..ObjectMeta::default() },
             note: note.cloned(),
-            reason: Some(likeness.reason.to_string()),
-            regarding: Some(likeness.regarding.reference()),
-            related: likeness.related.as_ref().map(Referent::reference),
+            reason: Some(similarity.reason.to_string()),
+            regarding: Some(similarity.regarding.reference()),
+            related: similarity.related.as_ref().map(ReferenceKey::reference),
             reporting_controller: Some(reporter.controller.clone()),
             reporting_instance: Some(reporter.instance.clone()),
             series,
-            type_: Some(likeness.kind.as_str().to_owned()),
+            type_: Some(similarity.kind.as_str().to_owned()),
             ..Event::default()
         }
     }
 
-    /// The request is done: how many recordings more the server counts.
+    /// Records a successful request. Returns the number of newly delivered recordings.
     pub(super) fn told(&mut self, now: Instant) -> u64 {
         let more = self.asked - self.told;
         (self.told, self.told_at, self.since) = (self.asked, now, self.after);
@@ -176,32 +176,32 @@ impl Series {
         more
     }
 
-    /// Whether the server has it, as far as is known.
+    /// Returns true if the server has the event, as far as known.
     pub(super) fn exists(&self) -> bool {
         self.exists
     }
 
-    /// There is none of this name any more, if there ever was: what to do.
-    pub(super) fn is_missing(&mut self) -> Then {
-        // To be made, it misses its namespace.
+    /// Returns the action after a 404.
+    pub(super) fn is_missing(&mut self) -> AfterResponse {
+        // For a create request, the namespace is missing.
         if !self.exists {
-            return Then::GiveUp;
+            return AfterResponse::Abandon;
         }
         (self.exists, self.is_in_doubt) = (false, false);
-        Then::Next
+        AfterResponse::Next
     }
 
-    /// There is one of this name already: what to do.
-    pub(super) fn is_there(&mut self) -> Then {
+    /// Returns the action after a conflict with an existing name.
+    pub(super) fn is_there(&mut self) -> AfterResponse {
         if !self.is_in_doubt {
-            return Then::Rename;
+            return AfterResponse::Rename;
         }
-        // It was made by a request whose answer was lost, and is there as it was then.
+        // An earlier request without a response created the event, with the count of that time.
         (self.exists, self.is_in_doubt) = (true, false);
-        if self.asked == 1 { Then::Told } else { Then::Next }
+        if self.asked == 1 { AfterResponse::Told } else { AfterResponse::Next }
     }
 
-    /// Nobody knows whether the request was done.
+    /// Records that the outcome of the request is unknown.
     pub(super) fn doubt(&mut self) {
         self.is_in_doubt |= !self.exists;
     }

@@ -1,39 +1,41 @@
-//! How much is recorded, kept and sent.
+//! Limits of a recorder.
 
 use std::time::Duration;
 
-/// How much an [`EventRecorder`](crate::EventRecorder) records, keeps and sends. The defaults are client-go's where it has
-/// such a figure.
+/// Limits of an [`EventRecorder`](crate::EventRecorder). The defaults are client-go's if it has the same limit.
 ///
-/// Of what has to be at least one to make sense, zero is one.
+/// A value of 0 counts as 1, except for durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventSettings {
-    /// How many events may wait to be sent; what is new beyond that is dropped. 1,000, as client-go's `maxQueuedEvents`.
+    /// Maximum number of queued events; further new events are dropped. Defaults to 1,000, like client-go's
+    /// `maxQueuedEvents`.
     pub queue: usize,
-    /// How many events it is remembered of that they were recorded, so that they can be counted when they come again. 4,096,
-    /// as client-go's `maxLruCacheEntries`.
+    /// Maximum number of series that count repeated events. Defaults to 4,096, like client-go's `maxLruCacheEntries`.
     pub series: usize,
-    /// After how long without a further one a series is over. 6 min, as client-go's `finishTime`.
+    /// Time without a recording after which a series ends. Defaults to 6 min, like client-go's `finishTime`.
     pub finish: Duration,
-    /// How long the server's count of a series may be behind while it goes on; events are forgotten by the server an hour after
-    /// their last change. 30 min, as client-go's `refreshTime`.
+    /// Maximum age of the server's count while a series continues. The server deletes events an hour after their last
+    /// change. Defaults to 30 min, like client-go's `refreshTime`.
     pub refresh: Duration,
-    /// How many events that are alike but for their notes make one of them and all further ones be combined. 10, as
+    /// Number of similar events, which differ only in their notes, from which on they are combined. Defaults to 10, like
     /// client-go's `defaultAggregateMaxEvents`.
     pub similar: usize,
-    /// After how long without a similar one they are counted anew. 600 s, as client-go's `defaultAggregateIntervalInSeconds`.
+    /// Time without a similar event after which counting restarts. Defaults to 600 s, like client-go's
+    /// `defaultAggregateIntervalInSeconds`.
     pub similar_within: Duration,
-    /// How many new events of one type there may be about one object at once. 25, as client-go's `defaultSpamBurst`.
+    /// Maximum burst of new events per object and type. Defaults to 25, like client-go's `defaultSpamBurst`.
     pub burst: u32,
-    /// After how long there may be one more; zero for as many as come. 300 s, as client-go's `defaultSpamQPS`.
+    /// Interval after which an object may have one more new event. Zero disables the limit. Defaults to 300 s, like
+    /// client-go's `defaultSpamQPS`.
     pub refill: Duration,
-    /// How often it is tried to send an event. 12, as client-go's `maxTriesPerEvent`.
+    /// Maximum number of attempts per event. Defaults to 12, like client-go's `maxTriesPerEvent`.
     pub tries: u32,
-    /// The longest wait after the first failure; after each further one it is twice as long, and the least is half of it. 1 s.
+    /// Maximum pause after the first failure. Doubles with each further failure; the minimum is half of the maximum.
+    /// Defaults to 1 s.
     pub first_wait: Duration,
-    /// The longest wait of all, also where the server asks for a longer one. 60 s.
+    /// Maximum pause, even if the server requests a longer one. Defaults to 60 s.
     pub longest_wait: Duration,
-    /// How many requests are under way at once while the server is well. 8; client-go 0.37 has as many as events.
+    /// Maximum number of concurrent requests while the server is healthy. Defaults to 8; client-go 0.37 has no limit.
     pub concurrency: usize,
 }
 
@@ -57,7 +59,7 @@ impl Default for EventSettings {
 }
 
 impl EventSettings {
-    /// With at least one of what has to be at least one.
+    /// Raises zero limits to 1.
     pub(super) fn sane(self) -> Self {
         Self {
             queue: self.queue.max(1),

@@ -1,4 +1,4 @@
-//! What those who record and the task that sends have in common.
+//! State shared by recorders and the sender task.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,38 +9,39 @@ use steadfast::Connection;
 use steadfast::environment::{Instant, SharedEnvironment};
 use tokio::sync::Notify;
 
-use super::answer::Answer;
-use super::complaint::Complaint;
-use super::correlate::{Correlator, GivenUp, Next, Recorded};
+use super::correlate::{Abandoned, Correlator, Next, Recorded};
 use super::draft::EventDraft;
-use super::figures::EventStats;
-use super::series::Moment;
+use super::log_throttle::LogThrottle;
+use super::outcome::RequestOutcome;
+use super::series::RecordTime;
+use super::stats::EventStats;
 
-/// Where the time of people comes from.
+/// Wall clock for the times in events.
 pub(super) type WallClock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What those who record and the task that sends have in common.
+/// State shared by recorders and the sender task.
 pub(super) struct Shared {
     pub(super) connection: Connection,
     wall: WallClock,
     state: Mutex<State>,
-    /// Calls the task that sends.
+    /// Wakes the sender task.
     pub(super) work: Notify,
-    /// Calls those who wait until something was sent.
+    /// Wakes tasks that wait for progress.
     pub(super) progress: Notify,
 }
 
 struct State {
     correlator: Correlator,
-    dropped: Complaint,
-    failed: Complaint,
-    /// Whether nothing is sent any more.
+    dropped: LogThrottle,
+    failed: LogThrottle,
+    /// True after the sender ended.
     is_over: bool,
 }
 
 impl Shared {
     pub(super) fn new(connection: Connection, wall: WallClock, correlator: Correlator) -> Self {
-        let state = State { correlator, dropped: Complaint::default(), failed: Complaint::default(), is_over: false };
+        let state =
+            State { correlator, dropped: LogThrottle::default(), failed: LogThrottle::default(), is_over: false };
         Self { connection, wall, state: Mutex::new(state), work: Notify::new(), progress: Notify::new() }
     }
 
@@ -52,23 +53,23 @@ impl Shared {
         self.environment().now()
     }
 
-    // Only the correlator works under it, which calls nobody.
+    // Only the correlator runs under this lock, and calls no user code.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a look or a hand at what was recorded.
+    /// Runs `act` on the correlator under the lock.
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Correlator) -> R) -> R {
         act(&mut self.lock().correlator)
     }
 
     pub(super) fn record(&self, regarding: ObjectReference, draft: EventDraft) {
-        // The user's code runs before the lock is held, and what is told is told after.
+        // The clock is user code and runs before the lock; logging happens after the lock.
         let wall = (self.wall)();
         let mut state = self.lock();
         let now = self.now();
         let reason = draft.reason.clone();
-        let recorded = state.correlator.record(regarding, draft, Moment { now, wall });
+        let recorded = state.correlator.record(regarding, draft, RecordTime { now, wall });
         let count = match recorded {
             Recorded::Dropped => state.dropped.of(1, now),
             Recorded::Invalid(_) => state.failed.of(1, now),
@@ -79,15 +80,13 @@ impl Shared {
         match (recorded, count) {
             (Recorded::Queued, _) => self.work.notify_one(),
             (Recorded::Filtered, _) => {
-                tracing::debug!(%reason, "an event is not sent: there were too many of its kind about its object");
+                tracing::debug!(%reason, "event not sent: its object exceeded the limit of new events");
             }
-            (Recorded::Dropped, Some(count)) => tracing::warn!(
-                server,
-                count,
-                "events were dropped: the recorder was stopped, or more new ones are recorded than the server takes"
-            ),
+            (Recorded::Dropped, Some(count)) => {
+                tracing::warn!(server, count, "events dropped: the recorder is stopped, or the queue is full")
+            }
             (Recorded::Invalid(why), Some(count)) => {
-                tracing::warn!(%reason, why, count, "events were not sent, which the server would refuse");
+                tracing::warn!(%reason, why, count, "events not sent: the server would reject them");
             }
             _ => {}
         }
@@ -103,43 +102,43 @@ impl Shared {
         next
     }
 
-    pub(super) fn answered(&self, number: u64, answer: Answer) {
+    pub(super) fn answered(&self, number: u64, answer: RequestOutcome) {
         let random = self.environment().random();
         let mut state = self.lock();
         let now = self.now();
-        let given_up = state.correlator.answered(number, answer, now, random);
-        let count = given_up.as_ref().and_then(|given_up| state.failed.of(given_up.count, now));
+        let abandoned_events = state.correlator.answered(number, answer, now, random);
+        let count = abandoned_events.as_ref().and_then(|abandoned_events| state.failed.of(abandoned_events.count, now));
         drop(state);
         self.progress.notify_waiters();
-        if let Some(given_up) = given_up {
-            self.tell(&given_up, count);
+        if let Some(abandoned_events) = abandoned_events {
+            self.tell(&abandoned_events, count);
         }
     }
 
-    /// Tells of the last of `count` events that were given up, if that is to be told now.
-    fn tell(&self, given_up: &GivenUp, count: Option<u64>) {
+    /// Logs abandoned events. `count` is the number since the last log line, if a line should be logged now.
+    fn tell(&self, abandoned_events: &Abandoned, count: Option<u64>) {
         let server = self.connection.server();
-        let GivenUp { about, reason, refusal, .. } = given_up;
-        match (refusal, count) {
-            (Some(refusal), _) if refusal.is_ending => {
-                tracing::debug!(server, about, %reason, "an event is not sent: its namespace is being deleted");
+        let Abandoned { about, reason, rejection, .. } = abandoned_events;
+        match (rejection, count) {
+            (Some(rejection), _) if rejection.is_ending => {
+                tracing::debug!(server, about, %reason, "event not sent: its namespace is being deleted");
             }
             (_, None) => {}
-            (Some(refusal), Some(count)) if refusal.code == 403 => tracing::warn!(
-                server, about, %reason, %refusal, count,
-                "the server refuses events: allow create and patch of events in events.k8s.io, in the object's namespace"
+            (Some(rejection), Some(count)) if rejection.code == 403 => tracing::warn!(
+                server, about, %reason, %rejection, count,
+                "the server rejects events; grant create and patch on events in events.k8s.io, in the object's namespace"
             ),
-            (Some(refusal), Some(count)) => {
-                tracing::warn!(server, about, %reason, %refusal, count, "the server refuses events, which are given up");
+            (Some(rejection), Some(count)) => {
+                tracing::warn!(server, about, %reason, %rejection, count, "events abandoned: the server rejects them");
             }
             (None, Some(count)) => tracing::warn!(
                 server, about, %reason, count,
-                "events are given up: the server did not take them in as many tries as the settings allow"
+                "events abandoned: all attempts failed"
             ),
         }
     }
 
-    /// Whether nothing up to this recording is left to be sent, or will be.
+    /// Returns true if no recording up to `last` is undelivered, or after the end of the sender.
     pub(super) fn is_flushed(&self, last: u64) -> bool {
         let state = self.lock();
         state.is_over || state.correlator.is_flushed(last)
@@ -149,8 +148,8 @@ impl Shared {
         self.lock().is_over
     }
 
-    pub(super) fn figures(&self) -> EventStats {
-        self.lock().correlator.figures()
+    pub(super) fn stats(&self) -> EventStats {
+        self.lock().correlator.stats()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an event can be about.
+//! Subjects of events.
 
 use std::sync::Arc;
 
@@ -6,29 +6,29 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use steadfast::{DynamicType, Kept, Object};
 
-/// What an event can be about: an object, an informer's handle of one, a reference to one, an [`Arc`] of any of these.
+/// Subject of an event: an object, an informer's handle, a reference, or an [`Arc`] of these.
 ///
-/// An object whose kind is known at run time alone has a reference: `object.object_ref(&resource)`.
+/// For an object whose kind is known only at run time, pass a reference: `object.object_ref(&resource)`.
 ///
-/// The parameter only tells these forms from each other; nobody has to name it.
+/// The type parameter distinguishes these forms. Callers never name it.
 pub trait Subject<Form> {
-    /// Who that is.
+    /// Returns the reference for the event.
     fn reference(&self) -> ObjectReference;
 }
 
-/// The form of objects.
+/// Form of objects.
 #[derive(Debug)]
 pub struct AsObject;
 
-/// The form of an informer's handles.
+/// Form of an informer's handles.
 #[derive(Debug)]
 pub struct AsHandle;
 
-/// The form of references.
+/// Form of references.
 #[derive(Debug)]
 pub struct AsReference;
 
-/// The form of what is shared.
+/// Form of shared pointers.
 #[derive(Debug)]
 pub struct AsShared<Form>(Form);
 
@@ -38,7 +38,7 @@ impl<K: Resource<DynamicType: Default>> Subject<AsObject> for K {
     }
 }
 
-/// Without a look at the object itself, which may be kept encoded.
+/// Does not decode the object, which may be stored encoded.
 impl<K: Kept> Subject<AsHandle> for Object<K>
 where
     DynamicType<K>: Default,

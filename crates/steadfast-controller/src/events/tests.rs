@@ -1,4 +1,4 @@
-//! What is sent of what is recorded, without I/O and in no time: a script is told what happens when.
+//! Tests of the correlator with scripted recordings and responses, without I/O.
 
 mod answers;
 mod ends;
@@ -13,22 +13,22 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use steadfast::environment::Instant;
 
-use super::answer::{Answer, Refusal};
-use super::correlate::{Correlator, GivenUp, Next, Recorded};
+use super::correlate::{Abandoned, Correlator, Next, Recorded};
 use super::draft::EventDraft;
+use super::outcome::{Rejection, RequestOutcome};
 use super::reporter::Reporter;
-use super::series::{Moment, Order};
+use super::series::{EventRequest, RecordTime};
 use super::settings::EventSettings;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
-const LATER: Answer = Answer::Later { code: None, asked: None };
+const LATER: RequestOutcome = RequestOutcome::Later { code: None, asked: None };
 
-/// A recorder whose requests are answered by hand.
+/// Recorder with scripted responses.
 struct Script {
     correlator: Correlator,
     seconds: u64,
-    under_way: Vec<(u64, Order)>,
+    in_flight: Vec<(u64, EventRequest)>,
 }
 
 impl Script {
@@ -37,17 +37,17 @@ impl Script {
     }
 
     fn with(settings: EventSettings) -> Self {
-        let reporter = Reporter::new("web".to_owned(), Some("web-1".to_owned())).expect("it is valid");
-        Self { correlator: Correlator::new(reporter, settings), seconds: 0, under_way: Vec::new() }
+        let reporter = Reporter::new("web".to_owned(), Some("web-1".to_owned())).expect("a valid name");
+        Self { correlator: Correlator::new(reporter, settings), seconds: 0, in_flight: Vec::new() }
     }
 
     fn now(&self) -> Instant {
         Instant::from_zero(Duration::from_secs(self.seconds))
     }
 
-    fn moment(&self) -> Moment {
-        let wall = Timestamp::new(1_800_000_000 + self.seconds.cast_signed(), 0).expect("it is a time");
-        Moment { now: self.now(), wall }
+    fn time(&self) -> RecordTime {
+        let wall = Timestamp::new(1_800_000_000 + self.seconds.cast_signed(), 0).expect("a valid time");
+        RecordTime { now: self.now(), wall }
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -55,7 +55,7 @@ impl Script {
     }
 
     fn publish(&mut self, about: &ObjectReference, draft: EventDraft) -> Recorded {
-        self.correlator.record(about.clone(), draft, self.moment())
+        self.correlator.record(about.clone(), draft, self.time())
     }
 
     /// Records an event with this note about `web-0`.
@@ -63,37 +63,37 @@ impl Script {
         self.publish(&pod("web-0"), EventDraft::normal("Started", "Starting").note(note))
     }
 
-    /// The requests that are to be made now.
+    /// Returns the requests to send now.
     fn sent(&mut self) -> Vec<String> {
         let mut sent = Vec::new();
         while let Next::Send(number, order) = self.correlator.next(self.now()) {
             sent.push(told(&order));
-            self.under_way.push((number, order));
+            self.in_flight.push((number, order));
         }
         sent
     }
 
-    /// Answers the first request that is under way.
-    fn answer(&mut self, answer: Answer) -> Option<GivenUp> {
-        let (number, _) = self.under_way.remove(0);
+    /// Responds to the first request in flight.
+    fn answer(&mut self, answer: RequestOutcome) -> Option<Abandoned> {
+        let (number, _) = self.in_flight.remove(0);
         self.correlator.answered(number, answer, self.now(), u64::MAX)
     }
 
-    /// Makes and accepts all requests there are now.
+    /// Sends and accepts all requests until none remains.
     fn all(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
             all.extend(self.sent());
-            if self.under_way.is_empty() {
+            if self.in_flight.is_empty() {
                 return all;
             }
-            while !self.under_way.is_empty() {
-                assert_eq!(self.answer(Answer::Accepted), None);
+            while !self.in_flight.is_empty() {
+                assert_eq!(self.answer(RequestOutcome::Accepted), None);
             }
         }
     }
 
-    /// Waits as long as there is something to wait for, and makes and accepts all requests.
+    /// Advances the time until nothing is pending, and accepts all requests.
     fn rest(&mut self) -> Vec<String> {
         let mut all = self.all();
         while let Next::Wait(Some(until)) = self.correlator.next(self.now()) {
@@ -103,18 +103,18 @@ impl Script {
         all
     }
 
-    /// The event that is made now, and accepted.
+    /// Returns the event created now, and accepts it.
     fn created(&mut self) -> Event {
-        let Next::Send(number, Order::Create(event)) = self.correlator.next(self.now()) else {
-            panic!("an event is to be made")
+        let Next::Send(number, EventRequest::Create(event)) = self.correlator.next(self.now()) else {
+            panic!("no create request")
         };
-        self.correlator.answered(number, Answer::Accepted, self.now(), 0);
+        self.correlator.answered(number, RequestOutcome::Accepted, self.now(), 0);
         *event
     }
 
-    /// When the next request may be made, in seconds from now.
+    /// Returns the seconds until the next request.
     fn pause(&mut self) -> u64 {
-        let Next::Wait(Some(until)) = self.correlator.next(self.now()) else { panic!("there is one to wait for") };
+        let Next::Wait(Some(until)) = self.correlator.next(self.now()) else { panic!("no request is pending") };
         until.since(self.now()).as_secs()
     }
 }
@@ -130,15 +130,15 @@ fn pod(name: &str) -> ObjectReference {
     }
 }
 
-/// A request in words: about whom, which note, how often.
-fn told(order: &Order) -> String {
+/// Describes a request: object, note and count.
+fn told(order: &EventRequest) -> String {
     match order {
-        Order::Create(event) => {
+        EventRequest::Create(event) => {
             let times = event.series.as_ref().map_or(1, |series| series.count);
             let about = event.regarding.as_ref().and_then(|about| about.name.as_deref()).unwrap_or_default();
             format!("create {about}: {} ×{times}", event.note.as_deref().unwrap_or_default())
         }
-        Order::Patch { name, series, .. } => {
+        EventRequest::Patch { name, series, .. } => {
             let about = name.rsplit_once('.').map_or(name.as_str(), |(about, _)| about);
             format!("patch {about} ×{}", series.count)
         }

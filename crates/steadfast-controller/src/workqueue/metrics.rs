@@ -1,4 +1,4 @@
-//! The figures of queues as a scrape of Prometheus reads them, under the names that client-go has made known.
+//! Prometheus metrics of queues, under client-go's names.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Unit;
 
-use super::figures::{Durations, WorkqueueStats};
+use super::stats::{Durations, WorkqueueStats};
 
-/// Reads the figures of a queue, if there still is one.
+/// Reads the values of a queue. Returns none after its end.
 type Reader = Box<dyn Fn() -> Option<WorkqueueStats> + Send + Sync>;
 
-/// The queues that are told of, each by a name.
+/// Registered queues, by name.
 #[derive(Default)]
 pub(super) struct Queues {
     queues: Vec<(String, Reader)>,
 }
 
-/// All queues, as they are at one scrape.
+/// Values of all queues at one scrape.
 type Readings<'a> = [(&'a str, WorkqueueStats)];
 
 impl Queues {
@@ -29,7 +29,7 @@ impl Queues {
         self.queues.len()
     }
 
-    /// Writes one sample of each queue for each family.
+    /// Encodes one sample per queue and metric.
     pub(super) fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all: Vec<_> = self.queues.iter().filter_map(|(name, read)| Some((name.as_str(), read()?))).collect();
         let mut write = |name, unit: Option<Unit>, help, kind: MetricType, sample: Sample| {
@@ -37,36 +37,32 @@ impl Queues {
             samples(encoder, &all, sample)
         };
         let seconds = || Some(Unit::Seconds);
-        write("workqueue_depth", None, "Keys that are ready", Gauge, |figures| Value::Gauge(figures.depth as f64))?;
-        write("workqueue_adds", None, "Additions of keys that were not ready already", Counter, |figures| {
-            Value::Counter(figures.adds)
+        write("workqueue_depth", None, "Keys that are ready", Gauge, |stats| Value::Gauge(stats.depth as f64))?;
+        write("workqueue_adds", None, "Additions of keys that were not already ready", Counter, |stats| {
+            Value::Counter(stats.adds)
         })?;
-        write("workqueue_retries", None, "Additions for later, retries among them", Counter, |figures| {
-            Value::Counter(figures.retries)
+        write("workqueue_retries", None, "Delayed additions, including retries", Counter, |stats| {
+            Value::Counter(stats.retries)
         })?;
         write(
             "workqueue_queue_duration",
             seconds(),
-            "From an addition until the work on the key began",
+            "Time from addition to the start of processing",
             Histogram,
-            |figures| Value::Durations(&figures.queued),
+            |stats| Value::Durations(&stats.queued),
         )?;
-        write("workqueue_work_duration", seconds(), "How long the work on a key took", Histogram, |figures| {
-            Value::Durations(&figures.worked)
+        write("workqueue_work_duration", seconds(), "Processing time of a key", Histogram, |stats| {
+            Value::Durations(&stats.worked)
         })?;
-        write(
-            "workqueue_unfinished_work",
-            seconds(),
-            "How long all the work together that has not ended has taken so far",
-            Gauge,
-            |figures| Value::Gauge(figures.unfinished.as_secs_f64()),
-        )?;
+        write("workqueue_unfinished_work", seconds(), "Total time of all unfinished runs so far", Gauge, |stats| {
+            Value::Gauge(stats.unfinished.as_secs_f64())
+        })?;
         write(
             "workqueue_longest_running_processor",
             seconds(),
-            "How long the longest work that has not ended has taken so far",
+            "Time of the longest unfinished run so far",
             Gauge,
-            |figures| Value::Gauge(figures.longest_running.as_secs_f64()),
+            |stats| Value::Gauge(stats.longest_running.as_secs_f64()),
         )
     }
 }
@@ -79,17 +75,17 @@ enum Value<'a> {
     Durations(&'a Durations),
 }
 
-/// One sample of each queue.
+/// Encodes one sample per queue.
 fn samples(mut encoder: MetricEncoder<'_>, all: &Readings<'_>, sample: Sample) -> fmt::Result {
-    for (name, figures) in all {
+    for (name, stats) in all {
         let labels = [("name", *name)];
         let mut encoder = encoder.encode_family(&labels)?;
-        match sample(figures) {
+        match sample(stats) {
             Value::Gauge(value) => encoder.encode_gauge(&value)?,
             Value::Counter(value) => encoder.encode_counter::<[(&str, &str); 1], u64, u64>(&value, None)?,
-            Value::Durations(Durations { count, sum, classes }) => {
+            Value::Durations(Durations { count, sum, buckets: counts }) => {
                 let bounds = Durations::BOUNDS.into_iter().chain([f64::INFINITY]);
-                let buckets: Vec<(f64, u64)> = bounds.zip(*classes).collect();
+                let buckets: Vec<(f64, u64)> = bounds.zip(*counts).collect();
                 encoder.encode_histogram::<[(&str, &str); 1]>(sum.as_secs_f64(), *count, &buckets, None)?;
             }
         }

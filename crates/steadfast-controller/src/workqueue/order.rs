@@ -1,61 +1,59 @@
-//! Who is next among those that are ready: by priority, by turns among groups, and first come, first served.
+//! Order of ready keys: by priority, by turns among groups, then first in, first out.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// How urgent it is that a key is worked on; the larger, the sooner. Of several additions of a key the most urgent counts.
+/// Priority of a key. Higher values run first. Of several additions of a key, the highest priority applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub i32);
 
 impl Priority {
-    /// What has changed just now.
+    /// Priority of changed objects. Value: 0.
     pub const NORMAL: Self = Self(0);
 
-    /// What was there when the informer began, or is looked at again by a resync: after all that has changed, as
-    /// controller-runtime's `LowPriority`.
+    /// Priority of initial objects and of resyncs: after all changes, like controller-runtime's `LowPriority`. Value: -100.
     pub const LOW: Self = Self(-100);
 }
 
-/// After so many others in a row, it is the turn of one that is less urgent, so that what is urgent keeps nothing away for
-/// ever.
-const PATIENCE: u32 = 16;
+/// Number of urgent keys in a row before a less urgent key runs. Prevents starvation.
+const MAX_CONSECUTIVE_URGENT: u32 = 16;
 
-/// Numbers in the order in which it is their turn.
+/// Ready keys by their numbers, in the order of processing.
 ///
-/// Among the groups of a priority it is one of each group's turn: a group that begins to wait joins behind those of which
-/// each has one waiting (start-time fair queueing, Goyal 1996, each key at the same cost).
+/// Groups of one priority take turns. A group that becomes non-empty starts in the round after the current one (start-time
+/// fair queueing, Goyal 1996, with equal cost per key).
 #[derive(Default)]
 pub(super) struct Order {
-    lanes: BTreeMap<Priority, Lane>,
+    levels: BTreeMap<Priority, PriorityLevel>,
     len: usize,
     sequence: u64,
     passed: u32,
 }
 
-/// Where a number stands.
+/// Position of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Position {
     priority: Priority,
     group: u64,
     sequence: u64,
 }
 
-impl Place {
+impl Position {
     pub(super) fn priority(self) -> Priority {
         self.priority
     }
 }
 
-/// All of one priority.
+/// All numbers of one priority.
 #[derive(Default)]
-struct Lane {
-    /// The round of the one whose turn it was last.
+struct PriorityLevel {
+    /// Round of the last taken number.
     round: u64,
-    /// The first of each group, by its round and by when it came.
+    /// First number of each group, by round and sequence.
     firsts: BTreeMap<(u64, u64), u64>,
     groups: HashMap<u64, Group>,
 }
 
-/// Those of a group, by when they came.
+/// Numbers of one group, by sequence.
 #[derive(Default)]
 struct Group {
     round: u64,
@@ -71,74 +69,74 @@ impl Order {
         self.len == 0
     }
 
-    /// Puts a number behind those of its group.
-    pub(super) fn push(&mut self, number: u32, priority: Priority, group: u64) -> Place {
+    /// Appends a number to its group.
+    pub(super) fn push(&mut self, number: u32, priority: Priority, group: u64) -> Position {
         self.sequence += 1;
         self.len += 1;
-        let place = Place { priority, group, sequence: self.sequence };
-        let Lane { round, firsts, groups } = self.lanes.entry(priority).or_default();
+        let position = Position { priority, group, sequence: self.sequence };
+        let PriorityLevel { round, firsts, groups } = self.levels.entry(priority).or_default();
         let others = groups.entry(group).or_default();
         if others.waiting.is_empty() {
             others.round = *round + 1;
-            firsts.insert((others.round, place.sequence), group);
+            firsts.insert((others.round, position.sequence), group);
         }
-        others.waiting.insert(place.sequence, number);
-        place
+        others.waiting.insert(position.sequence, number);
+        position
     }
 
-    /// Takes out what stands at `place`.
-    pub(super) fn remove(&mut self, place: Place) {
-        let Some(lane) = self.lanes.get_mut(&place.priority) else { return };
-        let Some(group) = lane.groups.get_mut(&place.group) else { return };
-        if group.waiting.remove(&place.sequence).is_none() {
+    /// Removes the number at `position`.
+    pub(super) fn remove(&mut self, position: Position) {
+        let Some(level) = self.levels.get_mut(&position.priority) else { return };
+        let Some(group) = level.groups.get_mut(&position.group) else { return };
+        if group.waiting.remove(&position.sequence).is_none() {
             return;
         }
         self.len -= 1;
-        let was_first = lane.firsts.remove(&(group.round, place.sequence)).is_some();
+        let was_first = level.firsts.remove(&(group.round, position.sequence)).is_some();
         match group.waiting.first_key_value() {
-            Some((&next, _)) if was_first => drop(lane.firsts.insert((group.round, next), place.group)),
+            Some((&next, _)) if was_first => drop(level.firsts.insert((group.round, next), position.group)),
             Some(_) => {}
-            None => drop(lane.groups.remove(&place.group)),
+            None => drop(level.groups.remove(&position.group)),
         }
-        if lane.groups.is_empty() {
-            self.lanes.remove(&place.priority);
+        if level.groups.is_empty() {
+            self.levels.remove(&position.priority);
         }
     }
 
-    /// Whose turn it is, and where that stands.
-    pub(super) fn next(&self) -> Option<(Place, u32)> {
-        let (&urgent, lane) = self.lanes.last_key_value()?;
-        if self.passed < PATIENCE {
-            return lane.first(urgent);
+    /// Returns the next number and its position.
+    pub(super) fn next(&self) -> Option<(Position, u32)> {
+        let (&urgent, level) = self.levels.last_key_value()?;
+        if self.passed < MAX_CONSECUTIVE_URGENT {
+            return level.first(urgent);
         }
-        let less_urgent = self.lanes.range(..urgent).filter_map(|(priority, lane)| lane.first(*priority));
-        less_urgent.min_by_key(|(place, _)| place.sequence).or_else(|| lane.first(urgent))
+        let less_urgent = self.levels.range(..urgent).filter_map(|(priority, level)| level.first(*priority));
+        less_urgent.min_by_key(|(position, _)| position.sequence).or_else(|| level.first(urgent))
     }
 
-    /// Takes out the one whose turn it [is](Self::next).
-    pub(super) fn take(&mut self, place: Place) {
-        let is_urgent = self.lanes.last_key_value().is_some_and(|(urgent, _)| *urgent == place.priority);
-        // What is taken while nothing less urgent waits has passed nobody.
-        let passes = is_urgent && self.lanes.len() > 1;
+    /// Removes the number that [`next`](Self::next) returned.
+    pub(super) fn take(&mut self, position: Position) {
+        let is_urgent = self.levels.last_key_value().is_some_and(|(urgent, _)| *urgent == position.priority);
+        // Without waiting less urgent numbers, no number was passed over.
+        let passes = is_urgent && self.levels.len() > 1;
         self.passed = if passes { self.passed + 1 } else { 0 };
-        if let Some(lane) = self.lanes.get_mut(&place.priority)
-            && let Some(group) = lane.groups.get_mut(&place.group)
+        if let Some(level) = self.levels.get_mut(&position.priority)
+            && let Some(group) = level.groups.get_mut(&position.group)
         {
-            lane.round = group.round;
-            if lane.firsts.remove(&(group.round, place.sequence)).is_some() {
+            level.round = group.round;
+            if level.firsts.remove(&(group.round, position.sequence)).is_some() {
                 group.round += 1;
-                lane.firsts.insert((group.round, place.sequence), place.group);
+                level.firsts.insert((group.round, position.sequence), position.group);
             }
         }
-        self.remove(place);
+        self.remove(position);
     }
 }
 
-impl Lane {
-    fn first(&self, priority: Priority) -> Option<(Place, u32)> {
+impl PriorityLevel {
+    fn first(&self, priority: Priority) -> Option<(Position, u32)> {
         let (&(_, sequence), &group) = self.firsts.first_key_value()?;
         let number = self.groups.get(&group)?.waiting.get(&sequence)?;
-        Some((Place { priority, group, sequence }, *number))
+        Some((Position { priority, group, sequence }, *number))
     }
 }
 
@@ -147,8 +145,8 @@ mod tests {
     use super::*;
 
     fn pop(order: &mut Order) -> Option<u32> {
-        let (place, number) = order.next()?;
-        order.take(place);
+        let (position, number) = order.next()?;
+        order.take(position);
         Some(number)
     }
 
@@ -157,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_priority_come_as_they_came_and_those_of_a_higher_one_before() {
+    fn priorities_precede_insertion_order() {
         let mut order = Order::default();
         for number in 0..5 {
             order.push(number, Priority::LOW, 0);
@@ -166,11 +164,11 @@ mod tests {
             order.push(number, Priority::NORMAL, 0);
         }
         assert_eq!(drain(&mut order), [5, 6, 7, 8, 9, 0, 1, 2, 3, 4]);
-        assert!(order.lanes.is_empty() && order.is_empty());
+        assert!(order.levels.is_empty() && order.is_empty());
     }
 
     #[test]
-    fn what_is_less_urgent_has_its_turn_after_sixteen_others() {
+    fn less_urgent_key_follows_sixteen_others() {
         let mut order = Order::default();
         order.push(1000, Priority::LOW, 0);
         order.push(2000, Priority(-50), 0);
@@ -185,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_with_much_to_do_has_one_turn_for_each_of_another() {
+    fn groups_take_turns() {
         let mut order = Order::default();
         for number in 100..200 {
             order.push(number, Priority::NORMAL, 1);
@@ -194,11 +192,11 @@ mod tests {
             order.push(number, Priority::NORMAL, 2);
         }
         assert_eq!(drain(&mut order)[..8], [100, 0, 101, 1, 102, 2, 103, 104]);
-        assert!(order.lanes.is_empty());
+        assert!(order.levels.is_empty());
     }
 
     #[test]
-    fn a_group_that_comes_again_and_again_keeps_none_away() {
+    fn recurring_group_starves_no_other() {
         let mut order = Order::default();
         for number in 100..120 {
             order.push(number, Priority::NORMAL, 1);
@@ -212,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_which_most_became_urgent_waits_no_longer_for_the_rest() {
+    fn group_keeps_its_turn_after_removals() {
         let mut order = Order::default();
         let places: Vec<_> = (0..1000).map(|number| order.push(number, Priority::LOW, 1)).collect();
-        for place in &places[1..999] {
-            order.remove(*place);
+        for position in &places[1..999] {
+            order.remove(*position);
         }
         order.push(2000, Priority::LOW, 2);
         order.push(2001, Priority::LOW, 2);

@@ -1,4 +1,4 @@
-//! What is ready, delayed and worked on. It knows no clock: whoever asks says what time it is.
+//! Ready, delayed and running keys. Callers pass the current time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,31 +6,31 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use steadfast::environment::Instant;
 
-use super::figures::{Durations, WorkqueueStats};
-use super::order::{Order, Place, Priority};
-use super::retries::{Bucket, RetrySettings};
+use super::order::{Order, Position, Priority};
+use super::retries::{RetrySettings, TokenBucket};
+use super::stats::{Durations, WorkqueueStats};
 
-/// The number of a key, for as long as something is known of it.
+/// Number of a key, valid while the key is tracked.
 pub(super) type Number = u32;
 
-/// Everything that is known of the keys.
+/// State of all tracked keys.
 ///
-/// A key takes up one place, however often it is added; and none, once nothing is to be done with it and its failures are
-/// forgotten.
+/// A key occupies one entry regardless of the number of additions. The entry is removed once the key is idle and its
+/// failures are forgotten.
 pub(super) struct Schedule<T> {
     settings: RetrySettings,
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
     numbers: HashTable<Number>,
     items: Vec<Option<Item<T>>>,
-    /// Numbers that were given back. Some may lie behind the end of the items now, or be given out again.
+    /// Released numbers. Some may lie beyond the end of `items`, or be reused already.
     vacant: Vec<Number>,
     ready: Order,
     delayed: BTreeMap<Due, Number>,
-    /// Since when each is worked on.
+    /// Running keys with their start.
     running: BTreeSet<(Instant, Number)>,
-    /// The failures of those with which nothing else is to be done, by when they are forgotten.
+    /// Idle keys with failures, by the time of forgetting.
     idle: BTreeSet<(Instant, Number)>,
-    /// How many that are worked on are to be worked on again.
+    /// Number of running keys with a pending requeue.
     again: usize,
     sequence: u64,
     closed: bool,
@@ -38,43 +38,43 @@ pub(super) struct Schedule<T> {
     retries: u64,
     queued: Durations,
     worked: Durations,
-    /// How many have become ready since it was last asked.
-    fresh: usize,
-    /// Keys that are let go of: what dropping them runs is the user's, and not for whoever holds a lock.
-    gone: Vec<T>,
+    /// Number of keys that became ready since the last query.
+    newly_ready: usize,
+    /// Dropped keys. Their destructors are user code and must not run under the lock.
+    dropped: Vec<T>,
 }
 
-/// A key as it is handed in, with what the user's code says of it.
-pub(super) struct Named<T> {
+/// Key with the results of user code.
+pub(super) struct HashedKey<T> {
     pub(super) key: T,
     pub(super) hash: u64,
     pub(super) group: u64,
 }
 
-/// When a key's time has come; of those with the same time, the first that was added is first.
+/// Due time of a delayed key. The sequence orders equal times by insertion.
 type Due = (Instant, u64);
 
 struct Item<T> {
     key: T,
     hash: u64,
     group: u64,
-    stage: Stage,
+    stage: KeyState,
     delay: Option<Delay>,
     failures: u32,
-    /// In `idle`, by when.
+    /// Time in `idle`.
     forgotten: Option<Instant>,
 }
 
 #[derive(Clone, Copy)]
-enum Stage {
+enum KeyState {
     Idle,
-    Ready { place: Place, since: Instant },
-    Running { since: Instant, again: Option<Again> },
+    Ready { position: Position, since: Instant },
+    Running { since: Instant, again: Option<Readd> },
 }
 
-/// An addition of a key that is worked on.
+/// Addition of a running key.
 #[derive(Clone, Copy)]
-struct Again {
+struct Readd {
     priority: Priority,
     since: Instant,
 }
@@ -83,34 +83,34 @@ struct Again {
 struct Delay {
     due: Due,
     priority: Priority,
-    /// Only because it failed: nothing is left of it when the failures are forgotten.
+    /// True if only a failure caused this delay. Forgetting the failures cancels the delay.
     is_retry: bool,
 }
 
-/// What came of asking for the next key.
+/// Result of asking for the next key.
 pub(super) enum Next<T> {
-    /// It is to be worked on.
+    /// Key to process.
     Key(Number, T, Priority),
-    /// Nothing is ready before this, or at all.
+    /// No key is ready before this instant, or none is delayed.
     Later(Option<Instant>),
-    /// Nothing will ever be.
+    /// No key will be ready again.
     Over,
 }
 
 impl<T> Schedule<T> {
-    /// When the first delay is over.
+    /// Returns the due time of the first delay.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.delayed.first_key_value().map(|((at, _), _)| *at)
     }
 }
 
-/// So many items are kept room for without a look whether that is too much.
-const FEW: usize = 256;
+/// Capacity that is never shrunk.
+const MIN_CAPACITY: usize = 256;
 
-const GIVEN_OUT: &str = "a number that was given out";
+const TRACKED: &str = "the number of a tracked key";
 
 impl<T: Clone + Eq> Schedule<T> {
-    pub(super) fn new(settings: RetrySettings, bucket: Option<Bucket>) -> Self {
+    pub(super) fn new(settings: RetrySettings, bucket: Option<TokenBucket>) -> Self {
         Self {
             settings,
             bucket,
@@ -128,22 +128,22 @@ impl<T: Clone + Eq> Schedule<T> {
             retries: 0,
             queued: Durations::default(),
             worked: Durations::default(),
-            fresh: 0,
-            gone: Vec::new(),
+            newly_ready: 0,
+            dropped: Vec::new(),
         }
     }
 
-    /// The number of a key; it has one from now on.
-    fn number(&mut self, Named { key, hash, group }: Named<T>) -> Number {
+    /// Returns the number of a key, and assigns one if necessary.
+    fn number(&mut self, HashedKey { key, hash, group }: HashedKey<T>) -> Number {
         if let Some(number) = self.find(&key, hash) {
-            self.gone.push(key);
+            self.dropped.push(key);
             return number;
         }
-        let item = Item { key, hash, group, stage: Stage::Idle, delay: None, failures: 0, forgotten: None };
+        let item = Item { key, hash, group, stage: KeyState::Idle, delay: None, failures: 0, forgotten: None };
         let is_vacant = |number: &Number| self.items.get(*number as usize).is_some_and(Option::is_none);
         let number = std::iter::from_fn(|| self.vacant.pop()).find(is_vacant).unwrap_or(self.items.len() as Number);
         match self.items.get_mut(number as usize) {
-            Some(place) => *place = Some(item),
+            Some(position) => *position = Some(item),
             None => self.items.push(Some(item)),
         }
         let Self { numbers, items, .. } = self;
@@ -157,13 +157,13 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     fn item(&mut self, number: Number) -> &mut Item<T> {
-        self.items[number as usize].as_mut().expect(GIVEN_OUT)
+        self.items[number as usize].as_mut().expect(TRACKED)
     }
 
     /// Adds a key.
-    pub(super) fn add(&mut self, key: Named<T>, priority: Priority, now: Instant) {
+    pub(super) fn add(&mut self, key: HashedKey<T>, priority: Priority, now: Instant) {
         if self.closed {
-            self.gone.push(key.key);
+            self.dropped.push(key.key);
             return;
         }
         let number = self.number(key);
@@ -171,40 +171,40 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     fn add_number(&mut self, number: Number, priority: Priority, since: Instant) {
-        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
+        let item = self.items[number as usize].as_mut().expect(TRACKED);
         match item.stage {
-            Stage::Idle => {
-                let place = self.ready.push(number, priority, item.group);
-                item.stage = Stage::Ready { place, since };
+            KeyState::Idle => {
+                let position = self.ready.push(number, priority, item.group);
+                item.stage = KeyState::Ready { position, since };
                 self.adds += 1;
-                self.fresh += 1;
+                self.newly_ready += 1;
                 if let Some(forgotten) = item.forgotten.take() {
                     self.idle.remove(&(forgotten, number));
                 }
             }
-            Stage::Ready { place, since } => {
-                if priority > place.priority() {
-                    self.ready.remove(place);
-                    let place = self.ready.push(number, priority, item.group);
-                    item.stage = Stage::Ready { place, since };
+            KeyState::Ready { position, since } => {
+                if priority > position.priority() {
+                    self.ready.remove(position);
+                    let position = self.ready.push(number, priority, item.group);
+                    item.stage = KeyState::Ready { position, since };
                 }
             }
-            Stage::Running { since: begun, again } => {
+            KeyState::Running { since: begun, again } => {
                 if again.is_none() {
                     self.adds += 1;
                     self.again += 1;
                 }
-                let before = again.unwrap_or(Again { priority, since });
-                let again = Again { priority: before.priority.max(priority), ..before };
-                item.stage = Stage::Running { since: begun, again: Some(again) };
+                let before = again.unwrap_or(Readd { priority, since });
+                let again = Readd { priority: before.priority.max(priority), ..before };
+                item.stage = KeyState::Running { since: begun, again: Some(again) };
             }
         }
     }
 
-    /// Adds a key when `delay` is over.
-    pub(super) fn add_after(&mut self, key: Named<T>, priority: Priority, delay: Duration, now: Instant) {
+    /// Adds a key after `delay`.
+    pub(super) fn add_after(&mut self, key: HashedKey<T>, priority: Priority, delay: Duration, now: Instant) {
         if self.closed {
-            self.gone.push(key.key);
+            self.dropped.push(key.key);
             return;
         }
         self.retries += 1;
@@ -215,7 +215,7 @@ impl<T: Clone + Eq> Schedule<T> {
     fn delay(&mut self, number: Number, priority: Priority, at: Instant, is_retry: bool) {
         self.sequence += 1;
         let mut delay = Delay { due: (at, self.sequence), priority, is_retry };
-        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
+        let item = self.items[number as usize].as_mut().expect(TRACKED);
         if let Some(other) = item.delay {
             delay.due = delay.due.min(other.due);
             delay.priority = delay.priority.max(other.priority);
@@ -229,7 +229,7 @@ impl<T: Clone + Eq> Schedule<T> {
         }
     }
 
-    /// Counts a failure of a key that is worked on, and adds it again when its wait is over; returns how long that is.
+    /// Counts a failure of a running key, and adds the key again after its backoff. Returns the backoff.
     pub(super) fn retry(&mut self, number: Number, priority: Priority, now: Instant, random: u64) -> Duration {
         let settings = self.settings;
         let item = self.item(number);
@@ -243,13 +243,13 @@ impl<T: Clone + Eq> Schedule<T> {
         wait
     }
 
-    /// How often a key has failed in a row.
+    /// Returns the number of failures in a row.
     pub(super) fn failures(&self, key: &T, hash: u64) -> u32 {
         let item = self.find(key, hash).and_then(|number| self.items[number as usize].as_ref());
         item.map_or(0, |item| item.failures)
     }
 
-    /// Forgets the failures of a key, and the retry that waits because of them.
+    /// Forgets the failures of a key and cancels its pending retry.
     pub(super) fn forget(&mut self, key: &T, hash: u64, now: Instant) {
         if let Some(number) = self.find(key, hash) {
             self.forget_number(number);
@@ -257,9 +257,9 @@ impl<T: Clone + Eq> Schedule<T> {
         }
     }
 
-    /// The same of one that is worked on.
+    /// Same as [`forget`](Self::forget) for a running key.
     pub(super) fn forget_number(&mut self, number: Number) {
-        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
+        let item = self.items[number as usize].as_mut().expect(TRACKED);
         item.failures = 0;
         if let Some(delay) = item.delay.filter(|delay| delay.is_retry) {
             self.delayed.remove(&delay.due);
@@ -267,7 +267,7 @@ impl<T: Clone + Eq> Schedule<T> {
         }
     }
 
-    /// Makes ready whose time has come, whoever asks.
+    /// Makes all due keys ready, and forgets expired failures.
     pub(super) fn wake(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((due, _), number) = entry.remove_entry();
@@ -282,41 +282,41 @@ impl<T: Clone + Eq> Schedule<T> {
         }
     }
 
-    /// Takes what is next.
+    /// Takes the next key.
     pub(super) fn next(&mut self, now: Instant) -> Next<T> {
-        let Some((place, number)) = self.ready.next() else {
+        let Some((position, number)) = self.ready.next() else {
             return if self.is_over() { Next::Over } else { Next::Later(self.next_due()) };
         };
-        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
-        let Stage::Ready { since, .. } = item.stage else { unreachable!("what is in order is ready") };
-        // The user's code: where it panics, nothing has happened yet.
+        let item = self.items[number as usize].as_mut().expect(TRACKED);
+        let KeyState::Ready { since, .. } = item.stage else { unreachable!("an ordered key is ready") };
+        // `clone` is user code. No state has changed if it panics.
         let key = item.key.clone();
-        item.stage = Stage::Running { since: now, again: None };
-        self.ready.take(place);
+        item.stage = KeyState::Running { since: now, again: None };
+        self.ready.take(position);
         self.running.insert((now, number));
         self.queued.add(now.since(since));
-        Next::Key(number, key, place.priority())
+        Next::Key(number, key, position.priority())
     }
 
-    /// The work on a key has ended.
+    /// Ends the processing of a key.
     pub(super) fn done(&mut self, number: Number, now: Instant) {
-        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
-        let Stage::Running { since, again } = std::mem::replace(&mut item.stage, Stage::Idle) else {
-            unreachable!("what is done was worked on")
+        let item = self.items[number as usize].as_mut().expect(TRACKED);
+        let KeyState::Running { since, again } = std::mem::replace(&mut item.stage, KeyState::Idle) else {
+            unreachable!("a finished key was running")
         };
         self.running.remove(&(since, number));
         self.worked.add(now.since(since));
         let Some(again) = again else { return self.release(number, now) };
         self.again -= 1;
-        self.fresh += 1;
-        let place = self.ready.push(number, again.priority, item.group);
-        item.stage = Stage::Ready { place, since: again.since };
+        self.newly_ready += 1;
+        let position = self.ready.push(number, again.priority, item.group);
+        item.stage = KeyState::Ready { position, since: again.since };
     }
 
-    /// Lets go of a key with which nothing is to be done; its failures are remembered for a while.
+    /// Removes the entry of an idle key, unless failures must be remembered.
     fn release(&mut self, number: Number, now: Instant) {
         let Some(item) = self.items[number as usize].as_mut() else { return };
-        if !matches!(item.stage, Stage::Idle) || item.delay.is_some() {
+        if !matches!(item.stage, KeyState::Idle) || item.delay.is_some() {
             return;
         }
         if let Some(forgotten) = item.forgotten.take() {
@@ -331,17 +331,17 @@ impl<T: Clone + Eq> Schedule<T> {
         if let Ok(entry) = self.numbers.find_entry(item.hash, |other| *other == number) {
             entry.remove();
         }
-        self.gone.extend(self.items[number as usize].take().map(|item| item.key));
+        self.dropped.extend(self.items[number as usize].take().map(|item| item.key));
         self.vacant.push(number);
         self.shrink();
     }
 
-    /// Gives back what a burst of keys took up.
+    /// Releases memory after a burst of keys.
     fn shrink(&mut self) {
         while self.items.last().is_some_and(Option::is_none) {
             self.items.pop();
         }
-        let enough = FEW.max(2 * self.items.len());
+        let enough = MIN_CAPACITY.max(2 * self.items.len());
         if self.items.capacity() > 2 * enough {
             self.items.shrink_to(enough);
         }
@@ -350,14 +350,14 @@ impl<T: Clone + Eq> Schedule<T> {
             self.vacant.retain(|number| (*number as usize) < items.len());
             self.vacant.shrink_to(enough);
         }
-        let enough = FEW.max(2 * self.numbers.len());
+        let enough = MIN_CAPACITY.max(2 * self.numbers.len());
         if self.numbers.capacity() > 4 * enough {
             let Self { numbers, items, .. } = self;
             numbers.shrink_to(enough, |other| hash_in(items, *other));
         }
     }
 
-    /// Takes no more keys, and lets go of those that are delayed; returns how many those were.
+    /// Stops accepting keys and drops delayed keys. Returns their number.
     pub(super) fn close(&mut self, now: Instant) -> usize {
         self.closed = true;
         let delayed = std::mem::take(&mut self.delayed);
@@ -372,42 +372,42 @@ impl<T: Clone + Eq> Schedule<T> {
         delayed.len()
     }
 
-    /// Whether it takes no more keys.
+    /// Returns true after [`close`](Self::close).
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether nothing will ever be ready again.
+    /// Returns true if no key will be ready again.
     pub(super) fn is_over(&self) -> bool {
         self.closed && self.again == 0 && self.ready.is_empty()
     }
 
-    /// Whether nothing is ready and nothing is worked on.
+    /// Returns true if no key is ready or running.
     pub(super) fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.running.is_empty()
     }
 
-    /// How many are ready.
+    /// Returns the number of ready keys.
     pub(super) fn len(&self) -> usize {
         self.ready.len()
     }
 
-    /// How many keys something is known of.
-    pub(super) fn known(&self) -> usize {
+    /// Returns the number of tracked keys.
+    pub(super) fn tracked(&self) -> usize {
         self.numbers.len()
     }
 
-    /// How many have become ready since it was last asked, and still are.
-    pub(super) fn fresh(&mut self) -> usize {
-        std::mem::take(&mut self.fresh).min(self.ready.len())
+    /// Returns the number of keys that became ready since the last query and still are.
+    pub(super) fn newly_ready(&mut self) -> usize {
+        std::mem::take(&mut self.newly_ready).min(self.ready.len())
     }
 
-    /// The keys that were let go of since it was last asked.
-    pub(super) fn gone(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.gone)
+    /// Returns the keys dropped since the last query.
+    pub(super) fn dropped(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.dropped)
     }
 
-    pub(super) fn figures(&self, now: Instant) -> WorkqueueStats {
+    pub(super) fn stats(&self, now: Instant) -> WorkqueueStats {
         let took = |(since, _): &(Instant, Number)| now.since(*since);
         WorkqueueStats {
             depth: self.ready.len() + self.again,

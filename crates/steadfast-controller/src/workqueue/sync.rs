@@ -1,4 +1,4 @@
-//! The lock, as the threads of the machine have it, or as those of a model checker have it that tries their interleavings.
+//! Mutex of the standard library, or of the model checker that tries interleavings.
 
 #[cfg(not(feature = "shuttle"))]
 pub(super) use std::sync::{Mutex, MutexGuard};
@@ -6,7 +6,7 @@ pub(super) use std::sync::{Mutex, MutexGuard};
 #[cfg(feature = "shuttle")]
 pub(super) use shuttle::sync::{Mutex, MutexGuard};
 
-/// Where another thread may come in between, beside the locks. A machine's thread needs no permission for that.
+/// Yields to the model checker between two critical sections. A real thread can be preempted here anyway.
 pub(super) fn between() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();

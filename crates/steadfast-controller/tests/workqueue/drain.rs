@@ -1,4 +1,4 @@
-//! Shutting down.
+//! Tests of shutdown and drain.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{all, now, queue};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn what_is_ready_is_still_given_out_and_what_comes_later_is_not_taken() {
+async fn shutdown_keeps_ready_keys_only() {
     let queue = queue();
     queue.add(1);
     queue.add(2);
@@ -20,11 +20,11 @@ async fn what_is_ready_is_still_given_out_and_what_comes_later_is_not_taken() {
     assert_eq!(all(&queue), [1, 2]);
     sleep(2 * SECOND).await;
     assert!(queue.next().await.is_none());
-    assert_eq!(queue.known(), 0);
+    assert_eq!(queue.tracked(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_for_a_key_are_told() {
+async fn shutdown_wakes_waiting_workers() {
     let queue = queue();
     queue.add_after(1, 60 * SECOND);
     let waiting: Vec<_> = (0..3)
@@ -40,9 +40,9 @@ async fn those_who_wait_for_a_key_are_told() {
     }
 }
 
-/// client-go's workers end while a key that was changed during its work has yet to be worked on again.
+/// client-go's workers end while a key that changed during its processing still needs another run.
 #[tokio::test(start_paused = true)]
-async fn what_was_added_during_the_work_on_it_is_worked_on_before_the_end() {
+async fn shutdown_processes_readded_running_key() {
     let queue = queue();
     queue.add(1);
     let work = now(&queue).expect("it is ready");
@@ -57,9 +57,9 @@ async fn what_was_added_during_the_work_on_it_is_worked_on_before_the_end() {
     assert!(queue.next().await.is_none());
 }
 
-/// client-go's `ShutDownWithDrain` returns at once where keys are queued and none is worked on.
+/// client-go's `ShutDownWithDrain` returns immediately if keys are queued and none is running.
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_what_is_queued_and_for_what_is_worked_on() {
+async fn drain_waits_for_queued_and_running() {
     let queue = queue();
     (0..10).for_each(|key| queue.add(key));
     let worker = queue.clone();
@@ -76,7 +76,7 @@ async fn a_drain_waits_for_what_is_queued_and_for_what_is_worked_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_when_it_is_shut_down_is_given_out_though_no_worker_was_free() {
+async fn shutdown_keeps_due_delayed_keys() {
     let queue = queue();
     queue.add_after(1, SECOND);
     sleep(2 * SECOND).await;
@@ -86,16 +86,16 @@ async fn what_is_due_when_it_is_shut_down_is_given_out_though_no_worker_was_free
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_takes_too_long_says_what_is_left() {
+async fn drain_timeout_reports_remaining_keys() {
     let queue = queue();
     (0..3).for_each(|key| queue.add(key));
     let work = now(&queue).expect("it is ready");
     queue.add(*work);
     sleep(SECOND).await;
-    let left = queue.drain(4 * SECOND).await.expect_err("nobody works");
+    let left = queue.drain(4 * SECOND).await.expect_err("no worker runs");
     assert_eq!((left.queued, left.running, left.longest_running), (3, 1, 5 * SECOND));
-    let told = left.to_string();
-    assert!(told.contains("after 4s 3 keys were still queued and 1 worked on, the longest for 5s"), "{told}");
+    let message = left.to_string();
+    assert!(message.contains("timed out after 4s: 3 keys are queued and 1 running, the longest for 5s"), "{message}");
     drop(work);
     assert_eq!(all(&queue), [1, 2, 0]);
     queue.drain(SECOND).await.expect("nothing is left");

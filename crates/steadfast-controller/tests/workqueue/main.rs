@@ -1,4 +1,4 @@
-//! The workqueue, in virtual time.
+//! Tests of the workqueue in virtual time.
 
 mod drain;
 mod metrics;
@@ -14,7 +14,7 @@ use steadfast::environment::SharedEnvironment;
 use steadfast::environment::local::Local;
 use steadfast_controller::{RateLimit, RetrySettings, Work, Workqueue, WorkqueueBuilder};
 
-/// Time as tokio's paused clock has it, randomness from `seed`.
+/// Environment with tokio's paused clock and randomness from `seed`.
 fn environment(seed: u64) -> SharedEnvironment {
     Arc::new(Local::over_tcp(seed))
 }
@@ -28,12 +28,12 @@ fn queue() -> Workqueue<u32> {
     builder(0).build()
 }
 
-/// The key that is there now, if there is one.
+/// Returns the next key if one is ready.
 fn now(queue: &Workqueue<u32>) -> Option<Work<u32>> {
     queue.next().now_or_never().flatten()
 }
 
-/// All keys that are there now, each worked on in no time.
+/// Processes all ready keys and returns them.
 fn all(queue: &Workqueue<u32>) -> Vec<u32> {
     std::iter::from_fn(|| now(queue).map(|work| *work)).collect()
 }

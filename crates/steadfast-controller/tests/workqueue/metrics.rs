@@ -1,4 +1,4 @@
-//! What is counted, and what a scrape sees of it.
+//! Tests of the metrics of a queue.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::{now, queue};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_scrape_has_client_gos_names_and_values() {
-    let (queue, gone) = (queue(), queue());
+async fn scrape_matches_client_go_metrics() {
+    let (queue, dropped) = (queue(), queue());
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(WorkqueueMetrics::default().with("pods", &queue).with("gone", &gone)));
-    drop(gone);
+    registry.register_collector(Box::new(WorkqueueMetrics::default().with("pods", &queue).with("dropped", &dropped)));
+    drop(dropped);
 
     queue.add(1);
     queue.add(1);
@@ -32,7 +32,7 @@ async fn a_scrape_has_client_gos_names_and_values() {
     queue.add_after(4, SECOND);
 
     let mut text = String::new();
-    encode(&mut text, &registry).expect("it can be written");
+    encode(&mut text, &registry).expect("the registry is encodable");
     for line in [
         "workqueue_depth{name=\"pods\"} 1.0",
         "workqueue_adds_total{name=\"pods\"} 4",
@@ -48,6 +48,6 @@ async fn a_scrape_has_client_gos_names_and_values() {
     ] {
         assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
     }
-    assert!(!text.contains("gone"), "{text}");
+    assert!(!text.contains("dropped"), "{text}");
     drop((first, third));
 }

@@ -1,4 +1,4 @@
-//! The queue beside a naive model of it, at random, in virtual time.
+//! Comparison of the queue with a naive model, with random steps in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tokio::time::{Instant, advance};
 
 use super::{builder, now};
 
-/// How long the failures of a key are remembered with which nothing is to be done.
+/// Time for which failures of an idle key are remembered.
 const MEMORY: Duration = Duration::from_secs(20);
 
-/// So many are taken in a row before one that is less urgent.
-const PATIENCE: u32 = 16;
+/// Number of urgent keys in a row before a less urgent key.
+const MAX_CONSECUTIVE_URGENT: u32 = 16;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -22,7 +22,7 @@ enum Step {
     AddAfter(u32, u64),
     Forget(u32),
     Next,
-    /// How the work on one of those that are worked on ends.
+    /// Ends the processing of one running key.
     End(usize, End),
     Advance(u64),
     ShutDown,
@@ -55,18 +55,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All that is to be known, in lists that are searched.
+/// Naive model with linear searches.
 #[derive(Default)]
 struct Model {
-    /// In the order in which they were added: those of a higher priority are taken out first.
+    /// In insertion order. Higher priorities are removed first.
     ready: Vec<Ready>,
     delayed: BTreeMap<u32, Delayed>,
-    /// Since when.
+    /// Running keys with their start.
     running: BTreeMap<u32, Instant>,
-    /// Of those that are worked on.
+    /// Running keys with a pending requeue.
     again: BTreeMap<u32, Ready>,
     failures: BTreeMap<u32, u32>,
-    /// Since when nothing was to be done with those that have failed.
+    /// Idle keys with failures, since when.
     idle: BTreeMap<u32, Instant>,
     passed: u32,
     closed: bool,
@@ -74,7 +74,7 @@ struct Model {
     retries: u64,
     queued: Duration,
     worked: Duration,
-    /// In which order those with the same time come.
+    /// Order of equal times.
     sequence: u64,
 }
 
@@ -144,7 +144,7 @@ impl Model {
         }
     }
 
-    /// Takes note of those with which nothing is to be done from now on.
+    /// Records keys that are idle from now on.
     fn look(&mut self) {
         let is_ready = |key: &u32| self.ready.iter().any(|ready| ready.key == *key);
         let is_busy = |key: &u32| is_ready(key) || self.running.contains_key(key) || self.delayed.contains_key(key);
@@ -161,7 +161,7 @@ impl Model {
         let urgent = self.ready.iter().position(|ready| ready.priority == highest)?;
         let other = self.ready.iter().position(|ready| ready.priority < highest);
         let at = match other {
-            Some(other) if self.passed >= PATIENCE => {
+            Some(other) if self.passed >= MAX_CONSECUTIVE_URGENT => {
                 self.passed = 0;
                 other
             }
@@ -180,8 +180,8 @@ impl Model {
         Some((key, priority))
     }
 
-    /// How many keys something is known of.
-    fn known(&self) -> usize {
+    /// Returns the number of tracked keys.
+    fn tracked(&self) -> usize {
         let keys = self.ready.iter().map(|ready| &ready.key).chain(self.running.keys());
         keys.chain(self.delayed.keys()).chain(self.failures.keys()).collect::<BTreeSet<_>>().len()
     }
@@ -199,15 +199,15 @@ impl Model {
     }
 }
 
-/// Plays the steps on both, and compares what can be seen.
-async fn play(steps: Vec<Step>) {
+/// Runs the steps on both, and compares their visible state.
+async fn run_steps(steps: Vec<Step>) {
     let queue: Workqueue<u32> = builder(11).build();
     let mut model = Model::default();
     let mut works: Vec<Work<u32>> = Vec::new();
     for step in steps {
         match step {
             Step::Add(key, priority) => {
-                queue.add_with(key, Priority(priority));
+                queue.add_with_priority(key, Priority(priority));
                 if !model.closed {
                     model.add(key, priority, Instant::now());
                 }
@@ -269,14 +269,14 @@ async fn play(steps: Vec<Step>) {
             }
         }
         model.wake();
-        let figures = queue.figures();
-        assert_eq!(figures.depth, model.ready.len() + model.again.len());
-        assert_eq!((figures.running, figures.delayed), (works.len(), model.delayed.len()));
-        assert_eq!((figures.adds, figures.retries), (model.adds, model.retries));
-        assert_eq!((figures.queued.sum, figures.worked.sum), (model.queued, model.worked));
-        assert_eq!(figures.unfinished, model.running.values().map(Instant::elapsed).sum::<Duration>());
-        assert_eq!(figures.queued.count, figures.worked.count + works.len() as u64);
-        assert_eq!(queue.known(), model.known());
+        let stats = queue.stats();
+        assert_eq!(stats.depth, model.ready.len() + model.again.len());
+        assert_eq!((stats.running, stats.delayed), (works.len(), model.delayed.len()));
+        assert_eq!((stats.adds, stats.retries), (model.adds, model.retries));
+        assert_eq!((stats.queued.sum, stats.worked.sum), (model.queued, model.worked));
+        assert_eq!(stats.unfinished, model.running.values().map(Instant::elapsed).sum::<Duration>());
+        assert_eq!(stats.queued.count, stats.worked.count + works.len() as u64);
+        assert_eq!(queue.tracked(), model.tracked());
     }
 }
 
@@ -284,8 +284,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn it_does_what_a_naive_model_of_it_does(steps in prop::collection::vec(step(), 1..300)) {
+    fn queue_matches_naive_model(steps in prop::collection::vec(step(), 1..300)) {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
-        runtime.block_on(play(steps));
+        runtime.block_on(run_steps(steps));
     }
 }

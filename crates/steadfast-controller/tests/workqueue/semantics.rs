@@ -1,4 +1,4 @@
-//! What client-go's workqueue documents, row by row, and where this one differs on purpose.
+//! Documented semantics of client-go's workqueue, one test each, and the intended differences.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,31 +12,31 @@ use super::{all, builder, environment, now, queue};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn keys_come_in_the_order_in_which_they_were_added_and_each_once() {
+async fn keys_come_once_in_insertion_order() {
     let queue = queue();
     for key in [3, 1, 2, 1, 3] {
         queue.add(key);
     }
     assert_eq!(queue.len(), 3);
     assert_eq!(all(&queue), [3, 1, 2]);
-    assert_eq!(queue.known(), 0, "nothing is kept of a key that is done");
+    assert_eq!(queue.tracked(), 0, "a finished key is not tracked");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_worked_on_by_one_at_a_time_and_once_more_for_all_that_was_added_meanwhile() {
+async fn additions_while_running_cause_one_run() {
     let queue = queue();
     queue.add(1);
     let work = now(&queue).expect("it is ready");
     for _ in 0..10 {
         queue.add(1);
     }
-    assert!(now(&queue).is_none(), "it is worked on");
+    assert!(now(&queue).is_none(), "the key is running");
     drop(work);
     assert_eq!(all(&queue), [1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_delays_the_one_that_is_over_first_counts() {
+async fn earlier_delay_wins() {
     let queue = queue();
     queue.add_after(1, 5 * SECOND);
     queue.add_after(1, SECOND);
@@ -45,11 +45,11 @@ async fn of_two_delays_the_one_that_is_over_first_counts() {
     drop(queue.next().await);
     assert_eq!(begun.elapsed(), SECOND);
     advance(20 * SECOND).await;
-    assert!(now(&queue).is_none(), "that was all");
+    assert!(now(&queue).is_none(), "no further key");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_outlives_an_addition_in_between() {
+async fn delay_survives_immediate_addition() {
     let queue = queue();
     queue.add_after(1, 5 * SECOND);
     queue.add(1);
@@ -60,7 +60,7 @@ async fn a_delay_outlives_an_addition_in_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_delay_is_noticed_by_whoever_waits_for_a_longer_one() {
+async fn shorter_delay_wakes_waiting_worker() {
     let queue = queue();
     queue.add_after(1, 60 * SECOND);
     let waits = queue.clone();
@@ -73,14 +73,14 @@ async fn a_shorter_delay_is_noticed_by_whoever_waits_for_a_longer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_of_nothing_is_an_addition() {
+async fn zero_delay_adds_immediately() {
     let queue = queue();
     queue.add_after(1, Duration::ZERO);
     assert_eq!(all(&queue), [1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_fails_waits_twice_as_long_each_time_and_finishing_forgets_that() {
+async fn backoff_doubles_until_finish() {
     let queue = queue();
     queue.add(1);
     for failure in 0..10 {
@@ -91,11 +91,11 @@ async fn a_key_that_fails_waits_twice_as_long_each_time_and_finishing_forgets_th
         assert_eq!(queue.failures(&1), failure + 1);
     }
     queue.next().await.expect("it is open").finish();
-    assert_eq!((queue.failures(&1), queue.known()), (0, 0));
+    assert_eq!((queue.failures(&1), queue.tracked()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_fail_together_are_limited_together() {
+async fn retries_share_rate_limit() {
     let limit = RateLimit { per_second: 2.0, burst: 3 };
     let queue = builder(0).limit(limit).build();
     (0..5).for_each(|key| queue.add(key));
@@ -104,9 +104,9 @@ async fn all_that_fail_together_are_limited_together() {
     assert_eq!(waits, [SECOND / 10, SECOND / 10, SECOND / 10, SECOND / 2, SECOND]);
 }
 
-/// client-go's rate limiters keep the failures of each key until somebody calls `Forget`.
+/// client-go's rate limiters keep the failures of each key until `Forget`.
 #[tokio::test(start_paused = true)]
-async fn failures_that_nobody_forgot_are_forgotten_after_twice_the_longest_wait() {
+async fn failures_expire_after_twice_the_ceiling() {
     let queue = queue();
     for key in 0..1000 {
         queue.add(key);
@@ -116,15 +116,15 @@ async fn failures_that_nobody_forgot_are_forgotten_after_twice_the_longest_wait(
     }
     advance(SECOND).await;
     assert_eq!(all(&queue).len(), 1000);
-    assert_eq!(queue.known(), 1000);
+    assert_eq!(queue.tracked(), 1000);
     advance(21 * SECOND).await;
     assert!(now(&queue).is_none());
-    assert_eq!(queue.known(), 0);
+    assert_eq!(queue.tracked(), 0);
 }
 
-/// In client-go the retry comes all the same.
+/// In client-go the retry runs anyway.
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_waits_is_given_up_when_the_failures_are_forgotten_and_a_wanted_delay_is_not() {
+async fn finish_cancels_retry_but_not_delay() {
     let queue = queue();
     queue.add(1);
     now(&queue).expect("it is ready").retry();
@@ -141,19 +141,19 @@ async fn a_retry_that_waits_is_given_up_when_the_failures_are_forgotten_and_a_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_urgent_is_first_and_a_key_has_the_highest_priority_it_was_added_with() {
+async fn highest_priority_of_key_applies() {
     let queue = queue();
     for key in 0..3 {
-        queue.add_with(key, Priority::LOW);
+        queue.add_with_priority(key, Priority::LOW);
     }
     queue.add(10);
-    queue.add_with(2, Priority::NORMAL);
-    queue.add_with(10, Priority::LOW);
+    queue.add_with_priority(2, Priority::NORMAL);
+    queue.add_with_priority(10, Priority::LOW);
     assert_eq!(all(&queue), [10, 2, 0, 1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_group_with_much_to_do_leaves_the_others_their_turns() {
+async fn fairness_groups_take_turns() {
     let queue = builder(0).fairness_key(|key| key / 1000).build();
     (1000..2000).for_each(|key| queue.add(key));
     queue.add(1);
@@ -163,7 +163,7 @@ async fn one_group_with_much_to_do_leaves_the_others_their_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_whose_worker_panics_is_neither_lost_nor_locked() {
+async fn worker_panic_releases_key() {
     let queue = queue();
     queue.add(1);
     let worker = queue.clone();
@@ -176,7 +176,7 @@ async fn a_key_whose_worker_panics_is_neither_lost_nor_locked() {
     assert_eq!(all(&queue), [1]);
 }
 
-/// Whether keys cannot be cloned.
+/// True if cloning a key panics.
 static BROKEN: AtomicBool = AtomicBool::new(true);
 
 #[derive(PartialEq, Eq, Hash)]
@@ -190,7 +190,7 @@ impl Clone for Fragile {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_panics_when_it_is_cloned_is_there_for_the_next_worker() {
+async fn panic_in_clone_keeps_key() {
     let queue = Workqueue::<Fragile>::new(environment(0));
     queue.add(Fragile);
     let worker = queue.clone();
@@ -201,21 +201,21 @@ async fn a_key_that_panics_when_it_is_cloned_is_there_for_the_next_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_given_up_takes_no_key_with_it() {
+async fn cancelled_wait_loses_no_key() {
     let queue = queue();
-    let mut given_up = Box::pin(queue.next());
-    assert!(given_up.as_mut().now_or_never().is_none());
+    let mut cancelled = Box::pin(queue.next());
+    assert!(cancelled.as_mut().now_or_never().is_none());
     let other = queue.clone();
     let waiting = tokio::spawn(async move { other.next().await.map(|work| *work) });
     tokio::task::yield_now().await;
     queue.add(1);
-    // It has been called, and will not come.
-    drop(given_up);
+    // The task was woken and will not run again.
+    drop(cancelled);
     assert_eq!(waiting.await.expect("no panic"), Some(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn defaults_are_those_of_client_go() {
+async fn defaults_match_client_go() {
     let queue = Workqueue::<u32>::new(environment(3));
     (0..101).for_each(|key| queue.add(key));
     let works: Vec<_> = std::iter::from_fn(|| queue.next().now_or_never().flatten()).collect();

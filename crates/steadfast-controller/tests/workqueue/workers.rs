@@ -1,4 +1,4 @@
-//! Several workers and many additions, at random: no key is lost, none is worked on twice at once.
+//! Random additions with several workers: no key is lost or processed twice concurrently.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::builder;
 
-/// What was seen of each key.
+/// Observations of one key.
 #[derive(Default)]
 struct Seen {
-    /// When it was last added: the work on it has to begin once more after that.
+    /// Last addition. Processing must start once more afterwards.
     added: Option<Instant>,
     running: bool,
-    /// When the work on it last began.
+    /// Start of the last run.
     begun: Option<Instant>,
 }
 
@@ -30,7 +30,7 @@ enum Step {
     Add(u32, i32),
     AddAfter(u32, u64),
     Wait(u64),
-    /// A worker that waits is given up, and another one begins.
+    /// Replaces a waiting worker by another.
     Replace,
 }
 
@@ -49,7 +49,7 @@ async fn work(queue: Workqueue<u32>, keys: Keys, takes: u64) {
         {
             let mut keys = keys.borrow_mut();
             let seen = keys.entry(key).or_default();
-            assert!(!std::mem::replace(&mut seen.running, true), "{key} is worked on twice at once");
+            assert!(!std::mem::replace(&mut seen.running, true), "{key} is processed twice concurrently");
             seen.begun = Some(Instant::now());
         }
         sleep(Duration::from_millis(takes)).await;
@@ -62,22 +62,22 @@ async fn work(queue: Workqueue<u32>, keys: Keys, takes: u64) {
     }
 }
 
-async fn play(steps: Vec<Step>, workers: usize, takes: u64, fair: bool) {
+async fn run_steps(steps: Vec<Step>, workers: usize, takes: u64, fair: bool) {
     let builder = builder(7);
     let queue = if fair { builder.fairness_key(|key| key % 3).build() } else { builder.build() };
     let keys = Keys::default();
     let begin = || tokio::task::spawn_local(work(queue.clone(), keys.clone(), takes));
     let mut working: Vec<_> = (0..workers).map(|_| begin()).collect();
-    // One that can be given up: it never has a key, for it is not polled again once there is one.
+    // A task that can be aborted. It never holds a key, because an aborted task is not polled after receiving one.
     let mut waiting = tokio::task::spawn_local(std::future::pending::<()>());
     for step in steps {
         match step {
             Step::Add(key, priority) => {
-                queue.add_with(key, Priority(priority));
+                queue.add_with_priority(key, Priority(priority));
                 keys.borrow_mut().entry(key).or_default().added.replace(Instant::now());
             }
             Step::AddAfter(key, delay) => {
-                // An earlier delay may be the one that counts, but not a call before this.
+                // An earlier delay may apply, but no run before this step counts.
                 queue.add_after(key, Duration::from_millis(delay));
                 keys.borrow_mut().entry(key).or_default().added.replace(Instant::now());
             }
@@ -86,7 +86,7 @@ async fn play(steps: Vec<Step>, workers: usize, takes: u64, fair: bool) {
                 waiting.abort();
                 let queue = queue.clone();
                 waiting = tokio::task::spawn_local(async move {
-                    // Given up at once where there is none, often just as it is called.
+                    // Times out immediately without a key, often just when woken.
                     if let Ok(Some(work)) = timeout(Duration::from_millis(1), queue.next()).await {
                         queue.add(*work);
                     }
@@ -97,26 +97,26 @@ async fn play(steps: Vec<Step>, workers: usize, takes: u64, fair: bool) {
     sleep(Duration::from_secs(20)).await;
     assert!(queue.is_empty(), "{queue:?}");
     for (key, Seen { added, begun, running }) in &*keys.borrow() {
-        assert!(!running && begun >= added, "{key} was added at {added:?}, and last worked on at {begun:?}");
+        assert!(!running && begun >= added, "{key} was added at {added:?} and last processed at {begun:?}");
     }
     queue.drain(Duration::from_secs(1)).await.expect("nothing is left");
     for worker in working.drain(..) {
         worker.await.expect("no worker panics");
     }
-    assert_eq!(queue.known(), 0, "{queue:?}");
+    assert_eq!(queue.tracked(), 0, "{queue:?}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn each_addition_is_followed_by_a_call_that_begins_after_it(
+    fn each_addition_starts_a_later_run(
         steps in prop::collection::vec(step(), 1..120),
         workers in 1..5usize,
         takes in 0..8u64,
         fair in any::<bool>(),
     ) {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
-        LocalSet::new().block_on(&runtime, play(steps, workers, takes, fair));
+        LocalSet::new().block_on(&runtime, run_steps(steps, workers, takes, fair));
     }
 }

@@ -68,15 +68,17 @@ async fn a_call_that_fails_for_ever_is_made_again_after_longer_and_longer_waits(
     // 5 ms doubled up to 1,000 s, each between a half and the whole of it: no more than so many in a thousand seconds.
     assert!((15..=20).contains(&calls.len()), "{} calls", calls.len());
     the_good_one_is_called(&world, &told).await?;
-    let failures = told.times("default/bad failed: no way");
+    let failures = told.times("reconcile of default/bad failed: no way");
     assert_eq!(failures.len(), calls.len());
     assert!(
-        told.all().iter().any(|text| text.starts_with("default/bad failed: no way; 3 in a row, again in ")),
+        told.all()
+            .iter()
+            .any(|text| text.starts_with("reconcile of default/bad failed: no way; 3 in a row, retry in ")),
         "{:?}",
         told.all()
     );
-    assert_eq!(controller.figures().failed, calls.len() as u64);
-    assert_eq!(controller.queue().figures().retries, calls.len() as u64);
+    assert_eq!(controller.stats().failed, calls.len() as u64);
+    assert_eq!(controller.queue().stats().retries, calls.len() as u64);
     Ok(())
 }
 
@@ -89,8 +91,8 @@ async fn a_call_that_panics_has_failed_and_ends_nobody() -> Result<(), WorldErro
     let calls = told.times("call bad").len();
     assert!((10..=16).contains(&calls), "{calls}");
     the_good_one_is_called(&world, &told).await?;
-    assert_eq!(told.times("the call for default/bad panicked: by design; again in").len(), calls);
-    assert_eq!((controller.figures().panicked, controller.figures().running), (calls as u64, 0));
+    assert_eq!(told.times("reconcile of default/bad panicked: by design; retry in").len(), calls);
+    assert_eq!((controller.stats().panicked, controller.stats().running), (calls as u64, 0));
     Ok(())
 }
 
@@ -118,9 +120,9 @@ async fn a_call_whose_drop_or_panic_panics_ends_nobody_either() -> Result<(), Wo
         let (world, controller) = world_with(&told, bad, choose).await?;
         pass(30 * SECOND).await;
         the_good_one_is_called(&world, &told).await?;
-        let panics = told.times("the call for default/bad panicked").len();
+        let panics = told.times("reconcile of default/bad panicked").len();
         assert!(panics > 3, "it is called again: {:?}", told.all());
-        assert!(controller.figures().running <= 1, "{:?}", controller.figures());
+        assert!(controller.stats().running <= 1, "{:?}", controller.stats());
     }
     Ok(())
 }
@@ -131,16 +133,16 @@ async fn a_call_that_never_returns_is_cancelled_and_has_failed() -> Result<(), W
     let choose = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
     let (world, controller) = world_with(&told, std::future::pending, choose).await?;
     pass(5 * SECOND).await;
-    assert_eq!(controller.figures().running, 1);
+    assert_eq!(controller.stats().running, 1);
     the_good_one_is_called(&world, &told).await?;
     pass(100 * SECOND).await;
     let calls = told.times("call bad");
     assert!(calls.windows(2).all(|pair| pair[1] >= pair[0] + 10 * SECOND), "{calls:?}");
     assert_eq!(
-        told.times("the call for default/bad took longer than 10.0s and was cancelled; again in").len(),
+        told.times("reconcile of default/bad timed out after 10.0s and was cancelled; retry in").len(),
         calls.len() - 1
     );
-    assert_eq!(controller.figures().timed_out, calls.len() as u64 - 1);
+    assert_eq!(controller.stats().timed_out, calls.len() as u64 - 1);
     Ok(())
 }
 
@@ -171,7 +173,7 @@ async fn one_call_a_key_at_a_time_and_so_many_at_once() -> Result<(), WorldError
     }
     pass(60 * SECOND).await;
     assert_eq!(most.load(Ordering::SeqCst), 4);
-    assert_eq!(controller.figures().succeeded, 21, "once each, and the first once more");
+    assert_eq!(controller.stats().succeeded, 21, "once each, and the first once more");
     Ok(())
 }
 
@@ -183,8 +185,8 @@ async fn who_wants_to_be_called_at_once_again_and_again_is_slowed_down() -> Resu
     pass(100 * SECOND).await;
     let calls = told.times("call bad").len();
     assert!((100..140).contains(&calls), "{calls} calls in a hundred seconds");
-    assert_eq!(told.times("default/bad was to be called again at once 11 times in a row").len(), 1);
-    assert_eq!(controller.figures().slowed, 1);
+    assert_eq!(told.times("default/bad requeued at once 11 times in a row").len(), 1);
+    assert_eq!(controller.stats().slowed, 1);
     the_good_one_is_called(&world, &told).await?;
     Ok(())
 }
@@ -205,7 +207,7 @@ async fn an_error_is_followed_as_the_policy_says() -> Result<(), WorldError> {
     )?;
     pass(25 * SECOND).await;
     assert_eq!(told.times("call").len(), 3);
-    assert!(told.take().contains(&"default/a failed: 1; 1 in a row, again in 10.0s".to_owned()));
+    assert!(told.take().contains(&"reconcile of default/a failed: 1; 1 in a row, retry in 10.0s".to_owned()));
     world.write("a", "2")?;
     pass(100 * SECOND).await;
     let then = told.take();
@@ -246,8 +248,8 @@ fn a_call_that_blocks_its_thread_is_told_and_another_takes_its_place() -> Result
                 Arc::new(()),
             )?;
         let limit = Duration::from_secs(60);
-        until(limit, || controller.figures().blocked == 1).await?;
-        until(limit, || !told.times("the call for default/bad holds up its thread").is_empty()).await?;
+        until(limit, || controller.stats().blocked == 1).await?;
+        until(limit, || !told.times("reconcile of default/bad has blocked its thread").is_empty()).await?;
         for round in 0..20 {
             let before = told.times("call good").len();
             let patch = serde_json::json!({ "data": { "value": round.to_string() } });
@@ -256,7 +258,7 @@ fn a_call_that_blocks_its_thread_is_told_and_another_takes_its_place() -> Result
         }
         assert_eq!(told.times("call bad").len(), 1);
         release.send(())?;
-        until(limit, || controller.figures().blocked == 0 && controller.figures().running == 0).await?;
+        until(limit, || controller.stats().blocked == 0 && controller.stats().running == 0).await?;
         Ok(())
     })
 }

@@ -23,21 +23,20 @@ async fn what_makes_no_sense_is_refused_with_what_to_do() -> Result<(), WorldErr
     let refused = |controller| start(controller).map(drop).map_err(|error| error.to_string());
     assert_eq!(
         refused(controller().concurrency(0)),
-        Err("the controller has not been started: no calls at a time are no calls: set concurrency to 1 or more".into())
+        Err("cannot start the controller: concurrency is 0; set concurrency to 1 or more".into())
     );
     assert_eq!(
         refused(controller().timeout(Duration::ZERO)),
-        Err("the controller has not been started: no call ends in no time: set timeout to more than zero, or to none"
-            .into())
+        Err("cannot start the controller: timeout is 0; set timeout to more than 0, or to `None`".into())
     );
     let nodes = refused(controller().owns::<Node>(Scope::namespace("default")));
     assert!(nodes.is_err_and(|error| error.contains("nodes")), "a namespace, for what is in none");
     let in_a = || Controller::<ConfigMap>::new(&world.factory, Scope::namespace("a"));
     assert_eq!(
         refused(in_a().owns::<Secret>(Scope::namespace("b"))),
-        Err("the controller has not been started: secrets in namespace b cannot be owned by configmaps in namespace a: a \
+        Err("cannot start the controller: secrets in namespace b cannot be owned by configmaps in namespace a: a \
              namespaced owner is in the namespace of its children; request both in the same scope, or use `watches` with a \
-             mapping of your own"
+             custom mapping"
             .into())
     );
     assert!(

@@ -80,7 +80,7 @@ async fn what_cannot_be_taken_away_keeps_the_object() -> Result<(), WorldError> 
     world.server.delete_named("configmaps", "default", "stubborn")?;
     pass(10 * SECOND).await;
     assert_eq!(told.times("clean up stubborn").len(), 3);
-    let failed = "default/stubborn failed: it stays, since what belongs to it could not be taken away: not yet;";
+    let failed = "reconcile of default/stubborn failed: cleanup failed, and the object stays: not yet;";
     assert_eq!(told.times(failed).len(), 2, "{:?}", told.all());
     assert!(world.server.get("configmaps", "default", "stubborn").is_err());
     Ok(())
@@ -99,7 +99,7 @@ async fn a_clean_up_is_done_again_where_its_end_was_not_written() -> Result<(), 
     world.server.delete_named("configmaps", "default", "a")?;
     pass(60 * SECOND).await;
     assert_eq!(told.times("clean up a").len(), 3);
-    let failed = "default/a failed: all is done, but the finalizer example.com/own could not be taken away:";
+    let failed = "reconcile of default/a failed: cleanup succeeded, but cannot remove the finalizer example.com/own:";
     assert_eq!(told.times(failed).len(), 2, "{:?}", told.all());
     assert!(world.server.get("configmaps", "default", "a").is_err());
     Ok(())

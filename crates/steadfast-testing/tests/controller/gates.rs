@@ -50,20 +50,21 @@ async fn nothing_is_called_once_a_cache_is_in_doubt_for_longer_than_the_bound() 
     let paused = told.take();
     assert_eq!(paused.len(), 1, "{paused:?}");
     assert!(
-        paused[0]
-            .starts_with("no calls while a cache is in doubt, unless they are safe: configmaps in all namespaces: "),
+        paused[0].starts_with(
+            "reconciles are paused, except for safe keys, because a cache is in doubt: configmaps in all namespaces: "
+        ),
         "{paused:?}"
     );
-    assert!(controller.figures().paused);
+    assert!(controller.stats().paused);
     assert_eq!(controller.queue().len(), 2, "what is to be called waits in the queue");
 
     world.network.heal();
     pass(20 * SECOND).await;
     let resumed = told.take();
-    assert!(resumed[0].starts_with("calls go on, after "), "{resumed:?}");
+    assert!(resumed[0].starts_with("reconciles resume after a pause of "), "{resumed:?}");
     assert_eq!(resumed[1..], ["a", "b"]);
-    let figures = controller.figures();
-    assert_eq!((figures.paused, figures.pauses), (false, 1));
+    let stats = controller.stats();
+    assert_eq!((stats.paused, stats.pauses), (false, 1));
     Ok(())
 }
 
@@ -76,7 +77,7 @@ async fn who_wants_to_act_all_the_same_does() -> Result<(), WorldError> {
     controller.queue().add(key("a"));
     pass(SECOND).await;
     assert_eq!(told.take(), ["a"]);
-    assert_eq!(controller.figures().pauses, 0);
+    assert_eq!(controller.stats().pauses, 0);
     Ok(())
 }
 
@@ -99,7 +100,7 @@ async fn only_what_is_safe_is_called_and_the_rest_is_put_off() -> Result<(), Wor
     world.network.heal();
     pass(20 * SECOND).await;
     let resumed = told.take();
-    assert!(resumed[0].starts_with("calls go on"), "{resumed:?}");
+    assert!(resumed[0].starts_with("reconciles resume"), "{resumed:?}");
     assert_eq!(resumed[1..], ["b"], "once");
     Ok(())
 }
@@ -123,11 +124,11 @@ async fn what_is_owned_and_what_is_said_to_be_read_count_and_what_only_leads_to_
         told.take();
         controller.queue().add(key("a"));
         pass(10 * SECOND).await;
-        assert_eq!(controller.figures().paused, counts, "{source}");
+        assert_eq!(controller.stats().paused, counts, "{source}");
         assert_eq!(told.take(), if counts { vec![] } else { vec!["a".to_owned()] }, "{source}");
         world.server.faults().answer_truly();
         pass(60 * SECOND).await;
-        assert!(!controller.figures().paused, "{source}");
+        assert!(!controller.stats().paused, "{source}");
     }
     Ok(())
 }

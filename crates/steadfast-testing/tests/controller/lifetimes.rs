@@ -125,7 +125,7 @@ async fn what_waits_for_a_write_ends_with_the_controller() -> Result<(), WorldEr
     pass(SECOND).await;
     controller.queue().add(key("a"));
     pass(SECOND).await;
-    assert_eq!(controller.figures().waiting_for_writes, 1);
+    assert_eq!(controller.stats().waiting_for_writes, 1);
     let left = controller.stop(SECOND).await;
     assert_eq!((left.cancelled, left.stuck), (0, 0));
     world.factory.shutdown();
@@ -141,7 +141,7 @@ async fn caches_are_warm_before_the_first_call_may_be_made() -> Result<(), World
     let (told, running) = (Told::default(), Arc::default());
     let (lead, leads) = oneshot::channel::<()>();
     let ready = async { drop(leads.await) };
-    let controller = slow(&world, &told, &running, |controller| controller.after(ready))?;
+    let controller = slow(&world, &told, &running, |controller| controller.start_after(ready))?;
     pass(100 * SECOND).await;
     assert_eq!(told.all(), [""; 0]);
     assert_eq!(world.server.open_watches(0), 1);
@@ -162,7 +162,7 @@ async fn no_call_is_made_before_it_is_known_what_was_written_before() -> Result<
     let (told, running) = (Told::default(), Arc::default());
     let (lead, leads) = oneshot::channel::<()>();
     let ready = async { drop(leads.await) };
-    let controller = slow(&world, &told, &running, |controller| controller.after(ready))?;
+    let controller = slow(&world, &told, &running, |controller| controller.start_after(ready))?;
     pass(SECOND).await;
     // Caches stand still, and somebody writes: the last thing that the one does who led before.
     world.server.faults().lag(true);
@@ -170,16 +170,16 @@ async fn no_call_is_made_before_it_is_known_what_was_written_before() -> Result<
     drop(lead);
     pass(65 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 0, "{:?}", told.all());
-    let waits = told.times("keys that come from another process wait for");
+    let waits = told.times("keys of another process have waited");
     assert_eq!(waits.len(), 2, "{:?}", told.all());
-    let figures = controller.figures();
-    assert_eq!((figures.catching_up, figures.catch_ups), (true, 0));
+    let stats = controller.stats();
+    assert_eq!((stats.catching_up, stats.catch_ups), (true, 0));
     world.server.faults().lag(false);
     pass(20 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
-    let figures = controller.figures();
-    assert_eq!((figures.catching_up, figures.catch_ups), (false, 1));
-    assert!(figures.caught_up > 60 * SECOND, "{figures:?}");
+    let stats = controller.stats();
+    assert_eq!((stats.catching_up, stats.catch_ups), (false, 1));
+    assert!(stats.caught_up > 60 * SECOND, "{stats:?}");
     Ok(())
 }
 
@@ -208,7 +208,7 @@ async fn a_cache_that_is_read_is_waited_for_however_long_it_takes_and_that_is_to
     let _controller = slow(&world, &told, &running, |controller| controller.reads(&secrets))?;
     pass(300 * SECOND).await;
     let missing = told.take();
-    let beginning = "a source is not there, and the first calls, which read it, wait for it: secrets in all";
+    let beginning = "a source is unavailable, and the first reconciles wait for its cache: secrets in all";
     assert!(missing.len() == 1 && missing[0].starts_with(beginning), "{missing:?}");
     world.server.faults().answer_truly();
     pass(60 * SECOND).await;
@@ -265,7 +265,10 @@ async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
     pass(5 * SECOND).await;
     let times = told.times("begins a");
     assert!(times.len() == 1 && times[0] <= SECOND, "{times:?} {:?}", told.all());
-    assert_eq!(told.times("a source is not there, the others do without it: services in all namespaces").len(), 1);
+    assert_eq!(
+        told.times("a source is unavailable, and reconciles run without its cache: services in all namespaces").len(),
+        1
+    );
     Ok(())
 }
 
@@ -277,7 +280,7 @@ async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.when_stale(WhenStale::act()))?;
     pass(120 * SECOND).await;
-    let missing = "a source is not there, and the first calls, which read it, wait for it: configmaps in all";
+    let missing = "a source is unavailable, and the first reconciles wait for its cache: configmaps in all";
     assert!(told.all().len() == 1 && told.all()[0].starts_with(missing), "{:?}", told.all());
     world.server.faults().answer_truly();
     pass(60 * SECOND).await;
@@ -297,7 +300,7 @@ async fn only_safe_keys_are_called_while_an_owned_cache_fails() -> Result<(), Wo
     let times = told.times("begins safe");
     assert!(times.len() == 1 && times[0] >= 10 * SECOND && times[0] <= 12 * SECOND, "{:?}", told.all());
     assert_eq!(told.times("begins unsafe").len(), 0, "{:?}", told.all());
-    assert!(controller.figures().paused);
+    assert!(controller.stats().paused);
     world.server.faults().answer_truly();
     pass(60 * SECOND).await;
     assert_eq!(told.times("begins unsafe").len(), 1, "{:?}", told.all());
@@ -316,7 +319,7 @@ async fn quiet_caches_delay_a_new_leader_by_a_second() -> Result<(), WorldError>
         let (lead, leads) = oneshot::channel::<()>();
         let ready = async { drop(leads.await) };
         let controller = slow(&world, &told, &running, |controller| {
-            controller.owns::<Secret>(Scope::all()).owns::<Service>(Scope::all()).after(ready)
+            controller.owns::<Secret>(Scope::all()).owns::<Service>(Scope::all()).start_after(ready)
         })?;
         let lease = |name: &str| {
             world.server.create(&json!({
@@ -338,7 +341,7 @@ async fn quiet_caches_delay_a_new_leader_by_a_second() -> Result<(), WorldError>
             "{http2} {has_bookmarks}: {taken:?} {:?}",
             told.all()
         );
-        assert_eq!(controller.figures().catch_ups, 1);
+        assert_eq!(controller.stats().catch_ups, 1);
     }
     Ok(())
 }

@@ -130,7 +130,7 @@ async fn lagging<K: Kept>(
     run: impl FnOnce(Controller<K>) -> Result<RunningController, RunError>,
 ) -> Result<RunningController, WorldError> {
     let (begin, begins) = tokio::sync::oneshot::channel::<()>();
-    let controller = run(controller.after(async { drop(begins.await) }))?;
+    let controller = run(controller.start_after(async { drop(begins.await) }))?;
     world.factory.wait_for_sync(SECOND).await?;
     world.server.faults().lag(true);
     drop(begin);

@@ -114,11 +114,11 @@ async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError>
     let controller = telling(controller, &told)?;
     pass(SECOND).await;
     let calls = sorted(&told);
-    let report = "secrets in all namespaces leads to team-c/x, which is not among configmaps in namespace team-a, configmaps in \
-                  namespace team-b and is never reconciled: ";
+    let report = "secrets in all namespaces maps to team-c/x, which is outside configmaps in namespace team-a, configmaps in \
+                  namespace team-b and never reconciled; ";
     assert_eq!(calls.len(), 3, "{calls:?}");
     assert!(calls[0].starts_with(report), "{calls:?}");
-    assert_eq!(controller.figures().outside_scope, 1);
+    assert_eq!(controller.stats().outside_scope, 1);
     Ok(())
 }
 

@@ -108,12 +108,12 @@ async fn a_naive_controller_makes_no_child_too_many_while_the_watch_lags() -> Re
         pass(SECOND).await;
     }
     assert_eq!(context.created.load(Ordering::Relaxed), 5);
-    let waiting = controller.figures();
+    let waiting = controller.stats();
     world.server.faults().lag(false);
     pass(5 * SECOND).await;
     assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
     assert_eq!(context.children.lister()?.len(), CHILDREN);
-    assert_eq!(controller.figures().waiting_for_writes, 0);
+    assert_eq!(controller.stats().waiting_for_writes, 0);
     assert_eq!(waiting.waiting_for_writes, 1, "{waiting:?}");
     Ok(())
 }
@@ -151,14 +151,14 @@ async fn who_wrote_waits_and_nobody_else() -> Result<(), WorldError> {
     controller.queue().add(super::key("reads"));
     pass(3 * SECOND).await;
     assert_eq!(told.take(), ["reads at 1"], "the cache lacks what the other one has written");
-    assert_eq!((controller.figures().waiting_for_writes, controller.figures().waits_for_writes), (1, 1));
+    assert_eq!((controller.stats().waiting_for_writes, controller.stats().waits_for_writes), (1, 1));
     world.server.faults().lag(false);
     pass(SECOND).await;
     let then = told.take();
     assert!(!then.is_empty() && then.iter().all(|call| call == "writes at own"), "{then:?}");
-    let figures = controller.figures();
-    assert_eq!(figures.waiting_for_writes, 0);
-    assert!(figures.waited_for_writes >= 3 * SECOND, "{figures:?}");
+    let stats = controller.stats();
+    assert_eq!(stats.waiting_for_writes, 0);
+    assert!(stats.waited_for_writes >= 3 * SECOND, "{stats:?}");
     Ok(())
 }
 
@@ -196,10 +196,10 @@ async fn a_write_whose_answer_was_lost_is_waited_for_too() -> Result<(), WorldEr
         1,
         "it waits for the one that may have been made: {:#?} {:#?}",
         told.all(),
-        controller.figures()
+        controller.stats()
     );
-    assert_eq!(controller.figures().waiting_for_writes, 1);
-    assert_eq!(told.times("default/a failed").len(), 1, "{:?}", told.all());
+    assert_eq!(controller.stats().waiting_for_writes, 1);
+    assert_eq!(told.times("reconcile of default/a failed").len(), 1, "{:?}", told.all());
     world.server.faults().lag(false);
     pass(60 * SECOND).await;
     assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
@@ -247,9 +247,9 @@ async fn a_wait_that_lasts_is_told_and_goes_on() -> Result<(), WorldError> {
     pass(SECOND).await;
     controller.queue().add(super::key("a"));
     pass(65 * SECOND).await;
-    let waits = told.times("default/a waits for");
+    let waits = told.times("default/a has waited");
     assert_eq!(waits.len(), 2, "{:?}", told.all());
-    let text = told.all().into_iter().find(|text| text.starts_with("default/a waits for 30")).unwrap_or_default();
+    let text = told.all().into_iter().find(|text| text.starts_with("default/a has waited 30")).unwrap_or_default();
     assert!(text.contains("pods in all namespaces did not reach pods default/a-"), "{text}");
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     Ok(())
@@ -273,7 +273,7 @@ async fn what_a_restored_server_has_lost_is_not_waited_for() -> Result<(), World
         context.created.load(Ordering::Relaxed),
         6,
         "the first three are no more: {:#?} {:#?} {}",
-        controller.figures(),
+        controller.stats(),
         context.children.lister()?.len(),
         context.children.freshness()
     );
@@ -316,10 +316,10 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     let most = most_children(&world).into_values().max().unwrap_or_default();
     let now = context.children.lister()?.len();
     if now != 2 * CHILDREN {
-        let (figures, notes) = (controller.figures(), told.all());
+        let (figures, notes) = (controller.stats(), told.all());
         return Err(format!("seed {seed}: {now} children at the end; {figures:#?}; {notes:#?}").into());
     }
-    Ok((most, controller.figures().waits_for_writes))
+    Ok((most, controller.stats().waits_for_writes))
 }
 
 /// Of a child that came and went while the cache that leads to calls was behind, nothing was told; a call had seen it in the
@@ -378,7 +378,7 @@ async fn what_leaves_a_selector_is_not_waited_for_where_it_stays() -> Result<(),
         pass(2 * SECOND).await;
         assert_eq!(told.take(), ["default/a"], "{label:?}");
     }
-    assert_eq!(controller.figures().waiting_for_writes, 0);
+    assert_eq!(controller.stats().waiting_for_writes, 0);
     Ok(())
 }
 
@@ -469,7 +469,7 @@ async fn a_change_seen_during_a_call_is_no_leave_to_go_on_without_what_the_call_
             world.server.faults().stall_stream(watch, false);
             controller.queue().add(super::key("a"));
             pass(3 * SECOND).await;
-            assert_eq!(context.created.load(Ordering::Relaxed), 4, "{:?}", controller.figures());
+            assert_eq!(context.created.load(Ordering::Relaxed), 4, "{:?}", controller.stats());
             world.server.faults().lag(false);
             break;
         }

@@ -230,7 +230,7 @@ async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
         world.server.create(&secret)?;
         pass(SECOND).await;
     }
-    assert_eq!(told.take(), ["what maps objects to keys panicked: by design", "a"]);
+    assert_eq!(told.take(), ["the mapping of objects to keys panicked: by design", "a"]);
     Ok(())
 }
 
@@ -251,7 +251,7 @@ async fn a_source_that_is_refused_for_ever_delays_no_other() -> Result<(), World
     pass(5 * SECOND).await;
     let begun = told.take();
     assert_eq!(begun.iter().filter(|text| *text == "a").count(), 1, "{begun:?}");
-    let missing: Vec<_> = begun.iter().filter(|text| text.starts_with("a source is not there")).collect();
+    let missing: Vec<_> = begun.iter().filter(|text| text.starts_with("a source is unavailable")).collect();
     assert!(
         missing.len() == 2 && missing[0].contains("secrets in all") && missing[1].contains("services in all"),
         "{begun:?}"
@@ -270,7 +270,7 @@ async fn a_source_that_is_refused_for_ever_delays_no_other() -> Result<(), World
         pass(Duration::from_millis(500)).await;
         assert_eq!(told.take(), ["a"], "round {round}");
     }
-    assert_eq!(controller.figures().pauses, 0);
+    assert_eq!(controller.stats().pauses, 0);
 
     // When it is allowed, it leads to calls too.
     world.server.create(&json!({
@@ -489,7 +489,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
     let controller = telling(controller, &told)?;
     pass(SECOND).await;
     let beginning = |source: &str, key: &str| {
-        format!("{source} leads to {key}, which is not among configmaps in namespace team-a and is never reconciled: ")
+        format!("{source} maps to {key}, which is outside configmaps in namespace team-a and never reconciled; ")
     };
     let notes = told.take();
     for (source, key) in [("configmaps in namespace team-b", "team-b/x"), ("a stream of keys", "x")] {
@@ -497,7 +497,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
         assert_eq!(count, 1, "{source}: {notes:?}");
     }
     assert_eq!(notes.len(), 2 + 2, "two reports, and the objects of team-a: {notes:?}");
-    assert_eq!(controller.figures().outside_scope, 3);
+    assert_eq!(controller.stats().outside_scope, 3);
 
     // By key they are reconciled.
     let calls = told.clone();
@@ -514,6 +514,6 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
         )?;
     pass(SECOND).await;
     assert_eq!(reconciled(&told), ["team-a/x", "team-a/y", "team-b/x", "team-b/y"]);
-    assert_eq!(by_key.figures().outside_scope, 0);
+    assert_eq!(by_key.stats().outside_scope, 0);
     Ok(())
 }

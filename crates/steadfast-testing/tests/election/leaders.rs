@@ -41,7 +41,7 @@ async fn process(server: &ApiServer, seed: u64) -> Result<(Process, Connection),
 }
 
 fn candidate(connection: &Connection, identity: &str) -> Result<LeaderElection, WorldError> {
-    Ok(LeaderElection::builder(connection, "default", "it").identity(identity).build()?)
+    Ok(LeaderElection::builder(connection, "default", "it").identity(identity).start()?)
 }
 
 async fn leader(election: &LeaderElection) -> Result<Leader, WorldError> {
@@ -437,7 +437,7 @@ async fn candidate_in_a_missing_namespace_names_it() -> Result<(), WorldError> {
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
-    let election = LeaderElection::builder(&connection, "absent", "it").build()?;
+    let election = LeaderElection::builder(&connection, "absent", "it").start()?;
     sleep(60 * SECOND).await;
     let trouble = election.trouble().ok_or("the namespace is missing")?;
     assert_eq!((trouble.verb, trouble.code), ("create", Some(404)));
@@ -456,7 +456,7 @@ async fn shares_without_rights_name_the_missing_rule() -> Result<(), WorldError>
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     server.faults().answer_with(RequestRule::any().resource("leases").verb(Verb::List), Answer::code(403));
-    let shares = Sharding::builder(&connection, "default", "it").build()?;
+    let shares = Sharding::builder(&connection, "default", "it").start()?;
     sleep(60 * SECOND).await;
     let trouble = shares.trouble().ok_or("it has no rights")?;
     assert_eq!((trouble.verb, trouble.code), ("list", Some(403)));
@@ -489,7 +489,7 @@ async fn terms_are_recorded_as_events_about_the_lease() -> Result<(), WorldError
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let recorder = EventRecorder::new(&connection, "example.com/test")?;
-    let election = LeaderElection::builder(&connection, "default", "it").identity("a").events(&recorder).build()?;
+    let election = LeaderElection::builder(&connection, "default", "it").identity("a").events(&recorder).start()?;
     leader(&election).await?;
     sleep(10 * SECOND).await;
     assert!(election.stop().await);

@@ -60,7 +60,7 @@ async fn be_a_candidate(kubeconfig: &Path) -> Result<(), WorldError> {
         .lease_duration(LEASE)
         .renew_deadline(RENEW)
         .retry_period(RETRY)
-        .build()?;
+        .start()?;
     let mut terms = 0;
     loop {
         let leader = tokio::select! {

@@ -113,7 +113,7 @@ impl Stage {
         let connection = process.connection(&self.server, http2).await?;
         let shares = Sharding::builder(&connection, "default", "it").identity("replica");
         let shares = shares.wall_clock(process.wall_clock());
-        let shares = self.missing.breach.into_iter().fold(shares, ShardingBuilder::breach).build()?;
+        let shares = self.missing.breach.into_iter().fold(shares, ShardingBuilder::breach).start()?;
         self.log.note(&format!("{} joins", shares.identity()));
         let holds = Arc::new(AtomicU64::new(0));
         for key in 0..KEYS {
@@ -376,7 +376,7 @@ fn a_replica_whose_runtime_is_gone_has_stopped() -> Result<(), WorldError> {
         server.create(&config_map("key-0", ""))?;
         let connection = InMemory::default().connection(&server).await?;
         let informers = InformerFactory::new(&connection);
-        let shares = Sharding::builder(&connection, "default", "it").build()?;
+        let shares = Sharding::builder(&connection, "default", "it").start()?;
         sleep(Duration::from_secs(20)).await;
         Ok::<_, WorldError>((server, informers.informer::<ConfigMap>(Scope::all())?, shares))
     })?;
@@ -463,8 +463,8 @@ async fn controllers_that_share_are_called_for_what_comes_to_be_theirs() -> Resu
         let maps = informers.informer::<ConfigMap>(Scope::all())?;
         // They are called for all that there is before anything is anybody's.
         maps.wait_for_sync(Duration::from_secs(1)).await?;
-        let shares = Sharding::builder(&connection, "default", "it").build()?;
-        let controller = Controller::<ConfigMap>::new(&informers, maps.clone()).shared_by(&shares).run(
+        let shares = Sharding::builder(&connection, "default", "it").start()?;
+        let controller = Controller::<ConfigMap>::new(&informers, maps.clone()).sharded_by(&shares).run(
             signs,
             back_off,
             Arc::new(shares.clone()),

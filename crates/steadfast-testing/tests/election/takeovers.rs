@@ -130,11 +130,11 @@ impl Replica {
         let part = match way {
             Way::Sharding | Way::SharesUnaware => {
                 let shares = Sharding::builder(&connection, "default", "it").identity(&name);
-                Part::Sharding(shares.wall_clock(process.wall_clock()).build()?)
+                Part::Sharding(shares.wall_clock(process.wall_clock()).start()?)
             }
             Way::Leader | Way::LeaderUnaware => {
                 let election = LeaderElection::builder(&connection, "default", "it").identity(&name);
-                Part::Leader(election.wall_clock(process.wall_clock()).build()?)
+                Part::Leader(election.wall_clock(process.wall_clock()).start()?)
             }
         };
         let works = work(connection, way, name.clone(), part.clone());
@@ -158,7 +158,7 @@ async fn work(connection: Connection, way: Way, name: String, part: Part) -> Res
     };
     let _controller: RunningController = match (&part, way) {
         (Part::Sharding(shares), Way::Sharding) => {
-            run(Right::Sharding(shares.clone()), &|controller| controller.shared_by(shares))?
+            run(Right::Sharding(shares.clone()), &|controller| controller.sharded_by(shares))?
         }
         (Part::Sharding(shares), _) => {
             run(Right::Sharding(shares.clone()), &|controller| controller.triggered_by(shares.gained(&parents)))?

@@ -37,7 +37,7 @@ impl Way {
         builder: LeaderElectionBuilder,
         seeds: &mut Random,
     ) -> Result<LeaderElection, WorldError> {
-        let Self::Named(breach) = self else { return Ok(builder.build()?) };
+        let Self::Named(breach) = self else { return Ok(builder.start()?) };
         // Some are of one version, and some emulate an older one.
         let binary = 5 + seeds.draw() % 4;
         let emulated = binary - seeds.draw() % 2;

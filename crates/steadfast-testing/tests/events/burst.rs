@@ -11,7 +11,7 @@ async fn burst_about_one_object_is_combined() -> Result<(), WorldError> {
     for _ in 0..MANY {
         world.note("a", "it was changed");
     }
-    assert_eq!((world.events.figures().queued, world.events.figures().waiting), (1, MANY));
+    assert_eq!((world.events.stats().queued, world.events.stats().waiting), (1, MANY));
     world.flush().await?;
     assert_eq!(world.told().await?, [format!("a: it was changed ×{MANY}")]);
     assert_eq!(world.requests().len(), 1);
@@ -26,13 +26,13 @@ async fn burst_about_many_objects_fills_queue() -> Result<(), WorldError> {
     for number in 0..MANY {
         world.note(&format!("a-{number}"), "it was changed");
     }
-    let figures = world.events.figures();
-    assert_eq!((figures.queued, figures.waiting, figures.dropped), (1000, 1000, MANY - 1000));
-    assert_eq!(figures.series, 1000);
+    let stats = world.events.stats();
+    assert_eq!((stats.queued, stats.waiting, stats.dropped), (1000, 1000, MANY - 1000));
+    assert_eq!(stats.series, 1000);
     world.server.faults().freeze(false);
     world.flush().await?;
-    let figures = world.events.figures();
-    assert_eq!((figures.delivered, figures.failed, figures.waiting), (1000, 0, 0));
+    let stats = world.events.stats();
+    assert_eq!((stats.delivered, stats.failed, stats.waiting), (1000, 0, 0));
     assert_eq!(world.held().await?.len(), 1000);
     Ok(())
 }
@@ -46,12 +46,12 @@ async fn long_storm_uses_bounded_memory() -> Result<(), WorldError> {
         }
         tokio::time::sleep(SECOND).await;
     }
-    let figures = world.events.figures();
-    assert!(figures.series == 256 && figures.queued <= 100, "{figures:?}");
+    let stats = world.events.stats();
+    assert!(stats.series == 256 && stats.queued <= 100, "{stats:?}");
     world.flush().await?;
     let counted: i32 = world.held().await?.iter().map(times).sum();
-    let figures = world.events.figures();
-    assert_eq!((u64::from(counted.unsigned_abs()), figures.failed), (figures.delivered, 0));
-    assert_eq!(figures.delivered + figures.filtered + figures.dropped, 30 * 200);
+    let stats = world.events.stats();
+    assert_eq!((u64::from(counted.unsigned_abs()), stats.failed), (stats.delivered, 0));
+    assert_eq!(stats.delivered + stats.filtered + stats.dropped, 30 * 200);
     Ok(())
 }

@@ -53,7 +53,7 @@ impl World {
         let started = Instant::now();
         let clock = move || BEGIN + SignedDuration::try_from(started.elapsed()).expect("the duration fits");
         let recorder = EventRecorder::builder(&connection, "example.com/web").instance("web-1");
-        let events = recorder.settings(settings).wall_clock(clock).build()?;
+        let events = recorder.settings(settings).wall_clock(clock).start()?;
         Ok(Self { server, network, connection, events })
     }
 

@@ -17,15 +17,15 @@ async fn events_during_outage_are_delivered_once() -> Result<(), WorldError> {
         tokio::time::sleep(SECOND).await;
     }
     tokio::time::sleep(3 * MINUTE).await;
-    assert_eq!(world.events.figures().waiting, 100, "no event is dropped");
+    assert_eq!(world.events.stats().waiting, 100, "no event is dropped");
     world.server.faults().start();
     world.flush().await?;
     let told = world.told().await?;
     assert_eq!(told.len(), 51);
     assert_eq!(told[0], "before: it was changed ×51");
     assert!(told[1..].iter().all(|told| told.ends_with("×1")), "{told:#?}");
-    let figures = world.events.figures();
-    assert_eq!((figures.delivered, figures.failed, figures.dropped), (101, 0, 0));
+    let stats = world.events.stats();
+    assert_eq!((stats.delivered, stats.failed, stats.dropped), (101, 0, 0));
     Ok(())
 }
 
@@ -41,10 +41,10 @@ async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> 
     let requests = world.requests();
     // Eight at first, then one after 1 s, 2 s, 4 s … 60 s, each shortened by up to half.
     assert!((8 + 12..=8 + 26).contains(&requests.len()), "{} requests", requests.len());
-    assert_eq!(world.events.figures().failed, 0);
+    assert_eq!(world.events.stats().failed, 0);
     world.server.faults().answer_truly();
     world.flush().await?;
-    assert_eq!(world.events.figures().delivered, 200);
+    assert_eq!(world.events.stats().delivered, 200);
     Ok(())
 }
 
@@ -81,7 +81,7 @@ async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
     assert_eq!(world.told().await?, ["a: it was changed ×2"]);
     let codes: Vec<_> = world.requests().iter().filter_map(|request| request.code).collect();
     assert_eq!(codes, [201, 409, 200], "the event existed, without its count");
-    assert_eq!(world.events.figures().delivered, 2);
+    assert_eq!(world.events.stats().delivered, 2);
     Ok(())
 }
 
@@ -98,8 +98,8 @@ async fn failing_event_delays_no_other() -> Result<(), WorldError> {
         tokio::time::sleep(5 * SECOND).await;
     }
     tokio::time::sleep(10 * MINUTE).await;
-    let figures = world.events.figures();
-    assert_eq!((figures.delivered, figures.failed, figures.waiting), (20, 1, 0));
+    let stats = world.events.stats();
+    assert_eq!((stats.delivered, stats.failed, stats.waiting), (20, 1, 0));
     let tries = world.requests().iter().filter(|request| request.path.contains("/namespaces/broken/")).count();
     assert_eq!(tries, 12);
     Ok(())
@@ -118,10 +118,10 @@ async fn stop_reports_undelivered_events_at_deadline() -> Result<(), WorldError>
     let started = Instant::now();
     let error = world.events.stop(5 * SECOND).await.expect_err("the server does not respond");
     assert_eq!((error.left, started.elapsed()), (4, 5 * SECOND));
-    assert!(error.to_string().contains("after 5s the server did not count 4 of the recorded events"), "{error}");
+    assert!(error.to_string().contains("4 recorded events were not sent within 5s"), "{error}");
     world.note("a", "it was changed");
-    let figures = world.events.figures();
-    assert_eq!((figures.recorded, figures.delivered, figures.dropped, figures.waiting), (6, 1, 5, 0));
+    let stats = world.events.stats();
+    assert_eq!((stats.recorded, stats.delivered, stats.dropped, stats.waiting), (6, 1, 5, 0));
     let again = world.events.stop(SECOND).await.expect_err("the events are still undelivered");
     assert_eq!(again.left, 4);
     assert!(world.events.flush(SECOND).await.is_ok(), "no event is pending any more");

@@ -50,10 +50,10 @@ async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> 
         world.note(&format!("a-{number}"), "the password is planted-password");
     }
     world.flush().await?;
-    let figures = world.events.figures();
-    assert_eq!((figures.failed, figures.waiting, world.requests().len()), (5, 0, 5));
+    let stats = world.events.stats();
+    assert_eq!((stats.failed, stats.waiting, world.requests().len()), (5, 0, 5));
     let text = said.text();
-    assert_eq!(text.matches("the server refuses events").count(), 1, "{text}");
+    assert_eq!(text.matches("events abandoned: the server rejects them").count(), 1, "{text}");
     assert!(text.contains("about=\"ConfigMap default/a-0\"") && text.contains("422"), "{text}");
     assert!(!text.contains("planted-password"), "{text}");
     Ok(())
@@ -67,7 +67,7 @@ async fn missing_permission_is_logged_with_advice() -> Result<(), WorldError> {
     world.server.faults().answer_with(RequestRule::any().resource(EVENTS), Answer::Forbidden);
     world.note("a", "it was changed");
     world.flush().await?;
-    assert!(said.text().contains("allow create and patch of events in events.k8s.io"), "{}", said.text());
+    assert!(said.text().contains("grant create and patch on events in events.k8s.io"), "{}", said.text());
     world.server.faults().answer_truly();
     world.note("a", "it was changed");
     world.flush().await?;
@@ -85,8 +85,8 @@ async fn recorder_without_patch_creates_separate_events() -> Result<(), WorldErr
         world.flush().await?;
     }
     assert_eq!(world.told().await?, ["a: it was changed ×1", "a: it was changed ×1"]);
-    let figures = world.events.figures();
-    assert_eq!((figures.delivered, figures.failed), (2, 1));
+    let stats = world.events.stats();
+    assert_eq!((stats.delivered, stats.failed), (2, 1));
     Ok(())
 }
 
@@ -101,7 +101,7 @@ async fn dropped_events_are_logged_once_a_minute() -> Result<(), WorldError> {
         tokio::time::sleep(SECOND).await;
     }
     let text = said.text();
-    assert_eq!(text.matches("events were dropped").count(), 4, "{text}");
+    assert_eq!(text.matches("events dropped").count(), 4, "{text}");
     assert!(text.contains("count=60"), "{text}");
     Ok(())
 }

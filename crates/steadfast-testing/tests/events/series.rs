@@ -22,8 +22,8 @@ async fn repeated_event_is_counted() -> Result<(), WorldError> {
     assert_eq!(last, Some(BEGIN + SignedDuration::from_secs(2)));
     assert_eq!(event.reporting_controller.as_deref(), Some("example.com/web"));
     assert_eq!(event.reporting_instance.as_deref(), Some("web-1"));
-    let figures = world.events.figures();
-    assert_eq!((figures.recorded, figures.delivered, figures.creates, figures.patches), (3, 3, 1, 2));
+    let stats = world.events.stats();
+    assert_eq!((stats.recorded, stats.delivered, stats.creates, stats.patches), (3, 3, 1, 2));
     Ok(())
 }
 
@@ -38,7 +38,7 @@ async fn series_is_flushed_and_then_restarted() -> Result<(), WorldError> {
     assert_eq!(world.requests().len(), 7);
     tokio::time::sleep(6 * MINUTE).await;
     assert_eq!(world.told().await?, ["a: it was changed ×100"]);
-    assert_eq!(world.events.figures().series, 0);
+    assert_eq!(world.events.stats().series, 0);
     world.note("a", "it was changed");
     tokio::time::sleep(SECOND).await;
     assert_eq!(world.told().await?, ["a: it was changed ×100", "a: it was changed ×1"]);
@@ -72,7 +72,7 @@ async fn similar_events_are_combined_after_ten() -> Result<(), WorldError> {
     assert_eq!(told.len(), 10, "{told:#?}");
     assert!(told.contains(&"a: change 9 ×1".to_owned()), "{told:#?}");
     assert!(told.contains(&"a: (combined from similar events): change 10 ×21".to_owned()), "{told:#?}");
-    assert_eq!(world.events.figures().combined, 21);
+    assert_eq!(world.events.stats().combined, 21);
     Ok(())
 }
 

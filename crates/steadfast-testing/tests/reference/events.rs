@@ -45,13 +45,13 @@ async fn sent(
     controller: &str,
     events: &[(ObjectReference, EventDraft)],
 ) -> Result<(), WorldError> {
-    let recorder = EventRecorder::builder(connection, controller).instance("i".repeat(LONGEST_WORD)).build()?;
+    let recorder = EventRecorder::builder(connection, controller).instance("i".repeat(LONGEST_WORD)).start()?;
     for (about, event) in events {
         recorder.publish(about, event.clone());
     }
     recorder.stop(SOON).await?;
-    let figures = recorder.figures();
-    assert_eq!((figures.delivered, figures.failed), (events.len() as u64, 0), "{controller} {events:?}");
+    let stats = recorder.stats();
+    assert_eq!((stats.delivered, stats.failed), (events.len() as u64, 0), "{controller} {events:?}");
     Ok(())
 }
 
@@ -159,8 +159,8 @@ async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> 
         recorder.publish(&about("web-1"), draft().note(format!("change {number}")));
     }
     recorder.stop(SOON).await?;
-    let figures = recorder.figures();
-    assert_eq!((figures.delivered, figures.creates, figures.patches), (23, 11, 2));
+    let stats = recorder.stats();
+    assert_eq!((stats.delivered, stats.creates, stats.patches), (23, 11, 2));
     let selected = ListParams::default().fields("reportingController=series");
     let held = Api::<Event>::namespaced(connection.client(), TEAM).list(&selected).await?.items;
     assert_eq!(held.len(), 11);
@@ -192,8 +192,8 @@ async fn what_is_gone_is_there_again(connection: &Connection) -> Result<(), Worl
     let held = events.list(&selected).await?.items;
     let counts: Vec<_> = held.iter().filter_map(|event| Some(event.series.as_ref()?.count)).collect();
     assert_eq!((held.len(), counts), (1, vec![2]));
-    let figures = recorder.figures();
-    assert_eq!((figures.delivered, figures.failed, figures.retries), (2, 1, 1), "the namespace does not exist");
+    let stats = recorder.stats();
+    assert_eq!((stats.delivered, stats.failed, stats.retries), (2, 1, 1), "the namespace does not exist");
     Ok(())
 }
 
@@ -217,6 +217,6 @@ async fn events_during_kill_are_delivered_later() -> Result<(), WorldError> {
     let held = events.list(&ListParams::default().fields("reportingController=killed")).await?.items;
     assert_eq!(held.len(), 40);
     assert!(held.iter().all(|event| event.series.is_none()));
-    assert_eq!(recorder.figures().delivered, 40);
+    assert_eq!(recorder.stats().delivered, 40);
     Ok(())
 }

@@ -91,14 +91,14 @@ async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut Cluster)
             sleep(Duration::from_millis(150)).await;
         }
         assert_eq!(context.created.load(Ordering::SeqCst), wanted);
-        assert_eq!(controller.figures().waiting_for_writes, 1, "{:?}", controller.figures());
+        assert_eq!(controller.stats().waiting_for_writes, 1, "{:?}", controller.stats());
         if wanted % 2 == 0 {
             cluster.network().reset();
         }
         cluster.lag(false)?;
         children_of(wanted).await?;
         timeout(SOON, async {
-            while controller.figures().waiting_for_writes > 0 {
+            while controller.stats().waiting_for_writes > 0 {
                 sleep(Duration::from_millis(5)).await;
             }
         })

@@ -53,7 +53,7 @@ fn correct_controller_has_no_findings() -> Result<(), Error> {
 
 /// One of two processes that lead in turn and write while they lead.
 async fn led(connection: Connection) -> Result<(), WorldError> {
-    let election = LeaderElection::builder(&connection, "default", "mirror").build()?;
+    let election = LeaderElection::builder(&connection, "default", "mirror").start()?;
     let leader = election.until_leader().await.ok_or("the election was stopped")?;
     tokio::select! {
         biased;

@@ -295,7 +295,7 @@ fn reconcile_after_leadership_loss_is_found() -> Result<(), Error> {
     }
     /// Lets reconciles in progress finish after the loss of the lease, with a client without a fence.
     async fn process(connection: Connection) -> Result<(), WorldError> {
-        let election = LeaderElection::builder(&connection, "default", "mirror").build()?;
+        let election = LeaderElection::builder(&connection, "default", "mirror").start()?;
         let leader = election.until_leader().await.ok_or("the election was stopped")?;
         let informers = InformerFactory::new(&connection);
         let context = Context { client: connection.client(), memory: Mutex::default() };

@@ -1,9 +1,9 @@
-//! Flushes and stops.
+//! Tests of flush and stop.
 
 use super::*;
 
 #[test]
-fn a_flush_has_everything_sent_and_nothing_ended() {
+fn flush_sends_all_and_ends_nothing() {
     let mut script = Script::new();
     for _ in 0..5 {
         script.note("a");
@@ -15,14 +15,14 @@ fn a_flush_has_everything_sent_and_nothing_ended() {
     assert!(!script.correlator.is_flushed(last));
     assert_eq!(script.sent(), ["patch web-0 ×6"]);
     script.note("a");
-    script.answer(Answer::Accepted);
-    assert!(script.correlator.is_flushed(last), "what came later is not waited for");
+    script.answer(RequestOutcome::Accepted);
+    assert!(script.correlator.is_flushed(last), "later recordings do not delay the flush");
     assert_eq!(script.sent(), repeated("", 0));
-    assert_eq!(script.correlator.figures().series, 1);
+    assert_eq!(script.correlator.stats().series, 1);
 }
 
 #[test]
-fn a_flush_waits_also_for_what_came_while_a_request_was_under_way() {
+fn flush_covers_recordings_during_requests() {
     let mut script = Script::new();
     for _ in 0..5 {
         script.note("a");
@@ -30,14 +30,14 @@ fn a_flush_waits_also_for_what_came_while_a_request_was_under_way() {
     script.sent();
     script.note("a");
     let last = script.correlator.flush();
-    script.answer(Answer::Accepted);
+    script.answer(RequestOutcome::Accepted);
     assert!(!script.correlator.is_flushed(last));
     assert_eq!(script.all(), ["patch web-0 ×6"]);
     assert!(script.correlator.is_flushed(last));
 }
 
 #[test]
-fn a_flush_goes_at_once_to_a_server_that_was_away() {
+fn flush_skips_pause_after_outage() {
     let mut script = Script::new();
     script.note("a");
     for _ in 0..6 {
@@ -53,7 +53,7 @@ fn a_flush_goes_at_once_to_a_server_that_was_away() {
 }
 
 #[test]
-fn a_stop_sends_what_is_there_and_takes_nothing_more() {
+fn stop_sends_queue_and_drops_new() {
     let mut script = Script::new();
     for _ in 0..3 {
         script.note("a");
@@ -64,31 +64,31 @@ fn a_stop_sends_what_is_there_and_takes_nothing_more() {
     assert_eq!(script.note("c"), Recorded::Dropped);
     assert_eq!(script.all(), ["create web-0: b ×1", "patch web-0 ×3"]);
     assert_eq!(script.correlator.next(script.now()), Next::Over);
-    let figures = script.correlator.figures();
-    assert_eq!((figures.delivered, figures.dropped, figures.waiting), (4, 1, 0));
+    let stats = script.correlator.stats();
+    assert_eq!((stats.delivered, stats.dropped, stats.waiting), (4, 1, 0));
     assert_eq!(script.correlator.abandoned(), 0);
 }
 
 #[test]
-fn a_stop_lets_go_of_what_is_left_when_its_time_is_over() {
+fn stop_abandons_rest_at_deadline() {
     let mut script = Script::new();
     script.note("a");
     script.note("b");
     script.sent();
-    script.answer(Answer::Accepted);
+    script.answer(RequestOutcome::Accepted);
     script.correlator.close_by(script.now() + Duration::from_secs(5));
     assert_eq!(script.pause(), 5);
     script.pass(5);
     assert_eq!(script.correlator.next(script.now()), Next::Over);
-    let figures = script.correlator.figures();
-    assert_eq!((figures.delivered, figures.dropped, figures.waiting), (1, 1, 0));
+    let stats = script.correlator.stats();
+    assert_eq!((stats.delivered, stats.dropped, stats.waiting), (1, 1, 0));
     assert_eq!(script.correlator.abandoned(), 1);
-    assert_eq!(script.answer(Answer::Accepted), None, "an answer that comes after all changes nothing");
-    assert_eq!(script.correlator.figures().delivered, 1);
+    assert_eq!(script.answer(RequestOutcome::Accepted), None, "a late response changes nothing");
+    assert_eq!(script.correlator.stats().delivered, 1);
 }
 
 #[test]
-fn of_two_stops_the_earlier_deadline_counts() {
+fn earlier_stop_deadline_wins() {
     let mut script = Script::new();
     script.note("a");
     script.sent();

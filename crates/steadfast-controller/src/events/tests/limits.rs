@@ -1,9 +1,9 @@
-//! What is combined, filtered, dropped, forgotten and cut.
+//! Tests of combining, filtering, dropping, eviction and cutting.
 
 use super::*;
 
 #[test]
-fn the_tenth_that_differs_in_its_note_and_all_further_ones_are_combined() {
+fn tenth_similar_event_is_combined() {
     let mut script = Script::new();
     let mut sent = Vec::new();
     for note in 1..=13 {
@@ -13,15 +13,15 @@ fn the_tenth_that_differs_in_its_note_and_all_further_ones_are_combined() {
     assert_eq!(sent[8], "create web-0: n9 ×1");
     let combined = ["create web-0: (combined from similar events): n10 ×1", "patch web-0 ×2", "patch web-0 ×4"];
     assert_eq!(sent[9..], combined);
-    assert_eq!(script.correlator.figures().combined, 4);
+    assert_eq!(script.correlator.stats().combined, 4);
     script.note("n3");
-    assert_eq!(script.all(), ["patch web-0 ×2"], "what was an event of its own stays one");
+    assert_eq!(script.all(), ["patch web-0 ×2"], "a separate event stays separate");
     script.publish(&pod("web-0"), EventDraft::warning("Started", "Starting").note("n14"));
-    assert_eq!(script.all(), ["create web-0: n14 ×1"], "it is not similar");
+    assert_eq!(script.all(), ["create web-0: n14 ×1"], "another type");
 }
 
 #[test]
-fn ten_minutes_without_a_similar_one_begin_anew() {
+fn similar_count_restarts_after_ten_minutes() {
     let mut script = Script::new();
     for note in 1..=10 {
         script.note(&format!("n{note}"));
@@ -33,7 +33,7 @@ fn ten_minutes_without_a_similar_one_begin_anew() {
 }
 
 #[test]
-fn there_are_twenty_five_new_events_about_an_object_and_one_each_five_minutes() {
+fn object_limit_is_25_then_slow() {
     let mut script = Script::new();
     let about = pod("web-0");
     let draft = |number: u64| EventDraft::normal(format!("Reason{number}"), "Starting");
@@ -43,45 +43,45 @@ fn there_are_twenty_five_new_events_about_an_object_and_one_each_five_minutes() 
     }
     assert_eq!(recorded.iter().filter(|recorded| **recorded == Recorded::Queued).count(), 25);
     assert_eq!(recorded[25..], [Recorded::Filtered; 5]);
-    assert_eq!(script.publish(&about, draft(0)), Recorded::Counted, "it is no new one");
+    assert_eq!(script.publish(&about, draft(0)), Recorded::Counted, "a repeated event");
     let warning = EventDraft::warning("Reason99", "Starting");
-    assert_eq!(script.publish(&about, warning), Recorded::Queued, "of another type");
-    assert_eq!(script.publish(&pod("web-1"), draft(99)), Recorded::Queued, "about another object");
+    assert_eq!(script.publish(&about, warning), Recorded::Queued, "another type");
+    assert_eq!(script.publish(&pod("web-1"), draft(99)), Recorded::Queued, "another object");
     script.all();
     script.pass(5 * MINUTE);
     assert_eq!(script.publish(&about, draft(40)), Recorded::Queued);
     assert_eq!(script.publish(&about, draft(41)), Recorded::Filtered);
-    let figures = script.correlator.figures();
-    assert_eq!((figures.filtered, figures.recorded), (6, 35));
+    let stats = script.correlator.stats();
+    assert_eq!((stats.filtered, stats.recorded), (6, 35));
 }
 
 #[test]
-fn a_limit_never_takes_anything_from_a_series() {
+fn limits_never_reduce_series() {
     let mut script = Script::new();
     for _ in 0..10_000 {
         script.note("a");
         script.all();
     }
     script.rest();
-    let figures = script.correlator.figures();
-    assert_eq!((figures.delivered, figures.filtered), (10_000, 0), "client-go would filter most");
+    let stats = script.correlator.stats();
+    assert_eq!((stats.delivered, stats.filtered), (10_000, 0), "client-go would filter most of them");
 }
 
 #[test]
-fn what_is_new_is_dropped_where_too_many_wait_and_what_is_not_is_counted() {
+fn full_queue_drops_new_events_only() {
     let mut script = Script::with(EventSettings { queue: 3, ..EventSettings::default() });
     for name in ["a", "b", "c", "d", "e"] {
         script.publish(&pod(name), EventDraft::normal("Started", "Starting"));
     }
     script.publish(&pod("a"), EventDraft::normal("Started", "Starting"));
-    assert_eq!(script.correlator.figures().dropped, 2);
+    assert_eq!(script.correlator.stats().dropped, 2);
     assert_eq!(script.all(), ["create a:  ×2", "create b:  ×1", "create c:  ×1"]);
     script.publish(&pod("d"), EventDraft::normal("Started", "Starting"));
-    assert_eq!(script.all(), ["create d:  ×1"], "there is room again");
+    assert_eq!(script.all(), ["create d:  ×1"], "the queue has capacity again");
 }
 
 #[test]
-fn the_series_that_was_used_longest_ago_makes_room_and_its_count_is_not_lost() {
+fn evicted_series_keeps_its_count() {
     let mut script = Script::with(EventSettings { series: 2, ..EventSettings::default() });
     let draft = || EventDraft::normal("Started", "Starting");
     for _ in 0..3 {
@@ -100,7 +100,7 @@ fn the_series_that_was_used_longest_ago_makes_room_and_its_count_is_not_lost() {
 }
 
 #[test]
-fn an_event_that_the_api_could_not_take_is_not_sent() {
+fn invalid_event_is_not_sent() {
     let mut script = Script::new();
     let about = pod("web-0");
     assert!(matches!(script.publish(&about, EventDraft::normal("", "Starting")), Recorded::Invalid(_)));
@@ -111,11 +111,11 @@ fn an_event_that_the_api_could_not_take_is_not_sent() {
     assert!(matches!(script.publish(&endless, EventDraft::normal("Started", "Starting")), Recorded::Invalid(_)));
     let related = EventDraft::normal("Started", "Starting").related(&endless);
     assert!(matches!(script.publish(&pod("web-0"), related), Recorded::Invalid(_)));
-    assert_eq!((script.all(), script.correlator.figures().failed), (Vec::new(), 5));
+    assert_eq!((script.all(), script.correlator.stats().failed), (Vec::new(), 5));
 }
 
 #[test]
-fn what_is_too_long_is_cut() {
+fn long_texts_are_cut() {
     let mut script = Script::new();
     let draft = || EventDraft::normal("é".repeat(100), "a".repeat(200)).note("é".repeat(600));
     script.publish(&pod("web-0"), draft());

@@ -1,15 +1,15 @@
-//! What is recorded at random, beside a naive recorder with lists that are searched and a server that keeps what it is sent.
+//! Random comparison of the correlator with a naive model and a simulated server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::answer::{Answer, Refusal};
 use super::super::correlate::Recorded;
 use super::super::draft::EventDraft;
-use super::super::key::Key;
-use super::super::series::Order;
+use super::super::key::EventKey;
+use super::super::outcome::{Rejection, RequestOutcome};
+use super::super::series::EventRequest;
 use super::super::settings::EventSettings;
 use super::{Script, pod};
 
@@ -30,13 +30,13 @@ const SETTINGS: EventSettings = EventSettings {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// An event about one of some objects, of one of some reasons, with one of some notes.
+    /// Event about an object, with a reason and a note.
     Record(u8, u8, u8),
-    /// The requests are made that are to be made.
+    /// Sends all possible requests.
     Send,
-    /// One of those under way is answered.
-    Answer(usize, Fate),
-    /// The server forgets one of its events.
+    /// Responds to a request in flight.
+    RequestOutcome(usize, Fate),
+    /// The server deletes one of its events.
     Forget(usize),
     Flush,
     Pass(u64),
@@ -45,11 +45,11 @@ enum Step {
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Done,
-    /// It is done, and the answer is lost.
+    /// Processed, but without a response.
     AnswerLost,
     RequestLost,
     Busy,
-    Refused,
+    Rejected,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -58,13 +58,13 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Fate::AnswerLost),
         2 => Just(Fate::RequestLost),
         1 => Just(Fate::Busy),
-        1 => Just(Fate::Refused),
+        1 => Just(Fate::Rejected),
     ];
     prop_oneof![
         40 => (0..7_u8, 0..3_u8, 0..5_u8).prop_map(|(about, reason, note)| Step::Record(about, reason, note)),
         30 => (0..2_u8).prop_map(|about| Step::Record(about, 0, 0)),
         30 => Just(Step::Send),
-        40 => (any::<usize>(), fate).prop_map(|(which, fate)| Step::Answer(which, fate)),
+        40 => (any::<usize>(), fate).prop_map(|(which, fate)| Step::RequestOutcome(which, fate)),
         2 => any::<usize>().prop_map(Step::Forget),
         2 => Just(Step::Flush),
         20 => (1..4_u64).prop_map(Step::Pass),
@@ -72,27 +72,27 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The events that a server has, by their names: what was counted in them last.
+/// Simulated server: counts by event name.
 #[derive(Default)]
 struct Server {
     events: BTreeMap<String, i32>,
-    /// The greatest count that any event of that name ever had, and of how many it was made.
+    /// Highest count of each event name.
     told: BTreeMap<String, i32>,
 }
 
 impl Server {
-    fn act(&mut self, order: &Order) -> Answer {
+    fn act(&mut self, order: &EventRequest) -> RequestOutcome {
         let (name, count) = match order {
-            Order::Create(event) => {
-                let name = event.metadata.name.clone().expect("it has a name");
+            EventRequest::Create(event) => {
+                let name = event.metadata.name.clone().expect("a name");
                 if self.events.contains_key(&name) {
-                    return Answer::Exists;
+                    return RequestOutcome::Exists;
                 }
                 (name, event.series.as_ref().map_or(1, |series| series.count))
             }
-            Order::Patch { name, series, .. } => {
+            EventRequest::Patch { name, series, .. } => {
                 if !self.events.contains_key(name) {
-                    return Answer::Missing;
+                    return RequestOutcome::Missing;
                 }
                 (name.clone(), series.count)
             }
@@ -100,18 +100,18 @@ impl Server {
         self.events.insert(name.clone(), count);
         let told = self.told.entry(name).or_default();
         *told = count.max(*told);
-        Answer::Accepted
+        RequestOutcome::Accepted
     }
 }
 
-/// Of what is recorded, which is which event, by lists.
+/// Naive model of event identity with linear searches.
 #[derive(Default)]
 struct Model {
-    /// Open series: what they are of, when the last was recorded, how many; the last one used is last.
+    /// Open series, least recently used first.
     open: Vec<Series>,
-    /// The notes of similar events that are events of their own, and when the last similar one was recorded.
+    /// Notes of separate similar events, and the time of the last similar event.
     similar: Vec<((u8, u8), Vec<u8>, u64)>,
-    /// When tokens were taken about an object, the latest last; that used last is last.
+    /// Times of taken tokens per object, least recently used first.
     tokens: Vec<(u8, Vec<u64>)>,
     filtered: u64,
     dropped: u64,
@@ -122,12 +122,12 @@ struct Model {
 struct Series {
     about: u8,
     reason: u8,
-    /// None of those that are combined.
+    /// None for combined events.
     note: Option<u8>,
     last: u64,
 }
 
-/// Removes what `is_it`, to be put behind all others again.
+/// Removes the first element that matches, so that it can be appended again.
 fn taken<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
     list.iter().position(is_it).map(|at| list.remove(at))
 }
@@ -140,7 +140,7 @@ fn push<T>(list: &mut Vec<T>, most: usize, value: T) {
 }
 
 impl Model {
-    /// What has to become of a recording; `is_full` says whether too many wait.
+    /// Returns the expected result. `is_full` is true if the queue is full.
     fn record(&mut self, about: u8, reason: u8, note: u8, now: u64, is_full: bool) -> &'static str {
         self.open.retain(|series| now < series.last + SETTINGS.finish.as_secs());
         let (key, mut own, last) = taken(&mut self.similar, |similar| similar.0 == (about, reason)).unwrap_or((
@@ -180,11 +180,11 @@ impl Model {
         "new"
     }
 
-    /// How many tokens there are, by all that were ever taken: second by second.
+    /// Returns the available tokens by the history of taken ones, second by second.
     fn tokens_left(taken: &[u64], now: u64) -> u64 {
         let (burst, refill) = (u64::from(SETTINGS.burst), SETTINGS.refill.as_secs());
         let Some(first) = taken.first() else { return burst };
-        // In seconds' worth of tokens.
+        // In seconds of refill.
         let mut worth = burst * refill;
         for second in *first..=now {
             if second > *first {
@@ -196,17 +196,17 @@ impl Model {
         worth / refill
     }
 
-    /// A series was given up: the next one of these is another event.
+    /// Removes an abandoned series. The next recording starts another event.
     fn forget(&mut self, about: u8, reason: u8, note: Option<u8>) {
         taken(&mut self.open, |series| (series.about, series.reason, series.note) == (about, reason, note));
     }
 }
 
-/// Which event is of this key: object, reason, note.
-fn subject(key: &Key) -> (u8, u8, Option<u8>) {
+/// Returns object, reason and note of a key.
+fn subject(key: &EventKey) -> (u8, u8, Option<u8>) {
     let digit = |text: &str| text.bytes().last().map_or(u8::MAX, |byte| byte - b'0');
-    let Key { likeness, note } = key;
-    (digit(&likeness.regarding.name), digit(&likeness.reason), note.as_deref().map(digit))
+    let EventKey { similarity, note } = key;
+    (digit(&similarity.regarding.name), digit(&similarity.reason), note.as_deref().map(digit))
 }
 
 struct World {
@@ -227,10 +227,10 @@ impl World {
         match *step {
             Step::Record(about, reason, note) => {
                 self.recorded += 1;
-                // Series that are over are to be told of first: they may fill the queue.
+                // Expired series are closed first, because they may fill the queue.
                 let now = self.script.now();
                 self.script.correlator.end_overdue(now);
-                let is_full = self.script.correlator.figures().queued >= SETTINGS.queue;
+                let is_full = self.script.correlator.stats().queued >= SETTINGS.queue;
                 let draft = EventDraft::normal(format!("Reason{reason}"), "Acting").note(format!("note {note}"));
                 let recorded = self.script.publish(&pod(&format!("pod-{about}")), draft);
                 let expected = self.model.record(about, reason, note, self.script.seconds, is_full);
@@ -241,13 +241,13 @@ impl World {
                     Recorded::Dropped => expected == "dropped",
                     Recorded::Invalid(_) => false,
                 };
-                prop_assert!(is_expected, "{recorded:?} in place of {expected}");
+                prop_assert!(is_expected, "{recorded:?} instead of {expected}");
             }
             Step::Send => drop(self.script.sent()),
-            Step::Answer(which, fate) => {
-                let under_way = self.script.under_way.len();
-                if under_way > 0 {
-                    self.answer(which % under_way, fate);
+            Step::RequestOutcome(which, fate) => {
+                let in_flight = self.script.in_flight.len();
+                if in_flight > 0 {
+                    self.answer(which % in_flight, fate);
                 }
             }
             Step::Forget(which) => {
@@ -263,22 +263,22 @@ impl World {
     }
 
     fn answer(&mut self, which: usize, fate: Fate) {
-        let (number, order) = self.script.under_way.remove(which);
+        let (number, order) = self.script.in_flight.remove(which);
         let answer = match fate {
             Fate::Done => self.server.act(&order),
             Fate::AnswerLost => {
                 self.server.act(&order);
-                Answer::Later { code: Some(504), asked: None }
+                RequestOutcome::Later { code: Some(504), asked: None }
             }
-            Fate::RequestLost => Answer::Later { code: None, asked: None },
-            Fate::Busy => Answer::Later { code: Some(429), asked: Some(Duration::from_secs(2)) },
-            Fate::Refused => Answer::Refused(Refusal { code: 403, ..Refusal::default() }),
+            Fate::RequestLost => RequestOutcome::Later { code: None, asked: None },
+            Fate::Busy => RequestOutcome::Later { code: Some(429), asked: Some(Duration::from_secs(2)) },
+            Fate::Rejected => RequestOutcome::Rejected(Rejection { code: 403, ..Rejection::default() }),
         };
         let open = self.script.correlator.open().find(|(open, _)| *open == number);
         let subject = open.map(|(_, key)| subject(key));
         let now = self.script.now();
-        if let Some(given_up) = self.script.correlator.answered(number, answer, now, u64::MAX) {
-            self.refused += given_up.count;
+        if let Some(abandoned) = self.script.correlator.answered(number, answer, now, u64::MAX) {
+            self.refused += abandoned.count;
             if let Some((about, reason, note)) = subject {
                 self.model.forget(about, reason, note);
             }
@@ -286,15 +286,15 @@ impl World {
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
-        let figures = self.script.correlator.figures();
-        let settled = figures.delivered + figures.filtered + figures.dropped + figures.failed;
-        prop_assert_eq!(figures.recorded, self.recorded);
-        prop_assert_eq!(figures.waiting + settled, self.recorded, "what was recorded is somewhere");
-        prop_assert_eq!(figures.filtered, self.model.filtered);
-        prop_assert_eq!(figures.dropped, self.model.dropped);
-        prop_assert_eq!(figures.combined, self.model.combined);
-        prop_assert_eq!(figures.failed, self.refused);
-        // Those that are over may still be there until somebody looks.
+        let stats = self.script.correlator.stats();
+        let settled = stats.delivered + stats.filtered + stats.dropped + stats.failed;
+        prop_assert_eq!(stats.recorded, self.recorded);
+        prop_assert_eq!(stats.waiting + settled, self.recorded, "no recording is lost");
+        prop_assert_eq!(stats.filtered, self.model.filtered);
+        prop_assert_eq!(stats.dropped, self.model.dropped);
+        prop_assert_eq!(stats.combined, self.model.combined);
+        prop_assert_eq!(stats.failed, self.refused);
+        // Expired series may stay until the next access.
         let is_over = |series: &Series| series.last + SETTINGS.finish.as_secs() <= self.script.seconds;
         let open: Vec<_> = self.script.correlator.open().map(|(_, key)| subject(key)).collect();
         let known = self.model.open.iter().map(|series| ((series.about, series.reason, series.note), is_over(series)));
@@ -303,18 +303,18 @@ impl World {
         let (series, similar, allowances) = self.script.correlator.remembered();
         prop_assert!(series <= SETTINGS.series + SETTINGS.queue + SETTINGS.concurrency + 1, "{series} series");
         prop_assert!(similar <= SETTINGS.series && allowances <= SETTINGS.series);
-        prop_assert!(self.script.under_way.len() <= SETTINGS.concurrency);
+        prop_assert!(self.script.in_flight.len() <= SETTINGS.concurrency);
         Ok(())
     }
 
-    /// The server is well, and all that can be sent is.
+    /// Sends everything to a healthy server.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..10_000 {
-            if !self.script.under_way.is_empty() {
+            if !self.script.in_flight.is_empty() {
                 self.answer(0, Fate::Done);
             }
             self.script.sent();
-            if self.script.under_way.is_empty() {
+            if self.script.in_flight.is_empty() {
                 if self.script.correlator.left() == 0 {
                     return self.check();
                 }
@@ -322,28 +322,27 @@ impl World {
                 self.script.pass(1);
             }
         }
-        Err(TestCaseError::fail(format!("{} are left", self.script.correlator.left())))
+        Err(TestCaseError::fail(format!("{} undelivered", self.script.correlator.left())))
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Each recorded event is in the count of exactly one event of the server, or was filtered, dropped or given up as the
-    /// figures say: the sum of all counts is neither less nor more. One that was given up may have been counted all the same,
-    /// where nobody knows what became of the last requests.
+    /// Each recording is in the count of exactly one event of the server, or was filtered, dropped or abandoned, as the
+    /// stats show. An abandoned recording may be counted too, if its last request had no response.
     #[test]
-    fn every_recorded_event_is_counted_once_or_told_of(steps in prop::collection::vec(step(), 1..150)) {
+    fn every_recording_is_counted_exactly_once(steps in prop::collection::vec(step(), 1..150)) {
         let mut world = World::new();
         for step in &steps {
             world.step(step)?;
         }
         world.settle()?;
-        let figures = world.script.correlator.figures();
-        prop_assert_eq!(figures.waiting, 0);
+        let stats = world.script.correlator.stats();
+        prop_assert_eq!(stats.waiting, 0);
         let counted: i32 = world.server.told.values().sum();
-        let (counted, delivered) = (u64::from(counted.unsigned_abs()), figures.delivered);
-        let most = delivered + figures.failed;
+        let (counted, delivered) = (u64::from(counted.unsigned_abs()), stats.delivered);
+        let most = delivered + stats.failed;
         prop_assert!((delivered..=most).contains(&counted), "{counted} counted, {delivered} to {most} expected");
     }
 }

@@ -1,9 +1,9 @@
-//! What is one event, and what the server is told of it.
+//! Tests of event identity and counts.
 
 use super::*;
 
 #[test]
-fn an_event_has_all_that_the_api_wants_to_know() {
+fn event_has_all_api_fields() {
     let mut script = Script::new();
     let node =
         ObjectReference { kind: Some("Node".to_owned()), name: Some("n1".to_owned()), ..ObjectReference::default() };
@@ -19,12 +19,12 @@ fn an_event_has_all_that_the_api_wants_to_know() {
     assert_eq!(event.related, Some(node));
     assert_eq!(event.reporting_controller.as_deref(), Some("web"));
     assert_eq!(event.reporting_instance.as_deref(), Some("web-1"));
-    assert_eq!(event.event_time.map(|time| time.0), Some(script.moment().wall));
+    assert_eq!(event.event_time.map(|time| time.0), Some(script.time().wall));
     assert_eq!(event.series, None);
 }
 
 #[test]
-fn what_is_in_no_namespace_has_its_events_in_default() {
+fn cluster_scoped_object_uses_default_namespace() {
     let mut script = Script::new();
     let node = ObjectReference { name: Some("n1".to_owned()), ..ObjectReference::default() };
     script.publish(&node, EventDraft::normal("Ready", "Checking"));
@@ -35,20 +35,20 @@ fn what_is_in_no_namespace_has_its_events_in_default() {
 }
 
 #[test]
-fn what_is_recorded_again_is_a_series_of_one_event() {
+fn repeated_event_becomes_series() {
     let mut script = Script::new();
     script.note("a");
     assert_eq!(script.all(), ["create web-0: a ×1"]);
     script.pass(1);
     script.note("a");
     assert_eq!(script.all(), ["patch web-0 ×2"]);
-    let figures = script.correlator.figures();
-    assert_eq!((figures.recorded, figures.delivered, figures.waiting, figures.series), (2, 2, 0, 1));
-    assert_eq!((figures.creates, figures.patches, figures.retries), (1, 1, 0));
+    let stats = script.correlator.stats();
+    assert_eq!((stats.recorded, stats.delivered, stats.waiting, stats.series), (2, 2, 0, 1));
+    assert_eq!((stats.creates, stats.patches, stats.retries), (1, 1, 0));
 }
 
 #[test]
-fn what_differs_in_anything_is_another_event() {
+fn any_difference_makes_another_event() {
     let mut script = Script::new();
     let draft = || EventDraft::normal("Started", "Starting").note("a");
     let web = pod("web-0");
@@ -63,12 +63,12 @@ fn what_differs_in_anything_is_another_event() {
     script.publish(&other_field, draft());
     script.publish(&recreated, draft());
     script.publish(&pod("web-2"), draft());
-    assert_eq!(script.correlator.figures().series, 9);
+    assert_eq!(script.correlator.stats().series, 9);
     assert_eq!(script.all().len(), 9);
 }
 
 #[test]
-fn a_version_of_the_object_makes_no_other_event() {
+fn object_version_is_ignored() {
     let mut script = Script::new();
     for version in ["7", "8", "9"] {
         let about = ObjectReference { resource_version: Some(version.to_owned()), ..pod("web-0") };
@@ -78,7 +78,7 @@ fn a_version_of_the_object_makes_no_other_event() {
 }
 
 #[test]
-fn what_is_recorded_before_the_request_is_in_it() {
+fn request_includes_earlier_recordings() {
     let mut script = Script::new();
     for _ in 0..5 {
         script.note("a");
@@ -87,7 +87,7 @@ fn what_is_recorded_before_the_request_is_in_it() {
     script.note("a");
     script.note("a");
     assert_eq!(script.sent(), repeated("", 0), "one request at a time");
-    script.answer(Answer::Accepted);
+    script.answer(RequestOutcome::Accepted);
     assert_eq!(script.sent(), repeated("", 0), "7 is not twice as many");
     for _ in 0..3 {
         script.note("a");
@@ -96,7 +96,7 @@ fn what_is_recorded_before_the_request_is_in_it() {
 }
 
 #[test]
-fn the_count_that_is_shown_is_never_less_than_half() {
+fn sent_count_is_at_least_half() {
     let mut script = Script::new();
     let mut patches = Vec::new();
     for _ in 0..1000 {
@@ -106,11 +106,11 @@ fn the_count_that_is_shown_is_never_less_than_half() {
     let counts = ["create web-0: a ×1", "patch web-0 ×2", "patch web-0 ×4", "patch web-0 ×8"];
     assert_eq!(patches[..4], counts);
     assert_eq!(patches.len(), 10, "{patches:?}");
-    assert_eq!(script.rest(), ["patch web-0 ×1000"], "when it is over");
+    assert_eq!(script.rest(), ["patch web-0 ×1000"], "at the end of the series");
 }
 
 #[test]
-fn six_minutes_without_one_end_a_series() {
+fn series_ends_after_six_minutes() {
     let mut script = Script::new();
     for _ in 0..3 {
         script.note("a");
@@ -121,14 +121,14 @@ fn six_minutes_without_one_end_a_series() {
     assert_eq!(script.all(), ["patch web-0 ×4"]);
     script.note("a");
     script.pass(6 * MINUTE);
-    assert_eq!(script.all(), ["patch web-0 ×5"], "what it was in the end");
-    assert_eq!(script.correlator.figures().series, 0);
+    assert_eq!(script.all(), ["patch web-0 ×5"], "the final count");
+    assert_eq!(script.correlator.stats().series, 0);
     script.note("a");
     assert_eq!(script.all(), ["create web-0: a ×1"]);
 }
 
 #[test]
-fn a_series_is_over_at_its_time_whether_somebody_looks_or_not() {
+fn series_ends_without_access() {
     let mut script = Script::new();
     script.note("a");
     script.all();
@@ -138,7 +138,7 @@ fn a_series_is_over_at_its_time_whether_somebody_looks_or_not() {
 }
 
 #[test]
-fn a_series_that_goes_on_is_refreshed_each_half_hour() {
+fn continuing_series_refreshes_each_half_hour() {
     let mut script = Script::new();
     for _ in 0..1000 {
         script.note("a");
@@ -154,19 +154,19 @@ fn a_series_that_goes_on_is_refreshed_each_half_hour() {
 }
 
 #[test]
-fn a_series_says_when_its_last_event_was_whatever_the_clock_on_the_wall_does() {
+fn last_time_never_goes_back() {
     let mut script = Script::new();
     let mut observed = Vec::new();
     for seconds in [10, 30, 20, 40] {
         let wall = Timestamp::constant(1_800_000_000 + seconds, 0);
-        let at = Moment { now: script.now(), wall };
+        let at = RecordTime { now: script.now(), wall };
         script.correlator.record(pod("web-0"), EventDraft::normal("Started", "Starting"), at);
         script.correlator.flush();
         while let Next::Send(number, order) = script.correlator.next(script.now()) {
-            if let Order::Patch { series, .. } = order {
+            if let EventRequest::Patch { series, .. } = order {
                 observed.push(series.last_observed_time.0.as_second() - 1_800_000_000);
             }
-            script.correlator.answered(number, Answer::Accepted, script.now(), 0);
+            script.correlator.answered(number, RequestOutcome::Accepted, script.now(), 0);
         }
     }
     assert_eq!(observed, [30, 30, 40]);

@@ -1,0 +1,82 @@
+//! Lifecycle of a controller, from its start to its end.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// Phases of a controller, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// No reconcile has started.
+    Starting,
+    /// Reconciles run.
+    Running,
+    /// No further reconcile starts.
+    Stopping,
+    /// Running reconciles are cancelled.
+    Cancelled,
+}
+
+/// Current phase of a controller, shared by its tasks. Each clone waits independently.
+#[derive(Clone)]
+pub(super) struct Lifecycle {
+    reached: Arc<watch::Sender<Phase>>,
+    seen: watch::Receiver<Phase>,
+}
+
+impl Lifecycle {
+    pub(super) fn new() -> Self {
+        let (reached, seen) = watch::channel(Phase::Starting);
+        Self { reached: Arc::new(reached), seen }
+    }
+
+    /// Advances to `point`. A call with an earlier phase has no effect.
+    pub(super) fn advance_to(&self, point: Phase) {
+        self.reached.send_if_modified(|reached| {
+            let is_later = point > *reached;
+            if is_later {
+                *reached = point;
+            }
+            is_later
+        });
+    }
+
+    /// Returns true once reconciles may run, also after the stop.
+    pub(super) fn has_started(&self) -> bool {
+        *self.seen.borrow() >= Phase::Running
+    }
+
+    /// Returns true once no further reconcile may start.
+    pub(super) fn is_stopping(&self) -> bool {
+        *self.seen.borrow() >= Phase::Stopping
+    }
+
+    /// Waits until reconciles may run or the controller stops.
+    pub(super) async fn started(&mut self) {
+        self.at(Phase::Running).await;
+    }
+
+    /// Waits until no further reconcile may start.
+    pub(super) async fn stopping(&mut self) {
+        self.at(Phase::Stopping).await;
+    }
+
+    /// Waits until running reconciles are cancelled.
+    pub(super) async fn cancelled(&mut self) {
+        self.at(Phase::Cancelled).await;
+    }
+
+    /// Runs `work` until its completion or the stop of the controller.
+    pub(super) async fn until_stopping(mut self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = self.stopping() => {}
+            () = work => {}
+        }
+    }
+
+    async fn at(&mut self, point: Phase) {
+        // `self` holds the sender, so the wait cannot fail.
+        drop(self.seen.wait_for(|reached| *reached >= point).await);
+    }
+}

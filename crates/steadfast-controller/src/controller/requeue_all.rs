@@ -1,0 +1,95 @@
+//! Requeue of all keys if the changed keys are unknown.
+//!
+//! A reconcile may have read an object from one cache while another cache, the source of changes, missed the object: it was
+//! created and deleted during a relist. No event reports this object, so a relist requeues all keys once, after the known
+//! changes.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use steadfast::environment::SharedEnvironment;
+use steadfast::{Diagnostic, Informer, InformerFactory, Kept, ObjectKey, ResourceVersion};
+use tokio::sync::watch;
+
+use super::lifecycle::Lifecycle;
+use crate::workqueue::{Priority, Workqueue};
+
+/// Maximum time to wait for the other caches.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Requeues all keys of a controller's objects. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct RequeueAll(Arc<Inner>);
+
+struct Inner {
+    environment: SharedEnvironment,
+    queue: Workqueue<ObjectKey>,
+    lifecycle: Lifecycle,
+    /// Returns all keys. Empty until the controller watches its objects.
+    keys: OnceLock<Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>>,
+}
+
+impl RequeueAll {
+    pub(super) fn new(environment: SharedEnvironment, queue: Workqueue<ObjectKey>, lifecycle: Lifecycle) -> Self {
+        Self(Arc::new(Inner { environment, queue, lifecycle, keys: OnceLock::new() }))
+    }
+
+    /// Sets the informers of the controller's objects.
+    pub(super) fn set_informers<K: Kept>(&self, informers: &[Informer<K>]) {
+        let informers = informers.to_vec();
+        let keys_of =
+            |informer: &Informer<K>| informer.snapshot().iter().map(|entry| entry.key().clone()).collect::<Vec<_>>();
+        let keys = move || informers.iter().flat_map(keys_of).collect();
+        drop(self.0.keys.set(Box::new(keys)));
+    }
+
+    /// Requeues all keys.
+    fn add(&self) {
+        if let Some(keys) = self.0.keys.get().filter(|_| !self.0.lifecycle.is_stopping()) {
+            for key in keys() {
+                self.0.queue.add_with_priority(key, Priority::LOW);
+            }
+        }
+    }
+
+    /// Requeues all keys after each relist of `informer`, and after each request through the returned handle. Waits first
+    /// until other caches of `factory` reach the same version.
+    pub(super) fn follow<K: Kept>(&self, informer: &Informer<K>, factory: &InformerFactory) -> RequeueHandle {
+        let (request, mut requests) = watch::channel(None);
+        let again = RequeueHandle(Arc::new(request));
+        // Diagnostic callbacks cannot be removed, so this callback must not keep the controller alive.
+        let relisted = Arc::downgrade(&again.0);
+        informer.on_diagnostic(move |diagnostic| {
+            // The first list reports every object as an event.
+            if let (Diagnostic::Relisted { held: Some(_), version, .. }, Some(request)) =
+                (diagnostic, relisted.upgrade())
+            {
+                request.send_replace(version.clone());
+            }
+        });
+        let (all, own, factory) = (self.clone(), informer.clone(), factory.clone());
+        let follow = async move {
+            while requests.changed().await.is_ok() {
+                let version = requests.borrow_and_update().clone();
+                // The diagnostic of a relist precedes its publication to readers.
+                if let Some(version) = version {
+                    drop(own.wait_for_version(&version, CATCH_UP_TIMEOUT).await);
+                }
+                drop(factory.wait_for_writes(&own.seen(), CATCH_UP_TIMEOUT).await);
+                all.add();
+            }
+        };
+        self.0.environment.spawn(Box::pin(self.0.lifecycle.clone().until_stopping(follow)));
+        again
+    }
+}
+
+/// Requests a requeue of all keys for one source. Concurrent requests are merged into one.
+#[derive(Clone)]
+pub(super) struct RequeueHandle(Arc<watch::Sender<Option<ResourceVersion>>>);
+
+impl RequeueHandle {
+    pub(super) fn request(&self) {
+        self.0.send_replace(None);
+    }
+}

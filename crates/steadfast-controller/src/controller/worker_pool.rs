@@ -1,0 +1,367 @@
+//! Pool of workers: each takes a key, checks the caches, runs the reconcile, and applies its action.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use steadfast::environment::{Instant, SharedEnvironment};
+use steadfast::{Connection, ObjectKey, Recording};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::coop::consume_budget;
+
+use super::action::{Action, Next};
+use super::diagnostic::ControllerDiagnostic;
+use super::diagnostics::Diagnostics;
+use super::hot_loop::HotLoopLimiter;
+use super::lifecycle::Lifecycle;
+use super::staleness_gate::{GateChange, StalenessGate};
+use super::stall_detector::StallDetector;
+use super::stats::{ControllerStats, Counters};
+use super::write_tracker::WriteTracker;
+use crate::election::Sharding;
+use crate::panics::message;
+use crate::workqueue::{Work, Workqueue};
+
+/// A worker that blocks its thread for this long is replaced, so that other keys do not wait for it.
+const REPLACE_WORKER_AFTER: Duration = Duration::from_secs(10);
+
+/// Requeue delay of a key after a panic in a destructor.
+const DROP_PANIC_REQUEUE_DELAY: Duration = Duration::from_secs(1);
+
+/// A prepared reconcile of a key.
+pub(super) enum Prepared {
+    /// The reconcile can run.
+    Reconcile(BoxFuture<'static, Result<Action, Failed>>),
+    /// The object does not exist, so nothing is done.
+    Missing,
+    /// The object cannot be decoded.
+    Undecodable,
+}
+
+/// A reconcile returned an error.
+pub(super) struct Failed {
+    /// The error, with its sources.
+    pub(super) error: String,
+    /// Action returned by the error policy.
+    pub(super) action: Action,
+}
+
+/// Prepares the reconcile of a key.
+pub(super) type Prepare = Box<dyn Fn(&ObjectKey) -> Prepared + Send + Sync>;
+
+/// State shared by all workers of a controller.
+pub(super) struct WorkerPool {
+    pub(super) connection: Connection,
+    pub(super) queue: Workqueue<ObjectKey>,
+    pub(super) prepare: Prepare,
+    pub(super) gate: StalenessGate,
+    pub(super) write_tracker: WriteTracker,
+    /// Present if keys are distributed among processes.
+    pub(super) shares: Option<Sharding>,
+    pub(super) diagnostics: Diagnostics,
+    pub(super) counters: Arc<Counters>,
+    pub(super) hot_loops: HotLoopLimiter,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) timeout: Option<Duration>,
+    /// Maximum number of concurrent reconciles.
+    pub(super) concurrency: usize,
+    pub(super) runtime: Handle,
+    pub(super) detectors: Mutex<Vec<Arc<StallDetector>>>,
+    /// Number of running workers.
+    pub(super) workers: AtomicUsize,
+    /// Notified when a worker exits.
+    pub(super) worker_exited: watch::Sender<()>,
+}
+
+/// Outcome of a reconcile.
+enum Outcome {
+    Succeeded(Action),
+    Failed(Failed),
+    Panicked(String),
+    TimedOut(Duration),
+    Cancelled,
+}
+
+impl WorkerPool {
+    fn environment(&self) -> &SharedEnvironment {
+        self.connection.environment()
+    }
+
+    /// Spawns one more worker.
+    pub(super) fn spawn_worker(self: &Arc<Self>) {
+        let detector = Arc::new(StallDetector::new(self.environment().clone()));
+        self.detectors.lock().unwrap_or_else(PoisonError::into_inner).push(detector.clone());
+        self.workers.fetch_add(1, Ordering::AcqRel);
+        let worker = Worker { pool: self.clone(), detector };
+        self.runtime.spawn(async move { worker.work().await });
+    }
+
+    /// Checks for blocked reconciles, missing writes and doubtful caches. Runs once a second.
+    pub(super) fn check(self: &Arc<Self>) {
+        let now = self.environment().now();
+        let detectors = self.detectors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut blocked = 0;
+        for detector in &detectors {
+            let Some((key, lasting, is_new)) = detector.blocked(now) else { continue };
+            blocked += 1;
+            if is_new {
+                self.diagnostics.report(&ControllerDiagnostic::Blocked { key, elapsed: lasting });
+            }
+            let room = || self.workers.load(Ordering::Acquire) < 2 * self.concurrency;
+            if lasting >= REPLACE_WORKER_AFTER && !self.lifecycle.is_stopping() && room() && detector.replace() {
+                self.spawn_worker();
+            }
+        }
+        self.counters.blocked.store(blocked, Ordering::Relaxed);
+        self.write_tracker.check();
+        self.check_caches();
+    }
+
+    /// Opens or closes the staleness gate by the current freshness of the caches.
+    pub(super) fn check_caches(&self) {
+        match self.gate.update(self.environment().now()) {
+            GateChange::Unchanged => {}
+            GateChange::Closed(why) => {
+                Counters::one(&self.counters.pauses);
+                self.diagnostics.report(&ControllerDiagnostic::Paused { why });
+            }
+            GateChange::Opened(lasted, deferred_keys) => {
+                for (key, priority) in deferred_keys {
+                    self.queue.add_with_priority(key, priority);
+                }
+                self.diagnostics.report(&ControllerDiagnostic::Resumed { elapsed: lasted });
+            }
+        }
+    }
+
+    pub(super) fn stats(&self) -> ControllerStats {
+        self.counters.read(self.write_tracker.waiting(), self.hot_loops.slowed(), self.gate.is_closed())
+    }
+}
+
+/// One worker.
+struct Worker {
+    pool: Arc<WorkerPool>,
+    detector: Arc<StallDetector>,
+}
+
+impl Worker {
+    async fn work(&self) {
+        let mut lifecycle = self.pool.lifecycle.clone();
+        lifecycle.started().await;
+        loop {
+            let Some(work) = self.next(&mut lifecycle).await else { return };
+            // Destructors of user types may panic too. Such a panic must not end the worker.
+            let (key, priority) = (work.key().clone(), work.priority());
+            if let Err(panic) = AssertUnwindSafe(self.take(work, &mut lifecycle)).catch_unwind().await {
+                Counters::one(&self.pool.counters.panicked);
+                self.pool.queue.add_after_with_priority(key.clone(), DROP_PANIC_REQUEUE_DELAY, priority);
+                let again = DROP_PANIC_REQUEUE_DELAY;
+                self.pool.diagnostics.report(&ControllerDiagnostic::Panicked {
+                    key,
+                    message: message(panic),
+                    retry_after: again,
+                });
+            }
+            if self.detector.is_replaced() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the gate is open and a key is ready. Returns none if the controller stops.
+    async fn next(&self, lifecycle: &mut Lifecycle) -> Option<Work<ObjectKey>> {
+        let WorkerPool { gate, queue, .. } = &*self.pool;
+        // Yields to the scheduler even if each reconcile completes immediately.
+        consume_budget().await;
+        if lifecycle.is_stopping() {
+            return None;
+        }
+        // Avoids the waiter list, which all workers share, as long as a key is ready.
+        if !gate.is_closed()
+            && let Some(work) = queue.next_ready()
+        {
+            return Some(work);
+        }
+        let taken = async {
+            gate.opened().await;
+            queue.next().await
+        };
+        tokio::select! {
+            biased;
+            () = lifecycle.stopping() => None,
+            work = taken => work,
+        }
+    }
+
+    /// Runs the reconcile of `work` if the caches permit.
+    async fn take(&self, work: Work<ObjectKey>, lifecycle: &mut Lifecycle) {
+        let pool = &*self.pool;
+        pool.check_caches();
+        if !pool.gate.admits(&work) {
+            // The key returns to the queue, or is deferred if other keys are still processed.
+            if !(pool.gate.defers() && pool.gate.defer(work.key(), work.priority())) {
+                pool.queue.add_with_priority(work.key().clone(), work.priority());
+            }
+            return;
+        }
+        if !pool.write_tracker.has_required_writes(&work, work.priority()) {
+            return;
+        }
+        if lifecycle.is_stopping() {
+            pool.queue.add_with_priority(work.key().clone(), work.priority());
+            return;
+        }
+        // The guard must precede all reads of the reconcile, and last until the reconcile ends, so that no other process
+        // acts on the key by then.
+        let held = pool.shares.as_ref().map(|shares| shares.hold(&work));
+        if let Some(None) = held {
+            // The key is enqueued again when this process gains it.
+            pool.hot_loops.reset(&work);
+            work.finish();
+            return;
+        }
+        match (pool.prepare)(&work) {
+            Prepared::Reconcile(call) => {
+                let end = self.call(&work, call, lifecycle).await;
+                drop(held);
+                pool.ended(work, end);
+            }
+            Prepared::Missing => {
+                pool.hot_loops.reset(&work);
+                work.finish();
+            }
+            Prepared::Undecodable => {
+                pool.diagnostics.report(&ControllerDiagnostic::Undecodable { key: work.key().clone() })
+            }
+        }
+    }
+
+    async fn call(
+        &self,
+        key: &ObjectKey,
+        call: BoxFuture<'static, Result<Action, Failed>>,
+        lifecycle: &mut Lifecycle,
+    ) -> Outcome {
+        let pool = &*self.pool;
+        let environment = pool.environment();
+        // This guard must drop before another worker can take the key, whatever the outcome.
+        let running = Running::begin(pool, key);
+        let call = AssertUnwindSafe(running.recording.of(call)).catch_unwind();
+        let call = self.detector.run(key, call);
+        let late = async {
+            match pool.timeout {
+                Some(timeout) => {
+                    environment.sleep_until(environment.now() + timeout).await;
+                    timeout
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // Polled first, so that an immediately ready reconcile never registers with the shared stop signal.
+            ended = call => match ended {
+                Ok(Ok(action)) => Outcome::Succeeded(action),
+                Ok(Err(failed)) => Outcome::Failed(failed),
+                Err(panic) => Outcome::Panicked(message(panic)),
+            },
+            () = lifecycle.cancelled() => Outcome::Cancelled,
+            timeout = late => Outcome::TimedOut(timeout),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.pool.workers.fetch_sub(1, Ordering::AcqRel);
+        let mut detectors = self.pool.detectors.lock().unwrap_or_else(PoisonError::into_inner);
+        detectors.retain(|detector| !Arc::ptr_eq(detector, &self.detector));
+        self.pool.worker_exited.send_replace(());
+    }
+}
+
+impl WorkerPool {
+    /// Applies the action of a finished reconcile.
+    fn ended(&self, work: Work<ObjectKey>, end: Outcome) {
+        let key = work.key().clone();
+        match end {
+            Outcome::Succeeded(action) => {
+                match action.next() {
+                    Next::Await => Counters::one(&self.counters.succeeded),
+                    Next::After(_) | Next::Retry => Counters::one(&self.counters.requeued),
+                }
+                self.follow(work, action);
+            }
+            Outcome::Failed(Failed { error, action }) => {
+                Counters::one(&self.counters.failed);
+                let failures = self.queue.failures(&key).saturating_add(1);
+                let again = self.follow(work, action);
+                self.diagnostics.report(&ControllerDiagnostic::Failed { key, error, failures, retry_after: again });
+            }
+            Outcome::Panicked(message) => {
+                Counters::one(&self.counters.panicked);
+                self.hot_loops.reset(&key);
+                let again = work.retry();
+                self.diagnostics.report(&ControllerDiagnostic::Panicked { key, message, retry_after: again });
+            }
+            Outcome::TimedOut(timeout) => {
+                Counters::one(&self.counters.timed_out);
+                self.hot_loops.reset(&key);
+                let again = work.retry();
+                self.diagnostics.report(&ControllerDiagnostic::TimedOut { key, timeout, retry_after: again });
+            }
+            Outcome::Cancelled => Counters::one(&self.counters.cancelled),
+        }
+    }
+
+    /// Ends `work` by `action`. Returns the maximum delay until the next reconcile.
+    fn follow(&self, work: Work<ObjectKey>, action: Action) -> Option<Duration> {
+        match action.next() {
+            Next::Await => {
+                self.hot_loops.reset(&work);
+                work.finish();
+                None
+            }
+            Next::After(wait) => {
+                let slowed = self.hot_loops.limit(&work, wait);
+                if let Some(times) = slowed.report {
+                    self.diagnostics.report(&ControllerDiagnostic::HotLoop { key: work.key().clone(), times });
+                }
+                work.requeue_after(slowed.wait);
+                Some(slowed.wait)
+            }
+            Next::Retry => {
+                self.hot_loops.reset(&work);
+                Some(work.retry())
+            }
+        }
+    }
+}
+
+/// Marks a reconcile as running, and records its writes.
+struct Running<'a> {
+    pool: &'a WorkerPool,
+    key: &'a ObjectKey,
+    recording: Recording,
+    begun: Instant,
+}
+
+impl<'a> Running<'a> {
+    fn begin(pool: &'a WorkerPool, key: &'a ObjectKey) -> Self {
+        pool.counters.running.fetch_add(1, Ordering::Relaxed);
+        Self { pool, key, recording: pool.connection.record_writes(), begun: pool.environment().now() }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.pool.counters.running.fetch_sub(1, Ordering::Relaxed);
+        self.pool.counters.took(self.pool.environment().now().since(self.begun));
+        self.pool.write_tracker.written(self.key, self.recording.writes());
+    }
+}

@@ -1,0 +1,492 @@
+//! Tracker of writes that must be visible in the caches before the next reconcile of a key.
+//!
+//! A cache may lack two kinds of writes: writes of the previous reconcile, because the watch lags behind the response; and
+//! the change that triggered the reconcile, because two watches of one resource progress independently. Declared caches are
+//! waited for without a limit. Other caches of the factory may be read too, and delay a reconcile only while they are
+//! fresh.
+//!
+//! Keys from another process need its writes too. By then that process writes no more to these keys, so a version requested
+//! from the server now includes its last writes. Only declared caches may delay these keys while in doubt, because other
+//! caches may be unrelated.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::join_all;
+use steadfast::environment::{Instant, SharedEnvironment};
+use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
+
+use super::cache_handle::CacheHandle;
+use super::declared::{DeclaredCache, Role, StartupLimit};
+use super::diagnostic::ControllerDiagnostic;
+use super::diagnostics::Diagnostics;
+use super::lifecycle::Lifecycle;
+use super::stats::Counters;
+use super::when_stale::WhenStale;
+use crate::workqueue::{Priority, Workqueue};
+
+/// Interval between warnings that a cache still lacks a write.
+const WARN_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Writes that the caches lack, by key. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct WriteTracker(Arc<Inner>);
+
+struct Inner {
+    factory: InformerFactory,
+    environment: SharedEnvironment,
+    queue: Workqueue<ObjectKey>,
+    diagnostics: Diagnostics,
+    counters: Arc<Counters>,
+    lifecycle: Lifecycle,
+    /// Caches that reconciles are declared to read.
+    read: Mutex<Vec<Arc<dyn CacheHandle>>>,
+    /// Declared caches, with the limit of their delay for writes of other processes.
+    declared: Mutex<Vec<(DeclaredCache, StartupLimit)>>,
+    pending: Mutex<PendingByKey>,
+}
+
+/// Pending writes of all keys.
+#[derive(Default)]
+struct PendingByKey {
+    by_key: HashMap<ObjectKey, PendingWrites>,
+    /// Keys in insertion order, with number and insertion time.
+    order: VecDeque<(ObjectKey, u64, Instant)>,
+    next: u64,
+}
+
+/// Delay before a task waits for writes. Most writes arrive within this time, and no task is needed.
+const WAIT_TASK_DELAY: Duration = Duration::from_secs(1);
+
+/// Writes of one key that a cache lacked at the last check. A task waits for them once the key is due, or after a delay.
+#[derive(Default)]
+struct PendingWrites {
+    /// Distinguishes successive entries of one key.
+    number: u64,
+    /// Writes of reconciles. No reconcile runs before the caches contain them.
+    own: Writes,
+    /// Changes that trigger a reconcile.
+    triggers: Writes,
+    /// Priority and start of the wait, if a reconcile was due earlier.
+    deferred: Option<(Priority, Instant)>,
+    /// True if a task waits for these writes.
+    has_wait_task: bool,
+    /// True if the next reconcile may run although newer changes are pending. These trigger another reconcile.
+    granted: bool,
+}
+
+impl PendingWrites {
+    fn all(&self) -> Writes {
+        let mut all = self.own.clone();
+        all.extend(self.triggers.clone());
+        all
+    }
+
+    /// Removes writes that the caches contain.
+    fn remove(&mut self, writes: &Writes) {
+        self.own.remove(writes);
+        self.triggers.remove(writes);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.triggers.is_empty()
+    }
+}
+
+impl WriteTracker {
+    pub(super) fn new(
+        factory: InformerFactory,
+        queue: Workqueue<ObjectKey>,
+        diagnostics: Diagnostics,
+        counters: Arc<Counters>,
+        lifecycle: Lifecycle,
+    ) -> Self {
+        let environment = factory.connection().environment().clone();
+        let (read, declared, pending) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { factory, environment, queue, diagnostics, counters, lifecycle, read, declared, pending }))
+    }
+
+    /// Sets the caches that the controller declares.
+    pub(super) fn declare(&self, caches: &[DeclaredCache], when_stale: &WhenStale) {
+        // A controller that acts despite doubt waits for none of these caches.
+        let read = caches.iter().filter(|cache| when_stale.waits() && cache.role.is_read());
+        *lock(&self.0.read) = read.map(|cache| cache.view.clone()).collect();
+        let declared = caches.iter().map(|cache| match (cache.role, when_stale.acts()) {
+            // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other caches.
+            (Role::Objects, true) => (cache.clone(), StartupLimit::Brief),
+            (role, _) => (cache.clone(), StartupLimit::of(role, when_stale)),
+        });
+        *lock(&self.0.declared) = declared.collect();
+    }
+
+    /// Records the writes of a finished reconcile of `key`.
+    pub(super) fn written(&self, key: &ObjectKey, writes: Writes) {
+        if !writes.is_empty() && !self.0.have(&writes) {
+            let versioned = writes.are_versioned();
+            self.add_pending(key, versioned, |pending| {
+                pending.own.extend(writes);
+                pending.granted = false;
+            });
+        }
+    }
+
+    /// Requires that the next reconcile of `key` sees `writes`, which trigger it.
+    pub(super) fn need(&self, key: &ObjectKey, writes: Writes) {
+        self.add_pending(key, writes.are_versioned(), |pending| pending.triggers.extend(writes));
+    }
+
+    /// Records missing writes. With `versioned` writes no task starts yet: they usually arrive before the next reconcile,
+    /// because the same event delivers the write and triggers the reconcile.
+    fn add_pending(&self, key: &ObjectKey, versioned: bool, add: impl FnOnce(&mut PendingWrites)) {
+        let now = self.0.environment.now();
+        let mut all = self.0.lock();
+        let pending = all.of(key, now);
+        add(pending);
+        let number = pending.number;
+        let start_wait_task = !versioned && !std::mem::replace(&mut pending.has_wait_task, true);
+        drop(all);
+        if start_wait_task {
+            self.wait(key.clone(), number);
+        }
+    }
+
+    /// Checks older entries that triggered no reconcile: removes visible writes, and starts a task for the missing writes.
+    ///
+    /// Call this regularly.
+    pub(super) fn check(&self) {
+        let old = self.0.lock().before(self.0.environment.now());
+        for (key, number, writes) in old {
+            let has_required_writes = self.0.have(&writes);
+            let start_wait_task = self.0.lock().record_check(&key, number, has_required_writes.then_some(&writes));
+            if start_wait_task {
+                self.wait(key, number);
+            }
+        }
+    }
+
+    /// Starts a task that waits for the missing writes of `key`.
+    fn wait(&self, key: ObjectKey, number: u64) {
+        let inner = self.0.clone();
+        self.0.environment.spawn(Box::pin(async move {
+            inner.lifecycle.clone().until_stopping(inner.wait(&key, number)).await;
+        }));
+    }
+
+    /// Returns true if the caches contain all writes that a reconcile of `key` must see. Otherwise requeues the key later,
+    /// with at least `priority`.
+    ///
+    /// Only the worker that holds the key may call this.
+    pub(super) fn has_required_writes(&self, key: &ObjectKey, priority: Priority) -> bool {
+        let writes = match self.0.lock().by_key.get_mut(key) {
+            None => return true,
+            Some(pending) => (!std::mem::take(&mut pending.granted)).then(|| pending.all()),
+        };
+        let Some(writes) = writes else {
+            // The newer changes trigger another reconcile.
+            self.0.queue.add_with_priority(key.clone(), priority);
+            return true;
+        };
+        let has_required_writes = self.0.have(&writes);
+        let mut all = self.0.lock();
+        let Some(pending) = all.by_key.get_mut(key) else { return true };
+        if has_required_writes {
+            // Changes that arrived in the meantime trigger another reconcile.
+            pending.remove(&writes);
+            pending.deferred = None;
+            if pending.is_empty() {
+                all.by_key.remove(key);
+            }
+            return true;
+        }
+        let deferred = pending.deferred.map_or_else(
+            || {
+                Counters::one(&self.0.counters.waits);
+                (priority, self.0.environment.now())
+            },
+            |(before, since)| (before.max(priority), since),
+        );
+        pending.deferred = Some(deferred);
+        if !std::mem::replace(&mut pending.has_wait_task, true) {
+            let number = pending.number;
+            drop(all);
+            self.wait(key.clone(), number);
+        }
+        false
+    }
+
+    /// Waits until the caches contain all writes so far, including writes of earlier owners of the keys.
+    ///
+    /// An undeclared cache of the factory delays this only while fresh.
+    pub(super) async fn catch_up(&self) {
+        let inner = &self.0;
+        let begun = inner.environment.now();
+        let declared = lock(&inner.declared).clone();
+        let mut written = inner.factory.written_so_far();
+        for (cache, _) in &declared {
+            // A declared cache may belong to another factory.
+            written.extend(cache.view.written_so_far());
+        }
+        let _waiting = CatchingUp::begin(&inner.counters);
+        let mut is_incomparable = false;
+        loop {
+            let (written, environment) = (&written, &inner.environment);
+            let own = declared.iter().map(|(cache, patience)| {
+                cache.wait_for_writes(environment, written, WARN_INTERVAL, *patience, begun).boxed()
+            });
+            let lasts = |id: CacheId, freshness: &Freshness| {
+                let is_declared = declared.iter().any(|(cache, _)| cache.view.cache_id() == id);
+                !is_declared && StartupLimit::Brief.lasts(freshness, begun, environment.now())
+            };
+            let others = inner.factory.wait_for_writes_while(written, WARN_INTERVAL, lasts).boxed();
+            let mut late = None;
+            for error in join_all(own.chain([others])).await.into_iter().filter_map(Result::err) {
+                match error {
+                    WaitError::Deadline { .. } => late = late.or(Some(error)),
+                    error if !std::mem::replace(&mut is_incomparable, true) => {
+                        inner.diagnostics.report(&ControllerDiagnostic::CannotCatchUp { why: error.to_string() });
+                    }
+                    _ => {}
+                }
+            }
+            let Some(late) = late else { break };
+            let (why, lasting) = (late.to_string(), inner.since(begun));
+            inner.diagnostics.report(&ControllerDiagnostic::WaitsForOtherProcess { why, elapsed: lasting });
+        }
+        inner.counters.caught_up(inner.since(begun));
+    }
+
+    /// Returns the number of waiting keys.
+    pub(super) fn waiting(&self) -> usize {
+        self.0.lock().by_key.values().filter(|pending| pending.deferred.is_some()).count()
+    }
+}
+
+impl PendingByKey {
+    /// Returns the entry of `key`, and creates it if absent.
+    fn of(&mut self, key: &ObjectKey, now: Instant) -> &mut PendingWrites {
+        if !self.by_key.contains_key(key) {
+            // Drops completed entries first. Their number may be large.
+            while self.order.front().is_some_and(|(key, number, _)| !self.needs_wait_task(key, *number)) {
+                self.order.pop_front();
+            }
+            let number = self.next;
+            self.next += 1;
+            self.order.push_back((key.clone(), number, now));
+            self.by_key.insert(key.clone(), PendingWrites { number, ..PendingWrites::default() });
+        }
+        self.by_key.get_mut(key).expect("the entry exists or was just inserted")
+    }
+
+    fn needs_wait_task(&self, key: &ObjectKey, number: u64) -> bool {
+        self.by_key.get(key).is_some_and(|pending| pending.number == number && !pending.has_wait_task)
+    }
+
+    /// Takes the entries without a waiting task that are older than 1 s. The caller must pass each to
+    /// [`record_check`](Self::record_check).
+    fn before(&mut self, now: Instant) -> Vec<(ObjectKey, u64, Writes)> {
+        let mut old = Vec::new();
+        while self.order.front().is_some_and(|(_, _, at)| now.since(*at) >= WAIT_TASK_DELAY) {
+            let Some((key, number, _)) = self.order.pop_front() else { break };
+            if let Some(pending) = self.by_key.get(&key).filter(|_| self.needs_wait_task(&key, number)) {
+                old.push((key, number, pending.all()));
+            }
+        }
+        old
+    }
+
+    /// Records the check of an entry, with its visible `writes`. Returns true if the caller must start a waiting task.
+    fn record_check(&mut self, key: &ObjectKey, number: u64, writes: Option<&Writes>) -> bool {
+        if !self.needs_wait_task(key, number) {
+            return false;
+        }
+        let Some(pending) = self.by_key.get_mut(key) else { return false };
+        if let Some(writes) = writes {
+            pending.remove(writes);
+        }
+        if pending.is_empty() {
+            self.by_key.remove(key);
+            return false;
+        }
+        pending.has_wait_task = true;
+        true
+    }
+}
+
+/// Counts a wait for writes of other processes while alive.
+struct CatchingUp<'a>(&'a Counters);
+
+impl<'a> CatchingUp<'a> {
+    fn begin(counters: &'a Counters) -> Self {
+        counters.catching_up.fetch_add(1, Ordering::Relaxed);
+        Self(counters)
+    }
+}
+
+impl Drop for CatchingUp<'_> {
+    fn drop(&mut self) {
+        self.0.catching_up.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    /// Returns true if the caches contain `writes`.
+    fn have(&self, writes: &Writes) -> bool {
+        self.factory.has_writes(writes) && self.read().iter().all(|view| view.has_writes(writes))
+    }
+
+    /// Waits until the caches contain `writes`, for at most 30 s per cache.
+    async fn seen(&self, writes: &Writes) -> Result<(), WaitError> {
+        for view in self.read() {
+            match view.wait_for_writes(writes, WARN_INTERVAL).await {
+                // Other diagnostics report a stopped informer.
+                Ok(()) | Err(WaitError::Stopped { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.factory.wait_for_writes(writes, WARN_INTERVAL).await
+    }
+
+    /// Waits until the caches contain all writes that a reconcile of `key` must see, and enqueues the key if a reconcile
+    /// was due.
+    async fn wait(&self, key: &ObjectKey, number: u64) {
+        let begun = self.environment.now();
+        // A newer entry has its own task.
+        let own = |pending: &&mut PendingWrites| pending.number == number;
+        loop {
+            let Some(writes) = self.lock().by_key.get_mut(key).filter(own).map(|pending| pending.all()) else { return };
+            match self.seen(&writes).await {
+                Ok(()) => {}
+                Err(error @ WaitError::Deadline { .. }) => {
+                    if self.lock().by_key.get_mut(key).filter(own).is_some_and(|pending| pending.deferred.is_some()) {
+                        let (key, why, lasting) = (key.clone(), error.to_string(), self.since(begun));
+                        self.diagnostics.report(&ControllerDiagnostic::WaitsForWrites { key, why, elapsed: lasting });
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    self.diagnostics.report(&ControllerDiagnostic::CannotCompareVersions {
+                        key: key.clone(),
+                        why: error.to_string(),
+                    });
+                }
+            }
+            let mut all = self.lock();
+            let Some(pending) = all.by_key.get_mut(key).filter(own) else { return };
+            pending.remove(&writes);
+            if !pending.own.is_empty() {
+                // Another reconcile ended in the meantime, and wrote.
+                continue;
+            }
+            let (deferred, is_all) = (pending.deferred.take(), pending.is_empty());
+            // More changes arrived. The reconcile runs anyway, so that a constantly changing key is not starved.
+            pending.granted = !is_all && deferred.is_some();
+            if is_all {
+                all.by_key.remove(key);
+            }
+            drop(all);
+            if let Some((priority, since)) = deferred {
+                self.counters.waited(self.since(since));
+                self.queue.add_with_priority(key.clone(), priority);
+            }
+            if is_all {
+                return;
+            }
+        }
+    }
+
+    fn read(&self) -> Vec<Arc<dyn CacheHandle>> {
+        lock(&self.read).clone()
+    }
+
+    fn since(&self, begun: Instant) -> Duration {
+        self.environment.now().since(begun)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PendingByKey> {
+        lock(&self.pending)
+    }
+}
+
+/// No user code runs under these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast::k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn at(milliseconds: u64) -> Instant {
+        Instant::from_zero(Duration::from_millis(milliseconds))
+    }
+
+    fn key(number: u64) -> ObjectKey {
+        ObjectKey::namespaced("default", format!("map-{number}"))
+    }
+
+    fn written() -> Writes {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("a".to_owned());
+        map.metadata.resource_version = Some("7".to_owned());
+        let mut writes = Writes::default();
+        writes.add(&map);
+        writes
+    }
+
+    /// Missing writes of a thousand keys, one per millisecond.
+    fn thousand_entries() -> PendingByKey {
+        let mut all = PendingByKey::default();
+        for number in 0..1000 {
+            all.of(&key(number), at(number)).own.extend(written());
+        }
+        all
+    }
+
+    #[test]
+    fn visible_writes_of_idle_keys_are_removed() {
+        let mut all = thousand_entries();
+        assert!(all.before(at(999)).is_empty(), "a reconcile may follow");
+        let old = all.before(at(1499));
+        assert_eq!((old.len(), all.order.len()), (500, 500));
+        for (key, number, writes) in old {
+            assert!(!all.record_check(&key, number, Some(&writes)));
+        }
+        assert_eq!(all.by_key.len(), 500);
+    }
+
+    #[test]
+    fn one_task_waits_for_missing_writes() {
+        let mut all = thousand_entries();
+        for (key, number, _) in all.before(at(5000)) {
+            assert!(all.record_check(&key, number, None));
+            assert!(!all.record_check(&key, number, None), "a task waits already");
+        }
+        assert_eq!((all.by_key.len(), all.order.len()), (1000, 0));
+        assert!(all.before(at(9000)).is_empty());
+    }
+
+    #[test]
+    fn timely_writes_leave_no_entries() {
+        let mut all = thousand_entries();
+        all.by_key.clear();
+        all.of(&key(1000), at(1000));
+        assert_eq!((all.by_key.len(), all.order.len()), (1, 1));
+    }
+
+    #[test]
+    fn new_entry_ignores_check_of_old() {
+        let mut all = PendingByKey::default();
+        all.of(&key(0), at(0)).own.extend(written());
+        let old = all.before(at(1000));
+        all.by_key.clear();
+        all.of(&key(0), at(1000)).own.extend(written());
+        let [(key, number, writes)] = &old[..] else { panic!("{} are old", old.len()) };
+        assert!(!all.record_check(key, *number, Some(writes)));
+        assert_eq!((all.by_key.len(), all.order.len()), (1, 1), "the write may still arrive without a task");
+    }
+}

@@ -1,0 +1,436 @@
+//! State machine of one candidate, without I/O or a clock: chooses when to acquire and renew the lease, and until when the
+//! candidate may act.
+//!
+//! All instants come from one monotonic clock, independent of wall clocks. Times in the lease are written for readers only,
+//! and never trusted.
+
+#[cfg(test)]
+mod coordinated;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use steadfast::environment::Instant;
+use steadfast::k8s_openapi::api::coordination::v1::Lease;
+use steadfast::k8s_openapi::jiff::Timestamp;
+
+use super::breach::Breaches;
+use super::previous_holder::{Place, PreviousHolder};
+use super::record;
+use super::timing::{JITTER, Timing};
+
+/// Next action of the candidate.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Wait until this instant.
+    Wait(Instant),
+    /// Read the lease.
+    Get,
+    /// Create the lease.
+    Create(Box<Lease>),
+    /// Replace the lease at exactly this version.
+    Update(Box<Lease>),
+    /// Read all states of the lease after one version, up to and including another.
+    Follow {
+        /// The known version.
+        after: String,
+        /// The last version.
+        until: String,
+    },
+}
+
+/// Result of an action.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    /// Current lease at the server.
+    Lease(Box<Lease>),
+    /// All requested states.
+    States(Vec<Lease>),
+    /// The lease does not exist.
+    Missing,
+    /// The lease has another version, or already exists.
+    Conflict,
+    /// No usable response. The server may have processed the request.
+    None,
+}
+
+/// One term of holding the lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Term {
+    /// Number of the term, counted by this candidate.
+    pub(super) number: u64,
+    /// End of the term without a further renewal.
+    pub(super) until: Instant,
+    /// Version of the write that acquired the lease. Increases with each holder.
+    pub(super) token: u64,
+    /// UID of the held lease. A recreated lease of the same name is a different one.
+    pub(super) uid: String,
+}
+
+/// State machine of one candidate.
+#[derive(Debug)]
+pub(super) struct ElectionMachine {
+    namespace: String,
+    name: String,
+    /// Unique among all processes, including earlier ones, so a lease with this holder is our lease.
+    identity: String,
+    timing: Timing,
+    /// Earlier holders. Present in a coordinated election.
+    previous_holder: Option<PreviousHolder>,
+    /// Maximum duration of the lease ever seen, including our own.
+    longest: Duration,
+    /// State that assigned the lease to us while we were not watching. The states before must be read.
+    given: Option<Box<Lease>>,
+    known: Known,
+    /// True if the known version may be outdated, so that a read must precede any write.
+    doubted: bool,
+    /// True if the last attempt immediately followed a conflict.
+    hurried: bool,
+    term: Option<Term>,
+    terms: u64,
+    next: Instant,
+}
+
+/// Knowledge about the lease.
+#[derive(Debug)]
+enum Known {
+    Nothing,
+    Lease(Observed),
+    /// The lease does not exist. Earlier holders may act until `free`.
+    Missing {
+        free: Instant,
+    },
+}
+
+/// State of the lease at the last read.
+#[derive(Debug)]
+struct Observed {
+    lease: Box<Lease>,
+    /// First time this record was seen, later than its write.
+    since: Instant,
+}
+
+impl ElectionMachine {
+    /// Builds a candidate without knowledge, which reads the lease immediately.
+    pub(super) fn new(namespace: &str, name: &str, identity: String, timing: Timing, now: Instant) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity,
+            timing,
+            previous_holder: None,
+            longest: timing.lease,
+            given: None,
+            known: Known::Nothing,
+            doubted: true,
+            hurried: false,
+            term: None,
+            terms: 0,
+            next: now,
+        }
+    }
+
+    /// Builds a candidate that waits until a coordinator assigns the lease.
+    pub(super) fn coordinated(
+        namespace: &str,
+        name: &str,
+        identity: String,
+        timing: Timing,
+        now: Instant,
+        breaches: Breaches,
+    ) -> Self {
+        let previous_holder = Some(PreviousHolder::new(&identity, now, breaches));
+        Self { previous_holder, ..Self::new(namespace, name, identity, timing, now) }
+    }
+
+    /// Returns true once the lease was read, even if missing.
+    pub(super) fn has_looked(&self) -> bool {
+        !matches!(self.known, Known::Nothing)
+    }
+
+    /// Returns true if we lead and the coordinator prefers another candidate.
+    pub(super) fn is_to_yield(&self, now: Instant) -> bool {
+        self.term(now).is_some() && matches!(&self.known, Known::Lease(observed) if self.is_wanted_by_another(observed))
+    }
+
+    /// Returns the current term at `now`.
+    pub(super) fn term(&self, now: Instant) -> Option<&Term> {
+        self.term.as_ref().filter(|term| now < term.until)
+    }
+
+    /// Returns the last known holder.
+    pub(super) fn holder(&self) -> Option<&str> {
+        match &self.known {
+            Known::Lease(observed) => record::holder(&observed.lease),
+            Known::Nothing | Known::Missing { .. } => None,
+        }
+    }
+
+    /// Returns the next action at `now`. `wall` is the wall clock for lease fields.
+    pub(super) fn step(&mut self, now: Instant, wall: Timestamp) -> Step {
+        self.lapse(now);
+        if now < self.next {
+            let lapse = self.term.as_ref().map_or(self.next, |term| term.until);
+            return Step::Wait(self.next.min(lapse));
+        }
+        if let (Some(given), Known::Lease(observed)) = (&self.given, &self.known) {
+            let [after, until] = [&observed.lease, given].map(|lease| record::version(lease).to_owned());
+            return Step::Follow { after, until };
+        }
+        match &self.known {
+            Known::Lease(observed) if !self.doubted && self.may_hold(observed, now) => {
+                Step::Update(Box::new(match &mut self.previous_holder {
+                    Some(previous_holder) if previous_holder.place(&observed.lease) == Place::Given => {
+                        let lease = record::taken_up(&observed.lease, &self.timing, wall);
+                        previous_holder.take_up(&lease);
+                        lease
+                    }
+                    _ => record::held(&observed.lease, &self.identity, &self.timing, wall),
+                }))
+            }
+            Known::Missing { free } if !self.doubted && *free <= now && self.previous_holder.is_none() => {
+                Step::Create(Box::new(record::created(&self.namespace, &self.name, &self.identity, &self.timing, wall)))
+            }
+            _ => Step::Get,
+        }
+    }
+
+    /// Processes the result of a [`Step::Get`] sent at `sent`. `chance`, between 0 and 1, chooses the jitter.
+    pub(super) fn read(&mut self, answer: Answer, sent: Instant, now: Instant, chance: f64) {
+        self.lapse(now);
+        match answer {
+            Answer::Lease(lease) if self.has_to_follow(&lease) => {
+                self.doubted = false;
+                self.term = None;
+                self.given = Some(lease);
+                self.next = now;
+            }
+            Answer::Lease(lease) => {
+                self.observe(lease, now, false);
+                let Known::Lease(observed) = &self.known else { unreachable!("the lease was just observed") };
+                let lost = self.term.as_ref().is_some_and(|term| {
+                    record::uid(&observed.lease) != term.uid || !self.is_held_by_us(&observed.lease)
+                });
+                self.next = if self.may_hold(observed, now) {
+                    now
+                } else if self.previous_holder.is_some() {
+                    now + self.timing.retry
+                } else {
+                    self.hurried = false;
+                    // Slightly after the expiry, so that waiting candidates do not send simultaneously.
+                    let expired = self.expires(observed) + self.timing.retry.mul_f64(chance / 4.0);
+                    expired.min(now + self.drawn_out(chance))
+                };
+                if lost {
+                    self.term = None;
+                }
+            }
+            Answer::Missing => {
+                self.missing(now);
+                let Known::Missing { free } = self.known else {
+                    unreachable!("the lease was just recorded as missing")
+                };
+                let again = now + self.drawn_out(chance);
+                self.next =
+                    if self.previous_holder.is_some() { now + self.timing.retry } else { free.max(now).min(again) };
+            }
+            Answer::States(_) | Answer::Conflict | Answer::None => self.fail(sent, now, chance),
+        }
+    }
+
+    /// Processes the result of a [`Step::Follow`].
+    pub(super) fn followed(&mut self, answer: Answer, now: Instant) {
+        self.lapse(now);
+        let Some(given) = self.given.take() else { return };
+        match answer {
+            Answer::States(states)
+                if states.last().is_some_and(|last| record::version(last) == record::version(&given)) =>
+            {
+                for state in states {
+                    self.observe(Box::new(state), now, true);
+                }
+            }
+            _ => self.observe(given, now, false),
+        }
+        self.next = now;
+    }
+
+    /// Processes the result of a [`Step::Create`] or a [`Step::Update`]. `sent` precedes the transmission.
+    pub(super) fn written(&mut self, answer: Answer, sent: Instant, now: Instant, chance: f64) {
+        self.lapse(now);
+        match answer {
+            Answer::Lease(lease) if self.is_held_by_us(&lease) => {
+                let (uid, token) = (record::uid(&lease).to_owned(), record::token(&lease));
+                self.observe(lease, now, true);
+                self.hurried = false;
+                self.next = now.max(sent + self.timing.retry);
+                match self.previous_holder.as_ref().and_then(|previous_holder| previous_holder.goes_on(now)) {
+                    // We hold the lease, but an earlier holder may still act.
+                    Some(over) => self.next = self.next.min(over),
+                    None => self.hold(uid, token, sent + self.timing.acting(), now),
+                }
+            }
+            // An admission plugin of the server changed our write.
+            Answer::Lease(lease) => {
+                self.term = None;
+                self.observe(lease, now, true);
+                self.next = now + self.drawn_out(chance);
+            }
+            Answer::Missing => {
+                self.missing(now);
+                self.next = now;
+            }
+            Answer::Conflict => {
+                self.doubted = true;
+                let hurry = !std::mem::replace(&mut self.hurried, true);
+                self.next = if hurry { now } else { now + self.drawn_out(chance) };
+            }
+            Answer::States(_) | Answer::None => self.fail(sent, now, chance),
+        }
+    }
+
+    /// Returns the write that releases the lease, or a read if the version is unknown. None if we do not hold the lease.
+    /// The caller must first stop all actions in our name.
+    pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Step> {
+        let unled = self.gives_up_for_others();
+        let term = self.term(now);
+        if self.doubted && term.is_some() {
+            return Some(Step::Get);
+        }
+        let Known::Lease(observed) = &self.known else { return None };
+        let ours = term.map_or(unled, |term| record::uid(&observed.lease) == term.uid)
+            && record::holder(&observed.lease) == Some(&self.identity);
+        ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall))))
+    }
+
+    /// Returns true if a candidate that does not lead releases the lease (injected fault).
+    pub(super) fn gives_up_for_others(&self) -> bool {
+        self.previous_holder.as_ref().is_some_and(PreviousHolder::gives_up_for_others)
+    }
+
+    /// Ends the term early. The lease stays ours, so the next step may start another term.
+    pub(super) fn resign(&mut self, now: Instant) {
+        self.term = None;
+        self.next = now;
+    }
+
+    /// Makes the next step due immediately, for a pending write.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.next = self.next.min(now);
+    }
+
+    /// Ends an expired term.
+    fn lapse(&mut self, now: Instant) {
+        if self.term.as_ref().is_some_and(|term| now >= term.until) {
+            self.term = None;
+        }
+    }
+
+    /// Starts or extends the term until `until`, unless that has already passed.
+    fn hold(&mut self, uid: String, token: u64, until: Instant, now: Instant) {
+        if now >= until {
+            return;
+        }
+        match &mut self.term {
+            Some(term) if term.uid == uid => term.until = term.until.max(until),
+            other => {
+                self.terms += 1;
+                *other = Some(Term { number: self.terms, until, token, uid });
+            }
+        }
+    }
+
+    /// Returns true if we may write ourselves into the lease: we hold it, it is free, or its holder did not renew it for
+    /// its duration. In a coordinated election, only if the lease is assigned to us and no other candidate is preferred.
+    fn may_hold(&self, observed: &Observed, now: Instant) -> bool {
+        if let Some(previous_holder) = &self.previous_holder {
+            return match previous_holder.place(&observed.lease) {
+                Place::Ours | Place::Given => !self.is_wanted_by_another(observed),
+                Place::Unheld | Place::Other => false,
+            };
+        }
+        match record::holder(&observed.lease) {
+            // A coordinator is about to assign this lease.
+            None if record::is_coordinated(&observed.lease) => self.expires(observed) <= now,
+            None => true,
+            Some(holder) => holder == self.identity || self.expires(observed) <= now,
+        }
+    }
+
+    fn is_held_by_us(&self, lease: &Lease) -> bool {
+        match &self.previous_holder {
+            Some(previous_holder) => previous_holder.place(lease) == Place::Ours,
+            None => record::holder(lease) == Some(&self.identity),
+        }
+    }
+
+    fn is_wanted_by_another(&self, observed: &Observed) -> bool {
+        self.previous_holder.is_some() && record::preferred(&observed.lease).is_some_and(|name| name != self.identity)
+    }
+
+    /// Returns true if the lease was assigned to us, and other candidates may have held it since the known state.
+    fn has_to_follow(&self, lease: &Lease) -> bool {
+        let Known::Lease(observed) = &self.known else { return false };
+        let is_given = self
+            .previous_holder
+            .as_ref()
+            .is_some_and(|previous_holder| previous_holder.asks() && previous_holder.place(lease) == Place::Given);
+        is_given
+            && record::was_held(lease)
+            && record::uid(&observed.lease) == record::uid(lease)
+            && observed.lease.spec != lease.spec
+    }
+
+    fn expires(&self, observed: &Observed) -> Instant {
+        // The coordinator writes the duration of its assignee, not of an earlier holder.
+        let is_coordinated = record::is_coordinated(&observed.lease);
+        observed.since + if is_coordinated { self.longest } else { record::duration(&observed.lease, &self.timing) }
+    }
+
+    /// Records a state of the lease seen at `now`. `next` is true if this state directly follows the known one. Only a
+    /// change of the record restarts its expiry: a new label is not a renewal.
+    fn observe(&mut self, lease: Box<Lease>, now: Instant, next: bool) {
+        self.doubted = false;
+        self.longest = self.longest.max(record::duration(&lease, &self.timing));
+        let before = match &self.known {
+            Known::Lease(before) => Some(before),
+            Known::Nothing | Known::Missing { .. } => None,
+        };
+        let same = before
+            .filter(|before| record::uid(&before.lease) == record::uid(&lease) && before.lease.spec == lease.spec);
+        let since = same.map_or(now, |before| before.since);
+        if let Some(previous_holder) = self.previous_holder.as_mut().filter(|_| same.is_none()) {
+            previous_holder.see(&lease, before.map(|before| &*before.lease), next, now, self.longest);
+        }
+        self.known = Known::Lease(Observed { lease, since });
+    }
+
+    /// Records that the lease does not exist. Unless we led, its holder may not know yet, and may have acquired or renewed
+    /// the lease since our last read.
+    fn missing(&mut self, now: Instant) {
+        self.doubted = false;
+        let leads = self.term.take().is_some();
+        let free = match &self.known {
+            Known::Lease(_) if !leads => now + self.longest,
+            Known::Missing { free } => *free,
+            Known::Lease(_) | Known::Nothing => now,
+        };
+        if let Some(previous_holder) = &mut self.previous_holder {
+            previous_holder.wait_for(free);
+        }
+        self.known = Known::Missing { free };
+    }
+
+    /// Records a request with an unknown outcome.
+    fn fail(&mut self, sent: Instant, now: Instant, chance: f64) {
+        self.doubted = true;
+        // A leader must retry soon.
+        let wait = if self.term.is_some() { self.timing.retry } else { self.drawn_out(chance) };
+        self.next = now.max(sent + wait);
+    }
+
+    fn drawn_out(&self, chance: f64) -> Duration {
+        self.timing.retry.mul_f64(1.0 + JITTER * chance)
+    }
+}

@@ -1,0 +1,393 @@
+//! Rules of coordinated elections, one scenario each. The simulated coordinator assigns the lease at the worst possible
+//! times, which must not matter.
+
+use steadfast::k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use steadfast::k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::super::breach::{Breaches, ElectionBreach};
+use super::super::record;
+use super::super::timing::Timing;
+use super::tests::{Server, at, candidate, is_leader, run, wall};
+use super::{Answer, ElectionMachine, Step};
+
+fn coordinated(identity: &str, seconds: f64) -> ElectionMachine {
+    ElectionMachine::coordinated(
+        "default",
+        "it",
+        identity.to_owned(),
+        Timing::default(),
+        at(seconds),
+        Breaches::default(),
+    )
+}
+
+/// The coordinator assigns the lease to `who`, like Kubernetes' coordinator.
+fn give(server: &mut Server, who: &str, seconds: i64) {
+    let given = |spec: &mut LeaseSpec| {
+        spec.holder_identity = Some(who.to_owned());
+        spec.strategy = Some("OldestEmulationVersion".to_owned());
+        spec.renew_time = Some(MicroTime(wall(seconds)));
+        spec.lease_duration_seconds = Some(5);
+        spec.acquire_time = None;
+        spec.preferred_holder = None;
+    };
+    if server.lease.is_some() {
+        server.change(|lease| given(lease.spec.get_or_insert_default()));
+    } else {
+        let mut lease = Lease::default();
+        given(lease.spec.get_or_insert_default());
+        server.create(lease);
+    }
+}
+
+/// `who`, another candidate, renews its lease.
+fn renew(server: &mut Server, who: &str, seconds: i64) {
+    server.change(|lease| {
+        let spec = lease.spec.get_or_insert_default();
+        assert_eq!(spec.holder_identity.as_deref(), Some(who));
+        spec.renew_time = Some(MicroTime(wall(seconds)));
+        spec.acquire_time.get_or_insert(MicroTime(wall(seconds)));
+        spec.lease_duration_seconds = Some(15);
+        spec.lease_transitions.get_or_insert(0);
+    });
+}
+
+/// Returns a lease held and renewed by `x` at 0, and `a`, which has read it.
+fn held_by_another() -> (Server, ElectionMachine) {
+    held_before(Breaches::default())
+}
+
+/// Same as `held_by_another`, with an injected fault.
+fn held_before(breaches: Breaches) -> (Server, ElectionMachine) {
+    let mut server = Server::default();
+    give(&mut server, "x", -1);
+    renew(&mut server, "x", 0);
+    let mut a = ElectionMachine::coordinated("default", "it", "a".to_owned(), Timing::default(), at(0.0), breaches);
+    run(&mut a, &mut server, 0.0);
+    (server, a)
+}
+
+/// Returns `a` as the leader from 2 on, without an earlier holder.
+fn a_leader() -> (Server, ElectionMachine) {
+    let mut server = Server::default();
+    let mut a = coordinated("a", 0.0);
+    run(&mut a, &mut server, 0.0);
+    give(&mut server, "a", 1);
+    time_of_leadership(&mut a, &mut server, 2.0);
+    (server, a)
+}
+
+/// Runs `a` from `seconds` on, and returns when it leads.
+fn time_of_leadership(a: &mut ElectionMachine, server: &mut Server, mut seconds: f64) -> f64 {
+    for _ in 0..100 {
+        let next = run(a, server, seconds);
+        if is_leader(a, seconds) {
+            return seconds;
+        }
+        seconds = next;
+    }
+    panic!("the candidate never leads");
+}
+
+fn spec(server: &Server) -> LeaseSpec {
+    server.lease.clone().and_then(|lease| lease.spec).expect("a spec")
+}
+
+#[test]
+fn unassigned_candidate_takes_no_lease() {
+    let mut server = Server::default();
+    let mut a = coordinated("a", 0.0);
+    assert!(!a.has_looked());
+    run(&mut a, &mut server, 0.0);
+    assert!(a.has_looked(), "a missing lease counts as read");
+    assert!(server.lease.is_none());
+    give(&mut server, "x", 1);
+    renew(&mut server, "x", 1);
+    let version = server.lease.as_ref().map(|lease| record::version(lease).to_owned());
+    let mut now = 2.0;
+    while now < 100.0 {
+        let next = run(&mut a, &mut server, now);
+        assert!((next - now - 2.0).abs() < 0.001, "one read per retry period: {next}");
+        now = next;
+    }
+    server.change(|lease| lease.spec.get_or_insert_default().holder_identity = Some(String::new()));
+    run(&mut a, &mut server, now);
+    assert_ne!(server.lease.as_ref().map(|lease| record::version(lease).to_owned()), version);
+    assert_eq!(server.holder(), None, "expired or released, the coordinator decides");
+}
+
+#[test]
+fn never_held_lease_is_led_immediately() {
+    let mut server = Server::default();
+    let mut a = coordinated("a", 0.0);
+    run(&mut a, &mut server, 0.0);
+    give(&mut server, "a", 1);
+    assert!((time_of_leadership(&mut a, &mut server, 2.0) - 2.0).abs() < 0.001);
+    let spec = spec(&server);
+    assert_eq!((spec.lease_transitions, spec.lease_duration_seconds), (Some(0), Some(15)));
+    assert_eq!((spec.acquire_time, spec.renew_time), (Some(MicroTime(wall(2))), Some(MicroTime(wall(2)))));
+    assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"));
+}
+
+#[test]
+fn assigned_candidate_waits_for_previous_holder() {
+    let (mut server, mut a) = held_by_another();
+    renew(&mut server, "x", 4);
+    give(&mut server, "a", 5);
+    run(&mut a, &mut server, 6.0);
+    assert!(!is_leader(&a, 6.0), "x acts until 14");
+    let taken = spec(&server);
+    assert_eq!(taken.renew_time, Some(MicroTime(wall(6))), "the coordinator sees that a is alive");
+    assert_eq!((taken.lease_transitions, taken.lease_duration_seconds), (Some(1), Some(15)));
+    let leads = time_of_leadership(&mut a, &mut server, 8.0);
+    assert!((leads - 21.0).abs() < 0.001, "x renewed at 6 at the latest: {leads}");
+    assert_eq!(spec(&server).acquire_time, taken.acquire_time, "acquired once");
+}
+
+#[test]
+fn unknown_history_assumes_late_renewal() {
+    let (mut server, mut a) = held_by_another();
+    server.forgets = true;
+    give(&mut server, "a", 30);
+    let leads = time_of_leadership(&mut a, &mut server, 30.0);
+    assert!((leads - 45.0).abs() < 0.001, "x may have renewed just before: {leads}");
+}
+
+#[test]
+fn holder_without_renewal_ends_with_lease() {
+    let (mut server, mut a) = held_by_another();
+    give(&mut server, "a", 12);
+    let leads = time_of_leadership(&mut a, &mut server, 12.0);
+    assert!((leads - 15.0).abs() < 0.001, "the last renewal of x was at 0: {leads}");
+}
+
+#[test]
+fn renewal_between_reads_is_respected() {
+    let (mut server, mut a) = held_by_another();
+    renew(&mut server, "x", 29);
+    give(&mut server, "a", 30);
+    let leads = time_of_leadership(&mut a, &mut server, 30.0);
+    assert!((leads - 45.0).abs() < 0.001, "x acts until 39: {leads}");
+}
+
+#[test]
+fn release_between_reads_frees_immediately() {
+    let (mut server, mut a) = held_by_another();
+    renew(&mut server, "x", 2);
+    server.change(|lease| *lease = record::released(lease, wall(3)));
+    give(&mut server, "a", 3);
+    assert!((time_of_leadership(&mut a, &mut server, 4.0) - 4.0).abs() < 0.001);
+}
+
+#[test]
+fn holder_after_release_is_respected() {
+    let (mut server, mut a) = held_by_another();
+    server.change(|lease| *lease = record::released(lease, wall(1)));
+    run(&mut a, &mut server, 2.0);
+    give(&mut server, "y", 3);
+    renew(&mut server, "y", 3);
+    give(&mut server, "a", 4);
+    let leads = time_of_leadership(&mut a, &mut server, 4.0);
+    assert!((leads - 19.0).abs() < 0.001, "y acts until 13: {leads}");
+}
+
+#[test]
+fn missing_name_is_no_release() {
+    let (mut server, mut a) = held_by_another();
+    server.change(|lease| lease.spec.get_or_insert_default().holder_identity = None);
+    run(&mut a, &mut server, 2.0);
+    give(&mut server, "a", 4);
+    let leads = time_of_leadership(&mut a, &mut server, 4.0);
+    assert!((leads - 17.0).abs() < 0.001, "{leads}");
+}
+
+#[test]
+fn recreated_lease_does_not_end_holder() {
+    let (mut server, mut a) = held_by_another();
+    server.lease = None;
+    give(&mut server, "a", 3);
+    let leads = time_of_leadership(&mut a, &mut server, 3.0);
+    assert!((leads - 18.0).abs() < 0.001, "the deletion was not seen: {leads}");
+
+    let (mut server, mut a) = held_by_another();
+    server.lease = None;
+    run(&mut a, &mut server, 2.0);
+    give(&mut server, "a", 3);
+    let leads = time_of_leadership(&mut a, &mut server, 4.0);
+    assert!((leads - 17.0).abs() < 0.001, "the deletion was seen: {leads}");
+}
+
+#[test]
+fn recreated_lease_waits_for_third_holder() {
+    let (mut server, mut a) = a_leader();
+    give(&mut server, "b", 3);
+    renew(&mut server, "b", 30);
+    server.lease = None;
+    give(&mut server, "a", 31);
+    let leads = time_of_leadership(&mut a, &mut server, 31.0);
+    assert!((leads - 46.0).abs() < 0.001, "b acts until 40: {leads}");
+
+    let (mut server, mut a) = a_leader();
+    give(&mut server, "b", 3);
+    renew(&mut server, "b", 30);
+    server.lease = None;
+    run(&mut a, &mut server, 31.0);
+    give(&mut server, "a", 32);
+    let leads = time_of_leadership(&mut a, &mut server, 33.0);
+    assert!((leads - 46.0).abs() < 0.001, "the deletion was seen: {leads}");
+}
+
+#[test]
+fn recreated_lease_after_release_waits() {
+    let (mut server, mut a) = held_by_another();
+    server.change(|lease| *lease = record::released(lease, wall(1)));
+    run(&mut a, &mut server, 2.0);
+    give(&mut server, "y", 3);
+    renew(&mut server, "y", 30);
+    server.lease = None;
+    give(&mut server, "a", 31);
+    let leads = time_of_leadership(&mut a, &mut server, 31.0);
+    assert!((leads - 46.0).abs() < 0.001, "y acts until 40: {leads}");
+}
+
+#[test]
+fn leader_of_deleted_lease_waits_for_none() {
+    let (mut server, mut a) = a_leader();
+    server.lease = None;
+    run(&mut a, &mut server, 4.0);
+    assert!(!is_leader(&a, 4.0));
+    give(&mut server, "a", 5);
+    assert!((time_of_leadership(&mut a, &mut server, 6.0) - 6.0).abs() < 0.001, "a itself acted until the deletion");
+}
+
+#[test]
+fn reassigned_lease_starts_new_term() {
+    let (mut server, mut a) = a_leader();
+    give(&mut server, "b", 3);
+    renew(&mut server, "b", 3);
+    give(&mut server, "a", 4);
+    run(&mut a, &mut server, 4.0);
+    assert!(!is_leader(&a, 4.0), "b may lead");
+    let leads = time_of_leadership(&mut a, &mut server, 6.0);
+    assert!((leads - 19.0).abs() < 0.001, "{leads}");
+    assert_eq!(a.term(at(leads)).map(|term| term.number), Some(2));
+}
+
+#[test]
+fn lost_response_keeps_taken_lease() {
+    let (mut server, mut a) = held_by_another();
+    server.change(|lease| *lease = record::released(lease, wall(1)));
+    run(&mut a, &mut server, 2.0);
+    give(&mut server, "a", 3);
+    for step in [Step::Get, Step::Follow { after: "3".into(), until: "4".into() }] {
+        assert_eq!(a.step(at(4.0), wall(4)), step);
+        match &step {
+            Step::Get => a.read(server.answer(&step), at(4.0), at(4.0), 0.0),
+            _ => a.followed(server.answer(&step), at(4.0)),
+        }
+    }
+    let step = a.step(at(4.0), wall(4));
+    server.answer(&step);
+    a.written(Answer::None, at(4.0), at(6.0), 0.0);
+    let mut now = 6.0;
+    while !is_leader(&a, now) {
+        assert!(now < 10.0);
+        now = run(&mut a, &mut server, now);
+    }
+    assert_eq!(spec(&server).acquire_time, Some(MicroTime(wall(4))), "no other holder in between");
+}
+
+#[test]
+fn leader_yields_to_preferred_candidate() {
+    let (mut server, mut a) = a_leader();
+    server.change(|lease| lease.spec.get_or_insert_default().preferred_holder = Some("b".into()));
+    run(&mut a, &mut server, 4.0);
+    assert!(a.is_to_yield(at(4.0)) && is_leader(&a, 4.0), "running work must end first");
+    let step = a.release(at(4.0), wall(4)).expect("held by a");
+    a.written(server.answer(&step), at(4.0), at(4.0), 0.0);
+    assert!(!is_leader(&a, 4.0) && !a.is_to_yield(at(4.0)));
+    let spec = spec(&server);
+    assert_eq!((spec.holder_identity.as_deref(), spec.preferred_holder), (Some(""), None));
+    assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"));
+}
+
+#[test]
+fn failed_yield_lets_lease_expire() {
+    let (mut server, mut a) = a_leader();
+    server.change(|lease| lease.spec.get_or_insert_default().preferred_holder = Some("b".into()));
+    run(&mut a, &mut server, 4.0);
+    a.resign(at(4.0));
+    let mut now = 4.0;
+    while now < 30.0 {
+        now = run(&mut a, &mut server, now);
+        assert!(!is_leader(&a, now));
+    }
+    assert_eq!(spec(&server).renew_time, Some(MicroTime(wall(2))));
+}
+
+#[test]
+fn waiting_candidate_releases_nothing() {
+    let (mut server, mut a) = held_by_another();
+    renew(&mut server, "x", 4);
+    give(&mut server, "a", 5);
+    run(&mut a, &mut server, 6.0);
+    assert_eq!(server.holder().as_deref(), Some("a"));
+    assert_eq!(a.release(at(6.0), wall(6)), None, "an empty name would mean that x has stopped");
+}
+
+#[test]
+fn plain_candidate_respects_previous_duration() {
+    let mut server = Server::default();
+    give(&mut server, "x", -1);
+    renew(&mut server, "x", 0);
+    let mut plain = candidate("p", 0.0);
+    run(&mut plain, &mut server, 0.0);
+    renew(&mut server, "x", 29);
+    give(&mut server, "y", 30);
+    let mut now = 30.0;
+    while server.holder().as_deref() == Some("y") {
+        assert!(now < 60.0);
+        now = run(&mut plain, &mut server, now);
+    }
+    let since = plain.term(at(now)).map(|term| term.until.since(at(0.0)).as_secs_f64() - 10.0);
+    assert!(since.is_some_and(|since| since >= 45.0), "x acts until 39: {since:?}");
+    let spec = spec(&server);
+    assert_eq!((spec.strategy, spec.preferred_holder), (None, None), "a plain candidate clears both");
+}
+
+#[test]
+fn plain_candidate_leaves_release_to_coordinator() {
+    let mut server = Server::default();
+    give(&mut server, "x", 0);
+    renew(&mut server, "x", 0);
+    server.change(|lease| *lease = record::released(lease, wall(0)));
+    let mut plain = candidate("p", 0.0);
+    let mut now = run(&mut plain, &mut server, 0.0);
+    while now < 15.0 {
+        assert_eq!(server.holder(), None);
+        now = run(&mut plain, &mut server, now);
+    }
+    run(&mut plain, &mut server, now);
+    assert_eq!(server.holder().as_deref(), Some("p"));
+}
+
+#[test]
+fn each_injected_fault_is_detected() {
+    let breaks = |breach| held_before(Breaches { committed: Some(breach) });
+
+    let (mut server, mut a) = breaks(ElectionBreach::AtOnce);
+    renew(&mut server, "x", 4);
+    give(&mut server, "a", 5);
+    assert!(time_of_leadership(&mut a, &mut server, 6.0) < 14.0, "x acts until 14");
+
+    let (mut server, mut a) = breaks(ElectionBreach::Overlooked);
+    renew(&mut server, "x", 29);
+    give(&mut server, "a", 30);
+    assert!(time_of_leadership(&mut a, &mut server, 30.0) < 39.0, "x acts until 39");
+
+    let (mut server, mut a) = breaks(ElectionBreach::EmptyName);
+    renew(&mut server, "x", 4);
+    give(&mut server, "a", 5);
+    run(&mut a, &mut server, 6.0);
+    assert!(a.release(at(6.0), wall(6)).is_some(), "x acts until 14");
+}

@@ -1,0 +1,108 @@
+//! Earlier holders of a coordinated lease, and the time until they must have stopped.
+//!
+//! The coordinator trusts its wall clock and the holders' wall clocks. This module trusts neither. An assigned candidate
+//! accepts the lease immediately, so that the coordinator sees it alive. The candidate leads once all earlier holders, seen
+//! or possibly missed, must have stopped by its own clock.
+//!
+//! - Another holder of the lease may act for at most the lease duration after the read, because its last renewal was
+//!   earlier.
+//! - A holder releases the lease with an empty name, and only after leading. Then no candidate acts.
+//! - The states between two reads are requested. If they are unavailable, a holder may have renewed just before the second
+//!   read.
+//! - A lease without counted transitions was never held, because holders count transitions and coordinators do not.
+
+use std::time::Duration;
+
+use steadfast::environment::Instant;
+use steadfast::k8s_openapi::api::coordination::v1::Lease;
+use steadfast::k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::breach::{Breaches, ElectionBreach};
+use super::record;
+
+/// Ownership of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Ours, and accepted.
+    Ours,
+    /// Assigned to us, not accepted yet.
+    Given,
+    /// No holder.
+    Unheld,
+    /// KeyGuard by or assigned to another candidate.
+    Other,
+}
+
+/// Earlier holders of a lease.
+#[derive(Debug)]
+pub(super) struct PreviousHolder {
+    identity: String,
+    /// UID and acquire time of the lease that we accepted last. The coordinator clears the acquire time when it assigns the
+    /// lease.
+    taken: Option<(String, Option<MicroTime>)>,
+    over: Instant,
+    breaches: Breaches,
+}
+
+impl PreviousHolder {
+    /// Starts without a known holder.
+    pub(super) fn new(identity: &str, now: Instant, breaches: Breaches) -> Self {
+        Self { identity: identity.to_owned(), taken: None, over: now, breaches }
+    }
+
+    /// Returns the time until another holder may act, if later than `now`.
+    pub(super) fn goes_on(&self, now: Instant) -> Option<Instant> {
+        let led_at_once = self.breaches.commit(ElectionBreach::AtOnce);
+        (self.over > now && !led_at_once).then_some(self.over)
+    }
+
+    /// Returns true if the states between two reads must be requested.
+    pub(super) fn asks(&self) -> bool {
+        !self.breaches.commit(ElectionBreach::Overlooked)
+    }
+
+    /// Returns true if a candidate that does not lead releases the lease (injected fault).
+    pub(super) fn gives_up_for_others(&self) -> bool {
+        self.breaches.commit(ElectionBreach::EmptyName)
+    }
+
+    /// Returns the ownership of `lease`.
+    pub(super) fn place(&self, lease: &Lease) -> Place {
+        let is_taken = |(uid, acquired): &(String, Option<MicroTime>)| {
+            uid == record::uid(lease) && acquired.is_some() && acquired.as_ref() == record::acquired(lease)
+        };
+        match record::holder(lease) {
+            None => Place::Unheld,
+            Some(holder) if holder != self.identity => Place::Other,
+            Some(_) if self.taken.as_ref().is_some_and(is_taken) => Place::Ours,
+            Some(_) => Place::Given,
+        }
+    }
+
+    /// Records our write that accepts `lease`.
+    pub(super) fn take_up(&mut self, lease: &Lease) {
+        self.taken = Some((record::uid(lease).to_owned(), record::acquired(lease).cloned()));
+    }
+
+    /// Another holder may act until this time.
+    pub(super) fn wait_for(&mut self, over: Instant) {
+        self.over = self.over.max(over);
+    }
+
+    /// Records a state of the lease that differs from the state `before`. `next` is true if no state is missing in between.
+    /// `longest` is the maximum lease duration ever seen, and limits unseen holders.
+    pub(super) fn see(&mut self, lease: &Lease, before: Option<&Lease>, next: bool, now: Instant, longest: Duration) {
+        let same = before.is_some_and(|before| record::uid(before) == record::uid(lease));
+        // A recreated lease proves nothing about holders of the deleted one after our last read.
+        let is_another = before.is_some() && !same;
+        let was_never_held = !record::was_held(lease) && !is_another;
+        match self.place(lease) {
+            Place::Unheld if record::is_released(lease) && same => self.over = now,
+            Place::Unheld if record::is_released(lease) && !is_another => {}
+            Place::Unheld | Place::Given if was_never_held => {}
+            Place::Given if same && (next || !self.asks()) => {}
+            Place::Ours => {}
+            Place::Unheld | Place::Given | Place::Other => self.wait_for(now + longest),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Sharding: distributes keys among processes, so that each key belongs to at most one of them.
+//!
+//! [`membership`] contains the proof.
+
+mod breach;
+mod gains;
+mod group;
+mod member;
+mod membership;
+mod rendezvous;
+mod state;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use steadfast::{Connection, Informer, Kept, ObjectKey, kube};
+use tokio::sync::watch;
+
+use breach::Breaches;
+use gains::GainTracker;
+use member::Member;
+use state::MemberState;
+
+use super::state::Term;
+use super::trouble::Troubles;
+use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilder};
+
+#[cfg(feature = "breach")]
+pub use breach::ShardingBreach;
+
+/// One of several replicas that share all keys. At any time each key belongs to at most one replica, and temporarily to
+/// none. Cheap to clone.
+///
+/// The replica takes part until it is [stopped](Self::stop) or its last clone is dropped. KeyGuard keys are then fenced off.
+///
+/// Use [`Controller::sharded_by`](crate::Controller::sharded_by) with a controller: reconciles then run only for own keys,
+/// and gained keys wait until the caches contain the writes of their previous owner. Hold the key in each reconcile before
+/// reading anything, and use the client of the guard.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use steadfast::{Connection, InformerFactory, ObjectKey, Scope, kube};
+/// # use steadfast_controller::{Action, Controller, Sharding, back_off};
+/// async fn reconcile(object: Arc<ConfigMap>, shares: Arc<Sharding>) -> Result<Action, kube::Error> {
+///     let meta = &object.metadata;
+///     let key = ObjectKey::namespaced(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+///     // No longer our key: the controller reconciles the key again when gained.
+///     let Some(held) = shares.hold(&key) else { return Ok(Action::await_change()) };
+///     let client = held.client();
+///     // Create or update the children of `object` with this client.
+/// #   drop(client);
+///     Ok(Action::await_change())
+/// }
+///
+/// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// let informers = InformerFactory::new(&connection);
+/// let shares = Sharding::builder(&connection, "default", "my-controller").start()?;
+/// let controller = Controller::<ConfigMap>::new(&informers, Scope::all())
+///     .sharded_by(&shares)
+///     .run(reconcile, back_off, Arc::new(shares.clone()))?;
+/// # controller.stop(Duration::from_secs(30)).await;
+/// shares.stop().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Sharding {
+    handle: Arc<Handle>,
+}
+
+/// Stops the member task on drop.
+struct Handle {
+    state: Arc<MemberState>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.state.stopping.send_replace(true);
+    }
+}
+
+/// Builder of [`Sharding`]: the settings of an election, applied to each replica's own lease.
+pub struct ShardingBuilder(LeaderElectionBuilder, Breaches);
+
+impl ShardingBuilder {
+    /// Identity of this replica in its lease: [`LeaderElectionBuilder::identity`]. Defaults to the host name.
+    #[must_use]
+    pub fn identity(self, identity: impl Into<String>) -> Self {
+        Self(self.0.identity(identity), self.1)
+    }
+
+    /// Time after which other replicas may take over the keys of a silent one: [`LeaderElectionBuilder::lease_duration`].
+    /// Defaults to 15 s.
+    #[must_use]
+    pub fn lease_duration(self, lease_duration: Duration) -> Self {
+        Self(self.0.lease_duration(lease_duration), self.1)
+    }
+
+    /// Time for which a replica without a successful renewal keeps acting: [`LeaderElectionBuilder::renew_deadline`]. Also
+    /// the maximum wait of a hand-over for guards of keys. Defaults to 10 s.
+    #[must_use]
+    pub fn renew_deadline(self, renew_deadline: Duration) -> Self {
+        Self(self.0.renew_deadline(renew_deadline), self.1)
+    }
+
+    /// Interval between renewals, and between reads of all leases: [`LeaderElectionBuilder::retry_period`]. Defaults to 2
+    /// s.
+    #[must_use]
+    pub fn retry_period(self, retry_period: Duration) -> Self {
+        Self(self.0.retry_period(retry_period), self.1)
+    }
+
+    /// Clock for the times in the lease: [`LeaderElectionBuilder::wall_clock`].
+    #[must_use]
+    pub fn wall_clock(self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self(self.0.wall_clock(wall_clock), self.1)
+    }
+
+    /// Injects a fault, for tests that prove its detection.
+    #[cfg(feature = "breach")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn breach(self, breach: ShardingBreach) -> Self {
+        Self(self.0, Breaches { committed: Some(breach) })
+    }
+
+    /// Starts the replica.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the durations are inconsistent, or a name is empty or invalid.
+    pub fn start(self) -> Result<Sharding, ElectionError> {
+        self.0.check()?;
+        if !can_be_a_group(&self.0.name) {
+            return Err(ElectionError::Group(self.0.name));
+        }
+        let identity = self.0.who()?;
+        let LeaderElectionBuilder { connection, namespace, name: group, timing, wall, .. } = self.0;
+        let environment = connection.environment().clone();
+        // A restarted process is another member, because requests of its predecessor may still be in flight.
+        let ending = format!("{:016x}", environment.random());
+        let state = Arc::new(MemberState {
+            environment: environment.clone(),
+            namespace,
+            name: format!("{group}-{ending}"),
+            group,
+            identity: format!("{identity}_{ending}"),
+            standing: watch::Sender::default(),
+            stopping: watch::Sender::new(false),
+            troubles: Troubles::default(),
+            readers: Mutex::default(),
+        });
+        let member = Member::new(connection, state.clone(), timing, wall, self.1);
+        // The task must outlive its handle, to release the lease first.
+        drop(environment.spawn(Box::pin(member.run())));
+        let gives_out = state.clone();
+        drop(environment.spawn(Box::pin(async move { gives_out.give_out().await })));
+        Ok(Sharding { handle: Arc::new(Handle { state }) })
+    }
+}
+
+impl fmt::Debug for ShardingBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ShardingBuilder").field(&self.0).finish()
+    }
+}
+
+/// Returns true if `group` is valid as a label value and as the prefix of a lease name.
+fn can_be_a_group(group: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = [group.as_bytes().first(), group.as_bytes().last()];
+    group.len() <= 63
+        && ends.iter().all(|end| end.is_some_and(|byte| plain(*byte)))
+        && group.bytes().all(|byte| plain(byte) || byte == b'-')
+}
+
+impl Sharding {
+    /// Returns a builder of a replica of `group`, with leases in `namespace`.
+    ///
+    /// Requires `list`, `get`, `create`, `update` and `delete` on `leases` in `coordination.k8s.io` in this namespace.
+    pub fn builder(connection: &Connection, namespace: impl Into<String>, group: impl Into<String>) -> ShardingBuilder {
+        ShardingBuilder(LeaderElection::builder(connection, namespace, group), Breaches::default())
+    }
+
+    /// Returns the identity of this replica, as written into its lease.
+    pub fn identity(&self) -> &str {
+        &self.handle.state.identity
+    }
+
+    /// Returns the last error of lease requests, with the missing permission if that is the cause. None after success.
+    ///
+    /// The first error of each cause is logged as a warning. The replica keeps trying.
+    pub fn trouble(&self) -> Option<ElectionTrouble> {
+        self.handle.state.troubles.last()
+    }
+
+    /// Returns true if `key` belongs to this replica now. The result may be outdated immediately: to act on the key,
+    /// [hold](Self::hold) it.
+    pub fn owns(&self, key: &ObjectKey) -> bool {
+        self.hold(key).is_some()
+    }
+
+    /// Holds `key` if it belongs to this replica.
+    ///
+    /// A hand-over of the key waits for its guards, for at most the renew deadline (10 s by default). After that wait, or
+    /// if the lease may have expired, the client of the guard sends nothing more.
+    pub fn hold(&self, key: &ObjectKey) -> Option<KeyGuard> {
+        let standing = self.handle.state.standing.borrow();
+        let term = standing.term_for(key).filter(|term| term.fence.is_open())?;
+        Some(KeyGuard { term: term.clone() })
+    }
+
+    /// Waits until the set of own keys changes. `seen` must start at 0, and is updated. Returns false after the stop.
+    pub async fn changed(&self, seen: &mut u64) -> bool {
+        let mut standing = self.handle.state.standing.subscribe();
+        let changed = standing.wait_for(|standing| standing.number != *seen || standing.over.is_some()).await;
+        changed.is_ok_and(|standing| {
+            *seen = standing.number;
+            standing.over.is_none()
+        })
+    }
+
+    /// Returns a stream of gained keys from the cache of `informer`, for work missed in the meantime.
+    ///
+    /// A controller with [`sharded_by`](crate::Controller::sharded_by) reconciles gained keys automatically. Other users
+    /// receive keys as soon as they are gained, and their caches may lack the writes of the previous owner.
+    ///
+    /// The stream ends after the stop, and does not delay the stop.
+    pub fn gained<K: Kept>(&self, informer: &Informer<K>) -> impl Stream<Item = ObjectKey> + Send + use<K> {
+        let informer = informer.clone();
+        let keys = move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect::<Vec<_>>();
+        let looks = futures::stream::unfold(
+            // The status itself would keep its term alive while the stream is not polled.
+            (self.handle.state.standing.subscribe(), 0, GainTracker::default(), keys),
+            |(mut standings, number, before, keys)| async move {
+                let now = standings.wait_for(|now| now.number != number || now.over.is_some()).await.ok()?.clone();
+                if now.over.is_some() {
+                    return None;
+                }
+                // Intermediate changes are unknown: any key may have been lost and gained again.
+                let had = |key: &ObjectKey| now.number == number + 1 && before.own(key);
+                let gained = |key: &ObjectKey| now.term_for(key).is_some() && !had(key);
+                let gained: Vec<_> = keys().into_iter().filter(gained).collect();
+                Some((futures::stream::iter(gained), (standings, now.number, now.gains, keys)))
+            },
+        );
+        futures::StreamExt::flatten(looks)
+    }
+
+    /// Withholds gained keys until `catch_up`, started afterwards, completes. Applies until the returned reader ends.
+    pub(crate) fn read_by(&self, catch_up: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> CacheReader {
+        let state = self.handle.state.clone();
+        CacheReader { number: state.read(Arc::new(catch_up)), state }
+    }
+
+    /// Stops taking part: closes the clients of all guards, then releases the lease. Returns true if the lease was
+    /// released, so that other replicas can take the keys immediately.
+    ///
+    /// With unanswered requests, the release waits until the server must have processed them, or the lease expires instead.
+    /// So finish all work first. The stop takes at most the lease duration. Returns false immediately if the connection's
+    /// runtime has ended.
+    pub async fn stop(&self) -> bool {
+        let state = &self.handle.state;
+        state.stopping.send_replace(true);
+        let mut standing = state.standing.subscribe();
+        let over = standing.wait_for(|standing| standing.over.is_some()).await;
+        over.ok().and_then(|standing| standing.over).unwrap_or(false)
+    }
+}
+
+/// Registration of a cache reader, whose caches gained keys wait for.
+pub(crate) struct CacheReader {
+    number: u64,
+    state: Arc<MemberState>,
+}
+
+impl CacheReader {
+    /// Removes the registration.
+    pub(crate) fn end(&self) {
+        self.state.read_no_more(self.number);
+    }
+}
+
+impl fmt::Debug for Sharding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shares")
+            .field("namespace", &self.handle.state.namespace)
+            .field("group", &self.handle.state.group)
+            .field("identity", &self.handle.state.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Guard of a key that belongs to this replica, until its drop or until [lost](Self::lost).
+///
+/// Hold the guard for one piece of work only: a new replica waits for its keys while guards exist.
+pub struct KeyGuard {
+    term: Arc<Term>,
+}
+
+impl KeyGuard {
+    /// Returns a client whose requests are sent while the key belongs to this replica, or not at all. The guarantees match
+    /// [`Leader::client`](super::Leader::client).
+    pub fn client(&self) -> kube::Client {
+        self.term.client.clone()
+    }
+
+    /// Returns true if requests may be sent now.
+    pub fn is_held(&self) -> bool {
+        self.term.fence.is_open()
+    }
+
+    /// Waits until no request may be sent any more.
+    pub async fn lost(&self) {
+        self.term.fence.closed().await;
+    }
+}
+
+impl fmt::Debug for KeyGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyGuard").field("is_held", &self.is_held()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,56 @@
+//! Withholds gained keys until the caches contain the writes of their previous owner.
+//!
+//! A previous owner writes nothing more to a key after its hand-over. So a cache that reaches a version requested after the
+//! gain contains all of its writes.
+
+use std::sync::Arc;
+
+use steadfast::ObjectKey;
+
+use super::membership::OwnedKeys;
+
+/// Maximum number of tracked changes. Beyond this number, all keys are withheld until the caches catch up.
+const MAX_TRACKED_CHANGES: usize = 64;
+
+/// Sets of own keys in order of change, and the progress of the caches.
+#[derive(Clone, Default)]
+pub(super) struct GainTracker {
+    /// Each set with the number of its change, in order.
+    parts: Vec<(u64, Arc<OwnedKeys>)>,
+    /// True if the caches caught up since the first set.
+    caught_up: bool,
+}
+
+impl GainTracker {
+    /// Records the set of own keys after a change. None means no own keys.
+    pub(super) fn turn(&mut self, number: u64, part: Option<Arc<OwnedKeys>>) {
+        let Some(part) = part else {
+            *self = Self::default();
+            return;
+        };
+        if self.parts.last().is_some_and(|(_, last)| *last == part) {
+            return;
+        }
+        if self.parts.len() == MAX_TRACKED_CHANGES {
+            *self = Self::default();
+        }
+        self.parts.push((number, part));
+    }
+
+    /// Returns true if the caches must catch up before all own keys are usable.
+    pub(super) fn lag(&self) -> bool {
+        self.parts.len() > usize::from(self.caught_up)
+    }
+
+    /// Records that the caches contain all writes before the change after `number`.
+    pub(super) fn caught_up(&mut self, number: u64) {
+        let Some(at) = self.parts.iter().rposition(|(since, _)| *since <= number) else { return };
+        self.parts.drain(..at);
+        self.caught_up = true;
+    }
+
+    /// Returns true if `key` was our own in every set since the caches caught up.
+    pub(super) fn own(&self, key: &ObjectKey) -> bool {
+        self.caught_up && self.parts.iter().all(|(_, part)| part.owns(key))
+    }
+}

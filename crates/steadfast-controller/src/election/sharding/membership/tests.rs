@@ -1,0 +1,260 @@
+//! Rules of membership, one scenario each.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use steadfast::k8s_openapi::jiff::Timestamp;
+
+use super::*;
+
+/// Instant of a scenario, in seconds.
+fn at(seconds: f64) -> Instant {
+    Instant::from_zero(Duration::from_secs(1000) + Duration::from_secs_f64(seconds))
+}
+
+/// Server with the leases of the members.
+#[derive(Default)]
+struct Server {
+    leases: BTreeMap<String, Lease>,
+    versions: u64,
+}
+
+impl Server {
+    /// `member` writes its lease and receives the response.
+    fn write(&mut self, member: &mut Membership, seconds: f64) {
+        let lease = self.take(member, seconds);
+        member.written(Box::new(lease));
+    }
+
+    /// `member` writes its lease, and the response is lost.
+    fn take(&mut self, member: &Membership, seconds: f64) -> Lease {
+        let wall = Timestamp::from_millisecond(1_700_000_000_000 + (seconds * 1000.0) as i64).expect("a time");
+        let mut lease = match self.leases.get(&*member.me) {
+            Some(lease) => record::held(lease, &member.me, &Timing::default(), wall),
+            None => record::created("default", &member.me, &member.me, &Timing::default(), wall),
+        };
+        member.sign(&mut lease);
+        self.versions += 1;
+        lease.metadata.uid.get_or_insert_with(|| format!("uid-{}", self.versions));
+        lease.metadata.resource_version = Some(self.versions.to_string());
+        self.leases.insert(member.me.to_string(), lease.clone());
+        lease
+    }
+
+    /// `member` reads all leases.
+    fn read(&self, member: &mut Membership, seconds: f64) {
+        assert!(member.read(self.leases.values().cloned().collect(), at(seconds)), "a current list");
+    }
+
+    /// Runs one round of `member` without guards of keys.
+    fn turn(&mut self, member: &mut Membership, seconds: f64) {
+        self.write(member, seconds);
+        self.read(member, seconds);
+        member.change();
+    }
+}
+
+fn member(name: &str) -> Membership {
+    Membership::new("it", name, Timing::default(), Breaches::default())
+}
+
+fn keys() -> Vec<ObjectKey> {
+    (0..60).map(|number| ObjectKey::namespaced("default", format!("key-{number}"))).collect()
+}
+
+/// Returns the number of own keys among 60 keys.
+fn part(member: &Membership) -> usize {
+    let Some(part) = member.part() else { return 0 };
+    keys().iter().filter(|key| part.owns(key)).count()
+}
+
+/// Returns a server, and `a` and `b` sharing the keys.
+fn shared() -> (Server, Membership, Membership) {
+    let (mut server, mut a, mut b) = (Server::default(), member("it-a"), member("it-b"));
+    for seconds in 0..5 {
+        server.turn(&mut a, f64::from(seconds));
+        server.turn(&mut b, f64::from(seconds));
+    }
+    assert_eq!((part(&a) + part(&b), part(&a) > 10, part(&b) > 10), (60, true, true));
+    (server, a, b)
+}
+
+#[test]
+fn single_member_owns_all_after_reading() {
+    let (mut server, mut a) = (Server::default(), member("it-a"));
+    server.write(&mut a, 0.0);
+    server.read(&mut a, 0.0);
+    assert_eq!(part(&a), 0, "a new member claims nothing");
+    assert!(a.is_to_change() && a.gives_up());
+    a.change();
+    assert_eq!(part(&a), 0, "the claim is not written");
+    server.write(&mut a, 1.0);
+    assert_eq!(part(&a), 0, "other claims may be older");
+    server.read(&mut a, 1.0);
+    assert_eq!(part(&a), 60);
+    assert!(!a.is_to_change() && !a.is_in_motion());
+}
+
+#[test]
+fn no_keys_reserved_for_non_reading_member() {
+    let (mut server, mut a, mut b) = (Server::default(), member("it-a"), member("it-b"));
+    (0..3).for_each(|seconds| server.turn(&mut a, f64::from(seconds)));
+    for seconds in 3..20 {
+        server.write(&mut b, f64::from(seconds));
+        server.turn(&mut a, f64::from(seconds));
+        assert_eq!((part(&a), part(&b)), (60, 0));
+    }
+    // After reading, the member receives its keys.
+    for seconds in 20..25 {
+        server.turn(&mut b, f64::from(seconds));
+        server.turn(&mut a, f64::from(seconds));
+    }
+    assert_eq!((part(&a) + part(&b), part(&b) > 10), (60, true));
+}
+
+#[test]
+fn new_member_waits_for_withdrawn_claim() {
+    let (mut server, mut a, mut b) = (Server::default(), member("it-a"), member("it-b"));
+    (0..3).for_each(|seconds| server.turn(&mut a, f64::from(seconds)));
+    (3..6).for_each(|seconds| server.turn(&mut b, f64::from(seconds)));
+    assert_eq!((part(&a), part(&b)), (60, 0), "a claims all keys");
+    server.read(&mut a, 6.0);
+    let kept = part(&a);
+    assert!((10..50).contains(&kept), "a starts no work on lost keys, and keeps {kept}");
+    assert!(a.gives_up(), "running work must end first");
+    server.turn(&mut b, 7.0);
+    assert_eq!(part(&b), 0, "no owner during the hand-over");
+    a.change();
+    server.write(&mut a, 8.0);
+    assert_eq!((part(&a), part(&b)), (kept, 0), "b has not read yet");
+    server.read(&mut b, 9.0);
+    assert_eq!((part(&a), part(&b)), (kept, 60 - kept));
+}
+
+#[test]
+fn silent_member_keeps_keys_until_deletion() {
+    let (mut server, mut a, b) = shared();
+    let own = part(&a);
+    for seconds in 5..19 {
+        server.turn(&mut a, f64::from(seconds));
+        assert_eq!((part(&a), a.lapsed(at(f64::from(seconds)))), (own, None));
+    }
+    server.turn(&mut a, 19.5);
+    let lapsed = a.lapsed(at(20.0)).expect("15 s after the last change at 5");
+    assert_eq!(lapsed.name, b.me);
+    assert_eq!(Some(&lapsed.version), server.leases["it-b"].metadata.resource_version.as_ref());
+    assert_eq!(part(&a), own, "a renewal may still arrive");
+    server.leases.remove("it-b");
+    server.read(&mut a, 21.0);
+    assert!(a.is_to_change() && !a.gives_up(), "no key is handed over");
+    assert_eq!(part(&a), own);
+    a.change();
+    server.turn(&mut a, 22.0);
+    assert_eq!(part(&a), 60);
+}
+
+#[test]
+fn deleted_lease_keeps_its_claims() {
+    let (mut server, mut a, _) = shared();
+    let own = part(&a);
+    server.leases.remove("it-b");
+    for seconds in 5..19 {
+        server.turn(&mut a, f64::from(seconds));
+        assert_eq!(part(&a), own, "its member may still act");
+    }
+    server.turn(&mut a, 21.0);
+    assert_eq!(part(&a), 60);
+}
+
+#[test]
+fn released_lease_frees_keys_immediately() {
+    let (mut server, mut a, _) = shared();
+    let released = record::released(&server.leases["it-b"], Timestamp::UNIX_EPOCH);
+    server.leases.insert("it-b".into(), released);
+    server.turn(&mut a, 5.0);
+    server.turn(&mut a, 6.0);
+    assert_eq!(part(&a), 60);
+    assert_eq!(a.lapsed(at(19.0)), None, "all members must see the release");
+    assert!(a.lapsed(at(20.0)).is_some(), "deleted afterwards");
+}
+
+#[test]
+fn uncertain_write_counts_as_both_views() {
+    let (mut server, mut a, _) = shared();
+    let mut c = member("it-c");
+    server.turn(&mut c, 4.0);
+    server.write(&mut c, 5.0);
+    server.read(&mut a, 5.0);
+    let kept = part(&a);
+    a.change();
+    drop(server.take(&a, 6.0));
+    assert_eq!(part(&a), kept);
+    server.leases.remove("it-c");
+    assert!(!a.read(server.leases.values().cloned().collect(), at(7.0)), "the lease differs from the confirmed state");
+    server.write(&mut a, 8.0);
+    server.read(&mut a, 8.0);
+    assert!(a.is_to_change() && !a.gives_up(), "keys return after write and read");
+    assert_eq!(part(&a), kept);
+}
+
+#[test]
+fn outdated_list_is_ignored() {
+    let (mut server, mut a, _) = shared();
+    let before: Vec<_> = server.leases.values().cloned().collect();
+    server.write(&mut a, 6.0);
+    assert!(!a.read(before, at(6.0)));
+    server.read(&mut a, 6.0);
+}
+
+#[test]
+fn expired_member_needs_write_and_read() {
+    let (mut server, mut a, _) = shared();
+    let own = part(&a);
+    a.end();
+    assert_eq!(part(&a), 0);
+    server.write(&mut a, 12.0);
+    assert_eq!(part(&a), 0);
+    server.read(&mut a, 12.0);
+    assert_eq!(part(&a), own);
+    a.renounce();
+    server.write(&mut a, 13.0);
+    server.read(&mut a, 13.0);
+    assert_eq!(part(&a), 0, "a new lease claims nothing");
+}
+
+#[test]
+fn random_orders_never_share_a_key() {
+    let mut state: u64 = 7;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) % below
+    };
+    for _ in 0..300 {
+        let mut server = Server::default();
+        let mut members: Vec<_> = ["it-a", "it-b", "it-c", "it-d"].map(member).into();
+        for step in 0..60_u32 {
+            let seconds = f64::from(step) / 50.0;
+            // Members join one after the other.
+            let member = &mut members[draw(1 + (u64::from(step) / 8).min(3)) as usize];
+            match draw(6) {
+                0 | 1 => server.write(member, seconds),
+                2 => drop(server.take(member, seconds)),
+                3 => drop(member.read(server.leases.values().cloned().collect(), at(seconds))),
+                4 => member.change(),
+                _ if draw(4) == 0 => member.end(),
+                _ => {}
+            }
+            let parts: Vec<_> = members.iter().filter_map(Membership::part).collect();
+            for key in keys() {
+                let owners = parts.iter().filter(|part| part.owns(&key)).count();
+                assert!(owners <= 1, "{key} has {owners} owners");
+            }
+        }
+        for round in 0..6 {
+            for member in &mut members {
+                server.turn(member, 2.0 + f64::from(round));
+            }
+        }
+        assert_eq!(members.iter().map(part).sum::<usize>(), 60);
+    }
+}

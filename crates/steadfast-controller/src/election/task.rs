@@ -1,0 +1,327 @@
+//! Background task of a candidate: executes the steps of the [`machine`](super::machine), and starts and ends terms.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast::Connection;
+use steadfast::environment::Instant;
+use steadfast::k8s_openapi::api::core::v1::ObjectReference;
+use steadfast::k8s_openapi::jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::breach::Breaches;
+use super::leases::{Answered, Leases, end_troubles};
+use super::machine::{Answer, ElectionMachine, Step};
+use super::registration::Registration;
+use super::state::{ElectionState, Term, UnansweredRequests};
+use super::timing::{Timing, WallClock};
+use crate::events::{EventDraft, EventRecorder};
+
+/// Background task of a candidate.
+pub(super) struct ElectionTask {
+    connection: Connection,
+    leases: Leases,
+    state: Arc<ElectionState>,
+    timing: Timing,
+    wall: WallClock,
+    /// Records the start and the end of each term.
+    events: Option<EventRecorder>,
+    /// UID of the lease of the last term.
+    uid: Option<String>,
+    machine: ElectionMachine,
+    /// Present in a coordinated election.
+    registration: Option<Registration>,
+    /// The published term, until its end is published.
+    term: Option<Arc<Term>>,
+    unsettled: UnansweredRequests,
+    /// True if the last request had no response.
+    unanswered: bool,
+}
+
+impl ElectionTask {
+    /// Builds the task for `state`, with requests on `connection`. `registration` is present in a coordinated election.
+    pub(super) fn new(
+        connection: Connection,
+        state: Arc<ElectionState>,
+        timing: Timing,
+        (wall, events): (WallClock, Option<EventRecorder>),
+        registration: Option<Registration>,
+        breaches: Breaches,
+    ) -> Self {
+        let now = connection.environment().boot_time();
+        let (namespace, name, identity) = (&state.namespace, &state.name, state.identity.clone());
+        let machine = if registration.is_some() {
+            ElectionMachine::coordinated(namespace, name, identity, timing, now, breaches)
+        } else {
+            ElectionMachine::new(namespace, name, identity, timing, now)
+        };
+        let leases = Leases::new(connection.clone(), &state.namespace, &state.name, timing.patience());
+        Self {
+            connection,
+            leases,
+            state,
+            timing,
+            wall,
+            events,
+            uid: None,
+            machine,
+            registration,
+            term: None,
+            unsettled: UnansweredRequests::default(),
+            unanswered: false,
+        }
+    }
+
+    /// Runs until the election stops, then releases the lease.
+    pub(super) async fn run(mut self) {
+        let mut stopping = self.state.stopping.subscribe();
+        loop {
+            if self.machine.is_to_yield(self.now()) {
+                self.make_way().await;
+            }
+            let step = self.machine.step(self.now(), self.wall());
+            self.tell();
+            let goes_on = match step {
+                Step::Wait(until) => self.meanwhile(until, &mut stopping).await,
+                step => self.attempt(step, &mut stopping).await,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        self.withdraw().await;
+        let released = self.release().await;
+        self.state.standing.send_modify(|standing| {
+            standing.over = Some(released);
+            if released {
+                standing.holder = None;
+            }
+        });
+    }
+
+    /// Waits until `until`, and maintains the registration in the meantime. Returns false if the election stops.
+    async fn meanwhile(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
+        let now = self.now();
+        let until = self.unsettled.until(now).map_or(until, |settled| until.min(settled));
+        // Without a read of the lease, a candidate does not know its predecessor. So the first read must precede the
+        // registration.
+        let registration = self.registration.as_mut().filter(|_| self.machine.has_looked());
+        let until = match registration {
+            Some(registration) if registration.due() <= now => {
+                return tokio::select! {
+                    biased;
+                    () = stopped(stopping) => false,
+                    () = registration.keep(&self.wall) => true,
+                };
+            }
+            Some(registration) => until.min(registration.due()),
+            None => until,
+        };
+        tokio::select! {
+            biased;
+            () = stopped(stopping) => false,
+            () = self.pause(until.since(now)) => true,
+        }
+    }
+
+    /// Ends the term and releases the lease for the preferred candidate.
+    async fn make_way(&mut self) {
+        let ElectionState { namespace, name, identity, .. } = &*self.state;
+        tracing::info!(%namespace, %name, %identity, "releasing the lease for the preferred candidate");
+        self.release().await;
+        self.machine.resign(self.now());
+    }
+
+    /// Deletes the registration, so that the coordinator does not return the released lease to this candidate.
+    async fn withdraw(&mut self) {
+        if let Some(registration) = self.registration.take() {
+            if let Some(term) = &self.term {
+                term.fence.close();
+            }
+            registration.withdraw().await;
+            self.registration = Some(registration);
+        }
+    }
+
+    /// Sends one request and processes the response. Returns false if the election stops first.
+    async fn attempt(&mut self, step: Step, stopping: &mut watch::Receiver<bool>) -> bool {
+        // The time before sending: other candidates see this write later.
+        let sent = self.now();
+        let answered = tokio::select! {
+            biased;
+            () = stopped(stopping) => None,
+            answered = self.leases.send(&step, self.unanswered) => Some(answered),
+        };
+        let goes_on = answered.is_some();
+        self.take(&step, sent, answered.unwrap_or(Answered { answer: Answer::None, problem: None }));
+        self.tell();
+        goes_on
+    }
+
+    fn take(&mut self, step: &Step, sent: Instant, Answered { answer, problem }: Answered) {
+        let now = self.now();
+        let is_leader = self.machine.term(now).is_some();
+        let ElectionState { namespace, name, identity, .. } = &*self.state;
+        if let Some(problem) = problem {
+            let is_news = self.state.troubles.add(problem.clone());
+            if is_leader {
+                tracing::warn!(%namespace, %name, %identity, %problem, "cannot renew the lease; retrying");
+            } else if is_news {
+                tracing::warn!(%namespace, %name, %identity, %problem, "cannot use the lease; retrying");
+            } else {
+                tracing::debug!(%namespace, %name, %identity, %problem, "cannot use the lease; retrying");
+            }
+        } else {
+            end_troubles(&self.state.troubles, step, &answer);
+        }
+        self.unanswered = answer == Answer::None;
+        let chance = self.state.environment.random() as f64 / u64::MAX as f64;
+        match step {
+            Step::Get => self.machine.read(answer, sent, now, chance),
+            Step::Follow { .. } => self.machine.followed(answer, now),
+            _ => {
+                if is_leader && !matches!(answer, Answer::Lease(_)) {
+                    self.state.took_the_slow_path();
+                }
+                self.machine.written(answer, sent, now, chance);
+            }
+        }
+    }
+
+    /// Starts, extends or ends the published term by the term of the machine.
+    fn tell(&mut self) {
+        let now = self.now();
+        let state = self.state.clone();
+        let ElectionState { namespace, name, identity, .. } = &*state;
+        let held = self.machine.term(now).map(|held| (held.number, held.until));
+        if let Some(term) = self.term.clone() {
+            match held {
+                Some((number, until)) if number == term.number => {
+                    term.fence.extend(until);
+                    if term.fence.is_open() {
+                        return;
+                    }
+                    // A reader has already seen the expired fence, so this term must not resume.
+                    self.machine.resign(now);
+                }
+                _ => {}
+            }
+            self.unsettled.close(&term, &self.timing);
+            tracing::warn!(%namespace, %name, %identity, "leadership lost: the lease may have expired or changed its \
+             holder");
+            self.term = None;
+            self.record("stopped leading");
+        }
+        let begins =
+            self.machine.term(now).filter(|_| self.term.is_none() && self.unsettled.until(self.now()).is_none());
+        let begins = begins.map(|held| ([held.number, held.token], held.until, held.uid.clone()));
+        if let Some((numbers, until, uid)) = begins {
+            tracing::info!(%namespace, %name, %identity, "leadership acquired");
+            state.troubles.clear();
+            self.term = Some(Arc::new(Term::new(&self.connection, numbers, until, &self.timing)));
+            self.uid = Some(uid).filter(|uid| !uid.is_empty());
+            self.record("became leader");
+        }
+        let (term, holder) = (self.term.clone(), self.machine.holder());
+        self.state.standing.send_if_modified(|standing| {
+            let same = standing.term.as_ref().map(|term| term.number) == term.as_ref().map(|term| term.number)
+                && standing.holder.as_deref() == holder;
+            standing.term = term;
+            standing.holder = holder.map(str::to_owned);
+            !same
+        });
+    }
+
+    /// Records an event about the lease.
+    fn record(&self, what: &str) {
+        let Some(events) = &self.events else { return };
+        let ElectionState { namespace, name, identity, .. } = &*self.state;
+        let lease = ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            namespace: Some(namespace.clone()),
+            name: Some(name.clone()),
+            uid: self.uid.clone(),
+            ..ObjectReference::default()
+        };
+        events.publish(&lease, EventDraft::normal("LeaderElection", "Electing").note(format!("{identity} {what}")));
+    }
+
+    /// Releases the lease if held. Returns true if the lease is free now.
+    async fn release(&mut self) -> bool {
+        let Some(term) = self.term.take() else {
+            // A candidate that does not lead releases nothing, except with an injected fault.
+            return self.machine.gives_up_for_others() && self.give_up().await;
+        };
+        let until = self.machine.term(self.now()).map(|held| held.until);
+        self.unsettled.close(&term, &self.timing);
+        self.state.standing.send_modify(|_| {});
+        self.record("stopped leading");
+        let Some(until) = until else { return false };
+        if let Some(settled) = self.unsettled.until(self.now()) {
+            // The server may still process unanswered requests, so no other leader may start before then.
+            if settled >= until {
+                return false;
+            }
+            self.pause(settled.since(self.now())).await;
+        }
+        self.give_up().await
+    }
+
+    /// Writes an empty holder into the lease if held. Returns true on success.
+    async fn give_up(&mut self) -> bool {
+        // At most two reads and two writes. After that the lease expires on its own.
+        for _ in 0..4 {
+            let Some(step) = self.machine.release(self.now(), self.wall()) else { return false };
+            let sent = self.now();
+            let answered = self.leases.send(&step, self.unanswered).await;
+            if step != Step::Get && matches!(answered.answer, Answer::Lease(_)) {
+                let ElectionState { namespace, name, identity, .. } = &*self.state;
+                tracing::info!(%namespace, %name, %identity, "lease released");
+                self.take(&step, sent, answered);
+                return true;
+            }
+            self.take(&step, sent, answered);
+        }
+        false
+    }
+
+    /// Returns the time of the clock for lease durations, which includes suspend time.
+    fn now(&self) -> Instant {
+        self.state.environment.boot_time()
+    }
+
+    /// Returns the wall clock for lease fields. A coordinated election uses the server's clock, because the coordinator
+    /// compares these fields.
+    fn wall(&self) -> Timestamp {
+        let wall = (self.wall)();
+        self.registration.as_ref().map_or(wall, |registration| registration.wall(wall))
+    }
+
+    async fn pause(&self, wait: Duration) {
+        let environment = &self.state.environment;
+        environment.sleep_until(environment.now() + wait).await;
+    }
+}
+
+impl Drop for ElectionTask {
+    /// Also runs if the runtime ended before the task. No caller may wait forever.
+    fn drop(&mut self) {
+        self.state.standing.send_if_modified(|standing| {
+            let is_news = standing.over.is_none();
+            if is_news {
+                standing.term = None;
+                standing.over = Some(false);
+            }
+            is_news
+        });
+    }
+}
+
+/// Waits until the election stops.
+pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    if stopping.wait_for(|stopping| *stopping).await.is_err() {
+        // The task itself holds the sender.
+        std::future::pending::<()>().await;
+    }
+}
