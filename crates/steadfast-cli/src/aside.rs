@@ -1,4 +1,4 @@
-//! Standard error: what is no event; and what is printed as a whole.
+//! Output outside the event stream: lines on standard error, and whole documents on standard output.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use crate::failure::Failure;
 
-/// Writes a line to standard error, at once: lines of standard output could come between its parts.
+/// Writes one line to standard error.
 pub(crate) fn say(line: impl Display) {
-    // Whoever closed standard error does not want to know.
+    // The line is written by one call: lines of standard output must not split it. A closed standard error is ignored:
+    // no reader is left.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Writes `text` to standard output; whoever closed it does not want the rest.
+/// Writes `text` to standard output. A closed pipe counts as success: the reader wants no more.
 pub(crate) fn print(text: &str) -> Result<ExitCode, Failure> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

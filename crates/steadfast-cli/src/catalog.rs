@@ -1,10 +1,10 @@
-//! What a server has, and which of it a name means.
+//! The resources that a server serves, and the lookup of a resource by name.
 
 use std::fmt;
 
 use kube::core::{ApiResource, GroupVersionKind};
 
-/// A resource in one version, as the server describes it.
+/// One resource in one version, from the discovery documents of the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) group: String,
@@ -17,16 +17,16 @@ pub(crate) struct Entry {
     pub(crate) verbs: Vec<String>,
 }
 
-/// All resources of a server: the core group first, then the groups in the server's order, in each its preferred
-/// version first.
+/// All resources of a server. The core group is first, then the other groups in the server's order; in each group, the
+/// preferred version is first.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     pub(crate) entries: Vec<Entry>,
-    /// The groups that did not answer, and why.
+    /// The API groups whose discovery request failed.
     pub(crate) silent: Vec<String>,
 }
 
-/// The resource that a name means.
+/// A resource that the server serves and that can be watched.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) described: ApiResource,
@@ -39,12 +39,12 @@ impl fmt::Display for Found {
     }
 }
 
-/// Why a name means no resource that can be watched.
+/// Reasons why a name does not resolve to a resource that can be watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotFound {
-    /// There is none of that name, yet: what comes closest.
+    /// No resource has this name at present; the text lists similar names.
     Unknown(String),
-    /// There is one, and it cannot be watched.
+    /// The resource exists, but does not support the verb `watch`.
     Unwatchable(String),
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for NotFound {
     }
 }
 
-/// How many near matches are named.
+/// Maximum number of similar names in an error message.
 const NEAR: usize = 3;
 
 fn full_name(plural: &str, group: &str) -> String {
@@ -78,9 +78,11 @@ impl Entry {
 }
 
 impl Catalog {
-    /// The resource that `name` means: `pods`, `po`, `Pod`, `deployments.apps`, `deployments.v1.apps`.
+    /// Returns the resource for `name`: `pods`, `po`, `Pod`, `deployments.apps`, `deployments.v1.apps`.
     ///
-    /// The error says what is wrong with it, and what comes closest.
+    /// # Errors
+    ///
+    /// If no such resource exists, with similar names, or if the resource cannot be watched.
     pub(crate) fn find(&self, name: &str) -> Result<Found, NotFound> {
         let lower = name.to_lowercase();
         let (word, place) = lower.split_once('.').unwrap_or((&lower, ""));
@@ -106,7 +108,7 @@ impl Catalog {
             .or_else(|| self.named(word, |entry| entry.group.starts_with(place)))
     }
 
-    /// The first entry of that name within `wanted`; whole names go before short ones.
+    /// Returns the first entry of that name that `wanted` accepts. Full names take precedence over short names.
     fn named(&self, word: &str, wanted: impl Fn(&Entry) -> bool) -> Option<&Entry> {
         let mut entries = self.entries.iter().filter(|entry| wanted(entry));
         let short = entries.clone().find(|entry| entry.is_short(word));
@@ -129,7 +131,7 @@ impl Catalog {
         format!("the server has no resource {name:?}: {advice}{silent}")
     }
 
-    /// The resources whose names are least different and not all too different, the nearest first.
+    /// Returns up to three resources with similar names, the most similar first.
     fn closest(&self, word: &str) -> Vec<String> {
         let mut near: Vec<(usize, String)> = Vec::new();
         for entry in &self.entries {
@@ -140,14 +142,14 @@ impl Catalog {
                 near.push((difference, name));
             }
         }
-        // In the server's order where they are equally near.
+        // The sort is stable: equally similar names keep the server's order.
         near.sort_by_key(|(difference, _)| *difference);
         near.truncate(NEAR);
         near.into_iter().map(|(_, name)| name).collect()
     }
 }
 
-/// How many letters have to be put in, taken out or exchanged to make one word of the other.
+/// Returns the edit distance: the number of letters to insert, delete or replace.
 fn edits(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_name_a_resource_is_known() {
+    fn resource_resolves_by_every_name_form() {
         for name in
             ["deployments", "deployment", "Deployment", "deploy", "deployments.apps", "deploy.v1.apps", "deploy.app"]
         {
@@ -215,12 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_name_goes_before_a_short_one() {
+    fn full_name_precedes_short_name() {
         assert_eq!(found("po"), "example.com/v1 poes.example.com");
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_what_comes_closest() {
+    fn unknown_name_error_lists_similar_names() {
         assert_eq!(found("depoyments"), "the server has no resource \"depoyments\": did you mean deployments.apps?");
         assert_eq!(found("pods.apps"), "the server has no resource \"pods.apps\": there is pods");
         assert_eq!(found("xylophones"), "the server has no resource \"xylophones\": none of its 7 is called alike");
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_come_close_are_named_the_nearest_first() {
+    fn similar_names_are_sorted_by_distance() {
         let mut catalog = catalog();
         catalog.entries.push(entry("example.com", "v1", "Pode", "podes", &[]));
         let told = catalog.find("pode.example.org").unwrap_err().to_string();
@@ -245,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_watched_is_told() {
+    fn resource_without_watch_verb_is_rejected() {
         assert!(matches!(catalog().find("bindings"), Err(NotFound::Unwatchable(_))));
         assert_eq!(found("bindings"), "bindings cannot be watched; the server offers create for it");
     }
 
     #[test]
-    fn edits_are_counted() {
+    fn edit_distance_counts_single_edits() {
         assert_eq!(edits("pod", "pods"), 1);
         assert_eq!(edits("", "abc"), 3);
         assert_eq!(edits("kitten", "sitting"), 3);

@@ -1,26 +1,26 @@
-//! Times: for people by the clock on their wall, for programs in UTC.
+//! Timestamps: in local time for people, in UTC for programs.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// The clock by which times are printed for people.
+/// Time zone of the times that are printed for people.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock(TimeZone);
 
 impl Clock {
-    /// UTC, or the time zone of this machine (`$TZ`, else the system's; UTC where neither is known).
+    /// Returns UTC, or the local time zone (`$TZ`, else the system's, else UTC).
     pub(crate) fn choose(utc: bool) -> Self {
         Self(if utc { TimeZone::UTC } else { TimeZone::system() })
     }
 
-    /// The time of day with its offset from UTC, for people: `10:45:51.988+02:00`, in UTC `08:45:51.988Z`.
+    /// Formats the time of day with its offset from UTC: `10:45:51.988+02:00`, in UTC `08:45:51.988Z`.
     pub(crate) fn of_day(&self, at: Timestamp) -> String {
         let form = if self.0 == TimeZone::UTC { "%H:%M:%S%.3fZ" } else { "%H:%M:%S%.3f%:z" };
         at.to_zoned(self.0.clone()).strftime(form).to_string()
     }
 }
 
-/// RFC 3339, UTC, with microseconds, always: as text it sorts by time.
+/// Formats a time in RFC 3339, UTC, always with six decimals, so that the text sorts by time.
 pub(crate) fn precise(at: Timestamp) -> String {
     format!("{at:.6}")
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_get_the_time_of_their_zone_with_its_offset() -> Result<(), jiff::Error> {
+    fn local_time_has_offset() -> Result<(), jiff::Error> {
         let at: Timestamp = "2026-01-02T20:04:05.678901Z".parse()?;
         let told = |zone: &str| Ok::<_, jiff::Error>(Clock(TimeZone::posix(zone)?).of_day(at));
         assert_eq!(told("IST-5:30")?, "01:34:05.678+05:30");
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_microseconds_even_where_they_are_zero() {
+    fn precise_time_keeps_zero_microseconds() {
         assert_eq!(precise(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
     }
 }

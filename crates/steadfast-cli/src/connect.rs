@@ -1,4 +1,4 @@
-//! A connection from flags and kubeconfig, and what it means when a server does not answer.
+//! Connection from flags and kubeconfig, and classification of failed requests.
 
 use std::error::Error;
 use std::io;
@@ -11,11 +11,11 @@ use steadfast::transport::TransportError;
 
 use crate::failure::Failure;
 
-/// A connection to the server that `kubeconfig` and `context` name, else to the one that is found as kubectl finds it.
+/// Connects to the server of `kubeconfig` and `context`, which default to kubectl's search order.
 ///
-/// What is found there is followed: rotated credentials, another authority.
+/// The connection reloads its source: rotated credentials or another certificate authority apply without a restart.
 pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Connection, Failure> {
-    // Files are read, and a credential plugin that the kubeconfig names is run and waited for.
+    // Blocking work: files are read, and a credential plugin of the kubeconfig may run.
     let built = tokio::task::spawn_blocking(move || {
         let (config, context) = configuration(kubeconfig.as_deref(), context)?;
         let again = move || {
@@ -32,7 +32,7 @@ pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError
     file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::one(file)))
 }
 
-/// What to connect to, and the context that says so; there is none within a cluster.
+/// Returns the connection settings and the name of their context; inside a cluster there is no context.
 fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config, Option<String>), Failure> {
     let source = file.map_or_else(|| "the kubeconfig".to_owned(), |file| file.display().to_string());
     let merged = match files(file).and_then(|files| files.read()) {
@@ -49,7 +49,7 @@ fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config
     Ok((config, context))
 }
 
-/// The configuration of `context`, or what is wrong with it and which of this program's flags helps.
+/// Returns the settings of `context`, or an error that names the flag to correct.
 fn usable(source: &str, merged: &MergedKubeconfig, context: Option<&str>) -> Result<Config, Failure> {
     merged.config(context).map_err(|error| {
         let advice = match context.or(merged.current_context()) {
@@ -60,7 +60,7 @@ fn usable(source: &str, merged: &MergedKubeconfig, context: Option<&str>) -> Res
     })
 }
 
-/// The same once more. Another context may be another cluster, so the one of the start is kept.
+/// Reads the settings again. The context of the start is kept: the current context may have changed to another cluster.
 fn again(file: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectError> {
     if context.is_none() {
         return Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() });
@@ -75,16 +75,16 @@ pub(crate) fn detail(error: ConnectError) -> String {
     }
 }
 
-/// What a request that was not answered means.
+/// Classification of a failed request.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The server may answer yet: why it has not.
+    /// A retry may succeed; the text is the cause.
     Passing(String),
-    /// Asking again does not help.
+    /// A retry cannot succeed.
     Lasting(Failure),
 }
 
-/// What `error`, met while asking `server`, means.
+/// Classifies `error`, the failure of a request to `server`.
 pub(crate) fn trouble(server: &str, error: &kube::Error) -> Trouble {
     if let Some(error) = find::<SendError>(error) {
         return match error {
@@ -117,7 +117,7 @@ pub(crate) fn trouble(server: &str, error: &kube::Error) -> Trouble {
 
 fn transport_trouble(error: &TransportError) -> Trouble {
     match error {
-        // What TLS itself says comes as invalid data; a connection that ended meanwhile does not.
+        // TLS errors of the peer arrive as invalid data; a connection that broke during the handshake does not.
         TransportError::Tls { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
             Trouble::Lasting(Failure::config(error))
         }
@@ -165,7 +165,7 @@ mod tests {
                         users: [{name: u, user: {token: hunter2}}]\n";
 
     #[test]
-    fn contexts_that_are_not_there_are_told_with_those_that_are() {
+    fn missing_context_error_lists_existing_contexts() {
         assert_eq!(told(GOOD, Some("prod")), "https://example.test:6443/");
         let unknown = told(GOOD, Some("nope"));
         assert_eq!(unknown, "x.yaml cannot be used: there is no context \"nope\"; it has prod, test");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_kubeconfig_is_located_and_not_quoted() {
+    fn invalid_kubeconfig_error_hides_secrets() {
         let told = told("users: [{name: u, user: {token: hunter2}}\nclusters: 7\n", None);
         assert!(told.contains("line 2"), "{told}");
         assert!(!told.contains("hunter2"), "{told}");

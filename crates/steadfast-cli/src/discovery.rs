@@ -1,4 +1,4 @@
-//! Asks the server what it has, and waits where it cannot be reached.
+//! API discovery: lists the resources of a server, and waits for servers and kinds that are not available yet.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::names::Wanted;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
-/// What the server has; waits where it cannot be reached, for ever or for `patience`.
+/// Returns the resources of the server. Waits for an unreachable server, at most `patience` if it is given.
 pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>) -> Result<Catalog, Failure> {
     let (client, server) = (connection.client(), connection.server());
     let begun = Instant::now();
@@ -45,11 +45,11 @@ pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>)
     }
 }
 
-/// Waits until the server has what all of `missing` name, and hands each to `found` as soon as it is there.
+/// Waits until the server serves all of `missing`, and calls `found` with each resource as soon as it is available.
 ///
 /// # Errors
 ///
-/// When `patience` is over before that, or what is found cannot be followed.
+/// If `patience` expires first, or if a resource cannot be watched.
 pub(crate) async fn await_kinds(
     connection: &Connection,
     mut missing: Vec<Wanted>,
@@ -80,7 +80,7 @@ pub(crate) async fn await_kinds(
     Ok(())
 }
 
-/// Asks the server once for all that it serves.
+/// Requests the resources of the server once.
 pub(crate) async fn ask(client: &Client) -> Result<Catalog, Error> {
     let (core, groups) = try_join(client.list_core_api_versions(), client.list_api_groups()).await?;
     let mut catalog = Catalog::default();
@@ -95,7 +95,7 @@ pub(crate) async fn ask(client: &Client) -> Result<Catalog, Error> {
     for ((group, version), answer) in places.iter().zip(join_all(asked).await) {
         match answer {
             Ok(list) => catalog.entries.extend(entries(group, version, list)),
-            // A server that extends the API may be down while the rest is up.
+            // An aggregated API server may be down while the others are available.
             Err(Error::Api(_)) => catalog.silent.push((*group).to_owned()),
             Err(error) => return Err(error),
         }
@@ -104,7 +104,7 @@ pub(crate) async fn ask(client: &Client) -> Result<Catalog, Error> {
     Ok(catalog)
 }
 
-/// The versions of a group, the preferred one first.
+/// Returns the versions of a group, the preferred one first.
 fn versions(group: &APIGroup) -> Vec<(&str, &str)> {
     let preferred = group.preferred_version.as_ref().map(|preferred| preferred.version.as_str());
     let mut versions: Vec<&str> = group.versions.iter().map(|version| version.version.as_str()).collect();
@@ -126,9 +126,9 @@ fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<I
     })
 }
 
-/// Has the server look at the selectors of `scope`, so that a wrong one is an error and not a watch that is refused.
+/// Lets the server validate the selectors of `scope`, so that an invalid selector is an error and not a rejected watch.
 ///
-/// Whatever else it answers is the watch's to tell.
+/// All other errors are ignored here: the watch reports them.
 pub(crate) async fn check_selectors(connection: &Connection, resource: &Found, scope: &Scope) -> Result<(), Failure> {
     if scope.label_selector().is_none() && scope.field_selector().is_none() {
         return Ok(());

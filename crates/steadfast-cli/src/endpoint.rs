@@ -1,8 +1,8 @@
 //! HTTP endpoints for monitors: `/metrics`, `/livez` (and its older name `/healthz`), `/readyz`, and `/status` of some commands.
 //!
-//! They are served by a thread of its own, so that `/livez` responds and reports it when all threads of the program are blocked.
-//! Clients that send nothing or read nothing never occupy what another client needs: each connection carries one response and
-//! has a deadline, and a new connection replaces the oldest idle one where there are too many.
+//! A separate thread serves them, so that `/livez` responds and reports the failure if all threads of the program are blocked.
+//! Idle clients cannot exhaust the connections: each connection carries one response and has a deadline, and a new connection
+//! replaces the oldest idle connection if the limit is reached.
 
 mod heartbeat;
 
@@ -60,31 +60,31 @@ const HTML: &str = "text/html; charset=utf-8";
 /// Policy of the HTML page: it loads nothing and runs nothing.
 const HTML_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
-/// What the endpoints show.
+/// Source of the responses of the endpoints.
 pub(crate) trait Told: Send + Sync + 'static {
-    /// Returns why the program should be restarted, if it should. Must not wait for anything.
+    /// Returns the reason if the program should be restarted. Must not block.
     fn liveness(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Returns whether the program is ready, and why it is not.
+    /// Returns the readiness status and a text with the reasons.
     fn readiness(&self) -> (StatusCode, String);
 
-    /// Registers what `/metrics` shows now.
+    /// Registers the current metrics.
     fn register(&self, registry: &mut Registry);
 
-    /// Returns the state of the program as JSON; none where `/status` does not exist.
+    /// Returns the state of the program as JSON. `None` disables `/status`.
     fn status(&self) -> Option<String> {
         None
     }
 
-    /// Returns the state of the program as an HTML page; none where `/` does not exist.
+    /// Returns the state of the program as an HTML page. `None` disables `/`.
     fn overview(&self) -> Option<String> {
         None
     }
 }
 
-/// What is needed to respond.
+/// Shared state of all connections of the endpoint.
 struct Shown {
     told: Arc<dyn Told>,
     heartbeat: Heartbeat,
@@ -103,7 +103,7 @@ pub(crate) fn serve(address: SocketAddr, told: impl Told, supervisor: &Superviso
     let (shown, supervisor) = (Arc::new(shown), supervisor.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // Those that wait for a lock, and one for a name.
+        // One thread for each blocked response, and one for name resolution.
         .max_blocking_threads(MAX_RENDERING + 1)
         .build()
         .map_err(cannot)?;
@@ -118,10 +118,10 @@ pub(crate) fn serve(address: SocketAddr, told: impl Told, supervisor: &Superviso
     Ok(address)
 }
 
-/// A connection that is open.
+/// An open connection.
 struct Open {
     task: AbortHandle,
-    /// Whether a whole request has arrived.
+    /// Set when a whole request has arrived.
     is_requested: Arc<AtomicBool>,
 }
 
@@ -133,7 +133,7 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<Sho
     let mut connections = VecDeque::<Open>::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, most likely: those of idle clients are needed.
+            // Probably out of file descriptors: close idle connections to free some.
             connections.drain(..).for_each(|open| open.task.abort());
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
@@ -174,9 +174,9 @@ async fn respond(shown: &Shown, method: &Method, path: &str) -> Response<Full<By
         "/" | "/metrics" | "/healthz" | "/livez" | "/readyz" | "/status" if !is_read => {
             (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET is supported\n".to_owned())
         }
-        // Here, and not by another thread: whatever the others wait for.
+        // Computed here and not on the blocking pool, whose threads may all wait for locks.
         "/healthz" | "/livez" => live(shown),
-        // Nothing that is blocked is ready, whatever its caches say of themselves.
+        // A blocked program is not ready, even if its caches are fresh.
         "/readyz" if live(shown).0 != StatusCode::OK => live(shown),
         _ => rendered(shown, path).await,
     };
@@ -199,7 +199,7 @@ fn live(shown: &Shown) -> Page {
     }
 }
 
-/// Prepares a page on another thread: it may have to wait for locks of the program.
+/// Renders a page on the blocking pool: it may have to wait for locks of the program.
 async fn rendered(shown: &Shown, path: &str) -> Page {
     let Ok(permit) = shown.rendering.clone().try_acquire_owned() else {
         let why = format!("{MAX_RENDERING} responses are being prepared and do not get ready; see /livez\n");
@@ -208,7 +208,7 @@ async fn rendered(shown: &Shown, path: &str) -> Page {
     let (told, path) = (shown.told.clone(), path.to_owned());
     let rendering = spawn_blocking(move || {
         let page = page(&*told, &path);
-        // Held by the thread, also if the client has left.
+        // The thread keeps the permit even if the client has disconnected.
         drop(permit);
         page
     });

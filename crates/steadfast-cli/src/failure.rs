@@ -1,53 +1,52 @@
-//! Why the program ended early: one message and one exit code.
+//! Failure of the program: one message and one exit code.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// A failure, reported once on standard error, with what to do next.
+/// A failure, reported once on standard error, with a remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
     message: String,
 }
 
-/// Something could not be done, or did not hold.
+/// Exit code if an operation failed or a scenario violated the contract.
 pub(crate) const RUN: u8 = 1;
-/// The command line asks for what there is not. The parser of the command line uses the same.
+/// Exit code for an invalid command line. The argument parser uses the same code.
 pub(crate) const USAGE: u8 = 2;
-/// The kubeconfig cannot be used, or the server and it do not trust each other.
+/// Exit code for an unusable kubeconfig or configuration, and for rejected certificates or credentials.
 pub(crate) const CONFIG: u8 = 3;
 
-/// The exit codes, for the help.
+/// Section of the help text with the exit codes.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  done, or ended by Ctrl-C
-  1  it could not be done, or a scenario of the lab failed
-  2  the command line asks for what there is not: an unknown command, flag, resource or scenario
-  3  the kubeconfig or a configuration cannot be used, or the server and its certificates or credentials do not go
-     together";
+  0  success, or stopped by Ctrl-C
+  1  an operation failed, or a scenario of the lab failed
+  2  invalid command line: unknown command, flag, resource or scenario
+  3  invalid kubeconfig or configuration, or the certificates or credentials were rejected";
 
 impl Failure {
-    /// Something could not be done.
+    /// Creates a failure of an operation.
     pub(crate) fn run(message: impl fmt::Display) -> Self {
         Self { code: RUN, message: message.to_string() }
     }
 
-    /// The command line asks for what there is not.
+    /// Creates a failure for an invalid command line.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self { code: USAGE, message: message.to_string() }
     }
 
-    /// The configuration cannot be used.
+    /// Creates a failure for an invalid configuration.
     pub(crate) fn config(message: impl fmt::Display) -> Self {
         Self { code: CONFIG, message: message.to_string() }
     }
 
-    /// Whether something could not be done, and may be possible later.
+    /// Returns whether the failure is of an operation, which may succeed later.
     pub(crate) fn is_run(&self) -> bool {
         self.code == RUN
     }
 
-    /// Tells the failure, and turns it into the program's exit code.
+    /// Reports the failure on standard error and returns the exit code of the program.
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("error: {self}");
         ExitCode::from(self.code)

@@ -19,9 +19,9 @@ use crate::serve::kubeconfig::control_of;
 use control::Control;
 use spec::{CATALOG, FaultSpec};
 
-/// Switches the faults that the command line names, or lists all of them and those that are on.
+/// Switches the faults of the command line, or lists all faults or the active ones.
 pub(crate) async fn run(args: FaultArgs) -> Result<ExitCode, Failure> {
-    // Before anything is sent, so that a mistake in the second name does not leave the first one on.
+    // All faults are validated before the first one is sent: a mistake in the second must not leave the first one active.
     for text in &args.faults {
         text.parse::<FaultSpec>().map_err(Failure::usage)?;
     }
@@ -50,7 +50,7 @@ fn catalog() -> String {
     })
 }
 
-/// Finds the server by the entries that `serve` has put into a kubeconfig.
+/// Returns a client for the server whose entries `serve` has written to a kubeconfig.
 fn find(file: Option<&Path>, context: Option<&str>) -> Result<Control, Failure> {
     let files = files(file).map_err(|error| Failure::config(detail(error)))?;
     let files = files.paths();

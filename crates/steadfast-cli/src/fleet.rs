@@ -1,4 +1,4 @@
-//! The small world of `--embedded`: deployments that roll their pods over, one step after the other, for ever.
+//! Simulated fleet of `--embedded`: deployments that replace their pods one step at a time, without end.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use crate::aside;
 use crate::clock::Clock;
 use crate::failure::Failure;
 
-/// How long a step takes.
+/// Interval between two steps of the fleet.
 const STEP: Duration = Duration::from_millis(120);
 
-/// How many steps are made undisturbed, before the server is cut off and after it.
+/// Number of steps between the end of an outage and the next one.
 const UNDISTURBED: u32 = 12;
 
-/// How many steps are made while nobody sees them.
+/// Number of steps during an outage.
 const UNSEEN: u32 = 16;
 
-/// An embedded server on which something happens all the time; it ends when this is dropped.
+/// Embedded server with continuous changes; both end when this is dropped.
 pub(crate) struct Fleet {
     kubeconfig: String,
     life: JoinHandle<()>,
 }
 
 impl Fleet {
-    /// Starts the server, with everything in place and nothing happening yet but what follows. Where it is `disturbed`, it is
-    /// cut off again and again, and each time forgets what happened meanwhile; that is said on standard error, by that clock.
+    /// Starts the server with all deployments and pods, and then the changes. With `disturbed`, the server is disconnected at
+    /// regular intervals and drops its event history each time; both are reported on standard error, with times of that clock.
     pub(crate) async fn start(disturbed: Option<Clock>) -> Result<Self, Failure> {
         let cannot =
             |error: &dyn std::fmt::Display| Failure::run(format!("the embedded server did not start: {error}"));
@@ -46,7 +46,7 @@ impl Fleet {
         ];
         for (ahead, deployment) in deployments.iter_mut().enumerate() {
             deployment.set_up(&server).map_err(|error| cannot(&error))?;
-            // Not all in step, so that soon something of everything is seen.
+            // The deployments start in different phases, so that every type of change is visible soon.
             (0..ahead + ahead / 2).try_for_each(|_| deployment.step(&server)).map_err(|error| cannot(&error))?;
         }
         let kubeconfig = server.kubeconfig();
@@ -69,7 +69,7 @@ impl Fleet {
         Ok(Self { kubeconfig, life })
     }
 
-    /// A connection to the server.
+    /// Connects to the server.
     pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
         let file = Kubeconfig::from_yaml(&self.kubeconfig).map_err(Failure::run)?;
         let options = KubeConfigOptions::default();
@@ -84,7 +84,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Cuts the server off, or lets it be reached again, where that is due before this step.
+/// Disconnects or reconnects the server if this step is due for it.
 fn disturb_at(step: u64, server: &ApiServer, clock: &Clock) {
     let round = u64::from(UNDISTURBED + UNSEEN);
     if step % round == u64::from(UNDISTURBED) {
@@ -103,19 +103,19 @@ fn say(clock: &Clock, what: &str) {
     aside::say(format_args!("{} # the embedded server: {what}", clock.of_day(Timestamp::now())));
 }
 
-/// A deployment and the pods that it has.
+/// A simulated deployment and its pods.
 struct Deployment {
     namespace: &'static str,
     name: &'static str,
     replicas: usize,
     image: u32,
     started: u32,
-    /// The names of its pods, oldest first.
+    /// Names of the pods, oldest first.
     pods: Vec<String>,
     next: Step,
 }
 
-/// What a deployment does next: it changes its image, and replaces one pod after the other.
+/// Next step of a rollout: a new image, then the replacement of one pod after the other.
 #[derive(Clone, Copy)]
 enum Step {
     Release,
@@ -146,7 +146,7 @@ impl Deployment {
         self.tell_status(server)
     }
 
-    /// Does what is next; each is one change, or one of a pod and one of the deployment.
+    /// Executes the next step: one change, or one change of a pod and one of the deployment.
     fn step(&mut self, server: &ApiServer) -> Result<(), Status> {
         self.next = match self.next {
             Step::Release => {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_deployment_keeps_its_size_while_it_lives() -> Result<(), Box<dyn std::error::Error>> {
+    async fn rollout_keeps_deployment_size() -> Result<(), Box<dyn std::error::Error>> {
         let server = ApiServer::builder().in_memory().start().await?;
         let mut deployment = Deployment::new("default", "web", 3);
         deployment.set_up(&server)?;

@@ -1,12 +1,12 @@
-//! `steadfast lab`: what went wrong elsewhere, done to this library over real sockets, and judged.
+//! `steadfast lab`: runs fault scenarios against this library over real sockets, and checks the results.
 //!
-//! What is played is the menu of `steadfast-testing`; here it is chosen, run and reported.
+//! The scenarios are defined in `steadfast-testing`; this module selects, runs and reports them.
 //!
-//! | room | what it is |
+//! | module | responsibility |
 //! |---|---|
-//! | `choice` | which scenarios are meant by names and numbers |
-//! | `outcome` | what came of a scenario, as it is reported |
-//! | `report` | the outcomes, for people or for programs |
+//! | `choice` | selects scenarios by names and numbers |
+//! | `outcome` | the result of a scenario, as it is reported |
+//! | `report` | the results, as text or JSON |
 
 mod choice;
 mod outcome;
@@ -26,14 +26,14 @@ use crate::failure::{Failure, RUN};
 use crate::signals::Stop;
 use outcome::Outcome;
 
-/// How many play at once that have much to do.
+/// Maximum number of busy scenarios that run concurrently.
 const AT_ONCE: usize = 4;
-/// How many play at once that take minutes, most of which they wait.
+/// Maximum number of long scenarios that run concurrently. They take minutes, most of which they wait.
 const WAITING_AT_ONCE: usize = 32;
-/// What takes longer than this, in seconds, mostly waits.
+/// Duration in seconds above which a scenario counts as a long one.
 const WAITS: u64 = 15;
 
-/// Plays the scenarios, and tells whether all were passed.
+/// Runs the scenarios and returns success if all of them passed.
 pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
     if args.together {
         return play_together(&args).await;
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
 }
 
-/// Plays faults together, and tells what was done and what came of it.
+/// Runs several faults concurrently and reports the schedule and the result.
 async fn play_together(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
     let (mut stop, ground) = (Stop::listen()?, Ground::over_tcp(args.seed).in_form(args.form));
@@ -75,7 +75,7 @@ async fn play_together(args: &LabArgs) -> Result<ExitCode, Failure> {
     Ok(if outcomes[0].passed() { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
 }
 
-/// Plays `chosen`, the slow ones first, and tells each as it ends; the outcomes are in the order of `chosen`.
+/// Runs `chosen`, the slow ones first, and reports each when it ends. The results are in the order of `chosen`.
 async fn play_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
     let mut order: Vec<usize> = (0..chosen.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(chosen[index].seconds));
@@ -86,7 +86,7 @@ async fn play_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> 
             let scenario = chosen[index];
             let places = if scenario.seconds > WAITS { waiting.clone() } else { busy.clone() };
             async move {
-                // The places are never withdrawn.
+                // The semaphores are never closed.
                 let _place = places.acquire().await;
                 (index, play(scenario, args).await)
             }
@@ -103,9 +103,9 @@ async fn play_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> 
 }
 
 async fn play(scenario: &'static Scenario, args: &LabArgs) -> Outcome {
-    // Longer than any takes; whichever is still at it has failed.
+    // Upper bound of the duration: a scenario that is still running then has failed.
     let longest = Duration::from_secs(50 + 2 * scenario.seconds);
-    // A task of its own, so that a panic ends this scenario alone.
+    // A separate task, so that a panic ends only this scenario.
     match tokio::spawn(timeout(longest, scenario.play(Ground::over_tcp(args.seed).in_form(args.form)))).await {
         Ok(Ok(Ok(findings))) => Outcome::of(scenario, &findings),
         Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it could not go on: {error}")),

@@ -1,22 +1,22 @@
-//! The program `steadfast`: a cluster watched from a terminal, an API server to watch, and a proof that the cache holds.
+//! The program `steadfast`: watches a cluster from a terminal, acts on its changes, and runs an API server for tests.
 //!
-//! | room | what it is |
+//! | module | responsibility |
 //! |---|---|
-//! | `cli` | the program's face: every command and flag, in one table |
-//! | `names` | names on the command line, and what is refused because it names nothing |
-//! | `failure` | why the program ended early: one message and one exit code |
-//! | `aside` | lines on standard error |
-//! | `signals` | being requested to stop |
-//! | `connect` | a connection from flags and kubeconfig, and what a server that does not answer means |
-//! | `catalog` | what a server has, and which of it a name means |
-//! | `discovery` | asks a server for it, and waits where it cannot be reached |
-//! | `endpoint` | what a monitor asks of the program, over HTTP |
-//! | `exchange` | one HTTP request to a program of this machine |
-//! | `clock` | times, for people and for programs |
-//! | `fleet` | the small world of `--embedded` |
-//! | `watch` | every change of some resources, as lines |
+//! | `cli` | the command line: commands, flags and help texts |
+//! | `names` | parsing and validation of names on the command line |
+//! | `failure` | a failure of the program: one message and one exit code |
+//! | `aside` | lines on standard error, documents on standard output |
+//! | `signals` | requests to stop or to reload |
+//! | `connect` | connection from flags and kubeconfig, classification of failed requests |
+//! | `catalog` | the resources of a server, and lookup by name |
+//! | `discovery` | API discovery, with retries |
+//! | `endpoint` | HTTP endpoints for monitoring |
+//! | `exchange` | one HTTP request to a local program |
+//! | `clock` | timestamps for people and for programs |
+//! | `fleet` | the simulated fleet of `--embedded` |
+//! | `watch` | prints every change of some resources |
 //! | `notify` | acts on changes, by a configuration |
-//! | `lab` | what went wrong elsewhere, played and judged |
+//! | `lab` | runs fault scenarios and checks the results |
 //! | `serve` | the embedded API server in the foreground |
 //! | `fault` | switches faults of a running `serve` |
 
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
             Command::Fault(args) => fault::run(args).await,
         }
     });
-    // What still runs (a write to a pipe that nobody reads) is left behind: nobody waits for it.
+    // Blocked tasks, such as a write to a full pipe, are abandoned: waiting for them could take forever.
     runtime.shutdown_background();
     match ended {
         Ok(code) => code,

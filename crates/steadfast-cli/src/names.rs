@@ -1,13 +1,13 @@
-//! Names on the command line: resources, single objects, and what is refused because it names nothing.
+//! Names on the command line: resources and single objects. Empty and invalid names are rejected.
 
 use std::str::FromStr;
 
-/// What a word of the command line names: a resource, or one object of it.
+/// Argument of the command line that names a resource, or one object of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// The resource, as it was written: `deploy`, `pods`, `widgets.v1.example.com`.
+    /// The resource, verbatim: `deploy`, `pods`, `widgets.v1.example.com`.
     pub(crate) resource: String,
-    /// The object, where one is named: `web` of `deploy/web`.
+    /// The name of the object, if given: `web` of `deploy/web`.
     pub(crate) object: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl FromStr for Wanted {
         if object.trim().is_empty() {
             return Err(format!("the object's name is empty{of}; leave out the slash for all of them"));
         }
-        // None of these can be in an object's name, and all but the first mean something in a field selector.
+        // No object's name contains these characters, and all but the slash have a meaning in field selectors.
         if let Some(letter) = object.chars().find(|letter| "/,=!\\".contains(*letter) || letter.is_whitespace()) {
             return Err(format!("no object's name has {letter:?} in it, as {word:?} does; name it as in `deploy/web`"));
         }
@@ -35,7 +35,7 @@ impl FromStr for Wanted {
     }
 }
 
-/// A name that says something: an empty one is most likely a variable that is not set.
+/// Rejects an empty name, which is probably an unset shell variable.
 pub(crate) fn not_empty(name: &str) -> Result<String, String> {
     if name.trim().is_empty() {
         return Err("the name is empty; leave the flag out if none is meant".to_owned());
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_names_a_resource_or_one_object_of_it() {
+    fn word_parses_as_resource_or_object() {
         assert_eq!("pods".parse(), Ok(wanted("pods", None)));
         assert_eq!("deployments.v1.apps".parse(), Ok(wanted("deployments.v1.apps", None)));
         assert_eq!("deploy/web".parse(), Ok(wanted("deploy", Some("web"))));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_refused_and_says_why() {
+    fn invalid_name_is_rejected_with_reason() {
         for (word, why) in [
             ("", "resource's name is empty"),
             (" ", "resource's name is empty"),

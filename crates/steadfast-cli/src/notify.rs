@@ -1,21 +1,22 @@
 //! `steadfast notify`: acts on changes, by a configuration.
 //!
-//! What it does is the crate `steadfast-notify`; here is what belongs to a program: connections, signals, what is told.
+//! The crate `steadfast-notify` implements rules, sinks and mirrors. This module adds connections, signals and reports.
 //!
-//! | room | what it is |
+//! | module | responsibility |
 //! |---|---|
-//! | `run` | acts until requested to stop; reads its configuration anew when requested |
-//! | `cluster` | one cluster at work: connects, resolves what rules watch, attaches it |
-//! | `places` | the clusters of a configuration for commands, and what its names mean there |
-//! | `follow` | what rules watch |
-//! | `mirrors` | the mirrors of a configuration at work; what they would do; approvals |
-//! | `doubts` | what rules look at, in doubt and fresh again |
-//! | `standing`, `figures` | how things stand, for a monitor |
+//! | `run` | acts until requested to stop; reloads its configuration when requested |
+//! | `cluster` | the task of one cluster: connects, resolves the watched resources, attaches them |
+//! | `places` | connections for commands, and resolution of resource names |
+//! | `follow` | the informers and handlers of the rules |
+//! | `mirrors` | running mirrors, dry run, approvals |
+//! | `doubts` | reports when caches become stale and fresh again |
+//! | `standing`, `figures` | status and metrics for monitoring |
 //! | `page` | the status as one HTML page |
-//! | `status` | the same for who asks |
-//! | `replicas`, `shared` | several processes by one configuration: the election, and the state that they share |
-//! | `rbac` | what the program has to be allowed |
-//! | `check` | all mistakes of a configuration at once |
+//! | `status` | the command `status` |
+//! | `replicas`, `shared` | several processes with one configuration: the election and the shared state |
+//! | `catch_up` | when a new replica may become the leader |
+//! | `rbac` | the permissions that the program needs |
+//! | `check` | validation of a configuration |
 //! | `commands` | `explain`, `schema`, `redrive` |
 
 mod catch_up;
@@ -40,7 +41,7 @@ use std::process::ExitCode;
 use crate::cli::{NotifyArgs, NotifyCommand};
 use crate::failure::Failure;
 
-/// Does what the command line says.
+/// Runs the subcommand of the command line, or acts on changes.
 pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     match args.command {
         None if args.dry_run => mirrors::dry_run(&args.config.unwrap_or_default()).await,

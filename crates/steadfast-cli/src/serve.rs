@@ -1,13 +1,13 @@
 //! `steadfast serve`: the embedded API server in the foreground.
 //!
-//! | room | what it is |
+//! | module | responsibility |
 //! |---|---|
-//! | `sources` | where manifests come from: files, standard input, folders, kustomizations |
-//! | `manifest` | their objects, created on the server |
-//! | `place` | where the server's kubeconfig is |
-//! | `kubeconfig` | entries in a kubeconfig, put in beside those of others and taken out again |
-//! | `yaml` | YAML that is changed in one place and kept everywhere else |
-//! | `whole` | a file that is changed as a whole or not at all |
+//! | `sources` | reads manifests from files, standard input, folders and kustomizations |
+//! | `manifest` | parses manifests and creates their objects on the server |
+//! | `place` | location and lifetime of the server's kubeconfig entries |
+//! | `kubeconfig` | adds entries to a kubeconfig and removes them |
+//! | `yaml` | YAML with edits that preserve everything else |
+//! | `whole` | atomic replacement of a file under a lock |
 
 pub(crate) mod kubeconfig;
 mod manifest;
@@ -37,7 +37,7 @@ use place::Place;
 /// Length of a random token, in bytes before they are written as hexadecimal digits.
 const TOKEN_BYTES: usize = 16;
 
-/// What whoever takes it for a cluster would find out too late.
+/// Limitations that are printed at the start: a user may mistake the server for a cluster.
 const WHAT_IT_IS_NOT: [&str; 3] = [
     "no cluster: no controllers, no scheduler, no kubelet; a deployment makes no pods, and nothing runs",
     "no admission: webhooks are not called, policies not evaluated, and everybody may do everything",
@@ -46,7 +46,8 @@ const WHAT_IT_IS_NOT: [&str; 3] = [
 
 /// Serves until requested to stop.
 pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
-    // Standard input may take as long as it likes, and what builds a kustomization too; Ctrl-C ends them and us.
+    // Reading standard input and building kustomizations may block without a limit. No signal handler is installed yet, so
+    // Ctrl-C ends the program and its child.
     let texts = sources::read(&args.manifests, args.recursive, &args.kustomizations)?;
     let objects = manifest::read_all(&texts)?;
     for fault in &args.faults {
@@ -54,12 +55,12 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     }
     let mut stop = Stop::listen()?;
     ports_are_free(args.port, args.replicas)?;
-    // Objects of another run are other objects, though their names are the same.
+    // A time-based seed gives each run different UIDs, since equal names of two runs are different objects.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    // Never without: kubectl asks for a name and a password where a kubeconfig has no credentials, and any page in a browser of
-    // this machine could send requests.
+    // A token is always set: without credentials in the kubeconfig, kubectl asks for a user name and a password, and any page
+    // in a local browser could send requests.
     let token = args.token.map_or_else(random_token, Ok)?;
-    // Clients built on client-go send no token over plain HTTP.
+    // Clients based on client-go send no token over plain HTTP.
     let builder = ApiServer::builder()
         .seed(seed)
         .replicas(args.replicas.into())
@@ -109,7 +110,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a token that cannot be guessed.
+/// Returns a random token of 128 bits.
 fn random_token() -> Result<String, Failure> {
     use std::fmt::Write;
     let mut bytes = [0; TOKEN_BYTES];
@@ -122,12 +123,12 @@ fn random_token() -> Result<String, Failure> {
     }))
 }
 
-/// Tells the user; a server goes on when nobody reads what it says.
+/// Prints a line to standard output. A closed pipe is ignored, since the server continues without a reader.
 fn say(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Looks whether somebody else has one of the ports: the server's own sockets would share it with another such server.
+/// Checks that the ports are free. The server cannot detect this itself: its sockets share a port with another `serve`.
 fn ports_are_free(first: u16, replicas: u16) -> Result<(), Failure> {
     if first == 0 {
         return Ok(());
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_told_and_so_are_too_many() -> io::Result<()> {
+    fn used_and_invalid_ports_are_rejected() -> io::Result<()> {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = taken.local_addr()?.port();
         let told = ports_are_free(port, 1).expect_err("it is taken").to_string();

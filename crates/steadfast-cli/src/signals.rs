@@ -17,7 +17,7 @@ const EXIT_GRACE: Duration = Duration::from_millis(600);
 /// Time after a second signal in which the program ends on its own.
 const SECOND_SIGNAL_GRACE: Duration = Duration::from_millis(200);
 
-/// Ready when the program is requested to stop: Ctrl-C, or the signal by which services are ended.
+/// Receiver of requests to stop: SIGINT (Ctrl-C) and SIGTERM.
 pub(crate) struct Stop {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
@@ -26,7 +26,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Starts to listen; from here on the signals end the program only where they are awaited.
+    /// Installs the handlers. From here on the signals no longer end the process by default.
     pub(crate) fn listen() -> Result<Self, Failure> {
         #[cfg(unix)]
         {
@@ -51,18 +51,18 @@ impl Stop {
     }
 }
 
-/// Requests to stop with a deadline that holds whatever hangs.
+/// Receiver of requests to stop, with a deadline that holds even if the runtime is blocked.
 ///
-/// The signals are received by a thread of its own, which ends the process if that has not ended in time: all threads of the
-/// program's runtime may be blocked, and then none of its timers and signals works.
+/// A separate thread receives the signals and ends the process after the deadline: if all threads of the runtime are blocked,
+/// none of its timers and signal handlers works.
 pub(crate) struct GuardedStop {
     requests: UnboundedReceiver<()>,
     begin: UnboundedSender<()>,
 }
 
 impl GuardedStop {
-    /// Starts to listen. The process ends at the latest `deadline` and a grace of 600 ms after the first request, and 200 ms
-    /// after the second one.
+    /// Starts the thread. The process ends at the latest `deadline` plus 600 ms after the first request, and 200 ms after the
+    /// second one.
     pub(crate) fn listen(deadline: Duration) -> Result<Self, Failure> {
         let (send, requests) = unbounded_channel();
         let (begin, started) = unbounded_channel();
@@ -88,10 +88,10 @@ impl GuardedStop {
         Ok(Self { requests, begin })
     }
 
-    /// Waits for the next request.
+    /// Waits for the next request to stop.
     pub(crate) async fn told(&mut self) {
         if self.requests.recv().await.is_none() {
-            // The thread has ended, which it does with the process alone.
+            // The thread ends only together with the process.
             std::future::pending::<()>().await;
         }
     }
@@ -126,14 +126,14 @@ fn deaf(error: &dyn std::fmt::Display) -> Failure {
     Failure::run(format!("cannot listen to signals: {error}"))
 }
 
-/// Ready when the program is requested to read its configuration again.
+/// Receiver of requests to reload the configuration: SIGHUP.
 pub(crate) struct Again {
     #[cfg(unix)]
     hangup: tokio::signal::unix::Signal,
 }
 
 impl Again {
-    /// Starts to listen; from here on the signal does not end the program.
+    /// Installs the handler. From here on the signal no longer ends the process.
     pub(crate) fn listen() -> Result<Self, Failure> {
         #[cfg(unix)]
         {

@@ -1,11 +1,11 @@
-//! `steadfast watch`: every change of some resources, as lines, for as long as it is wanted.
+//! `steadfast watch`: prints every change of some resources, one per line.
 //!
-//! | room | what it is |
+//! | module | responsibility |
 //! |---|---|
-//! | `line` | one event, or one change of freshness, as one line |
-//! | `printer` | standard output: one thread, one line after the other, a count |
-//! | `doubts` | what is in doubt, since when and why |
-//! | `followed` | what is followed, for a monitor |
+//! | `line` | formats an event, or a change of freshness, as one line |
+//! | `printer` | thread that writes lines to standard output and counts them |
+//! | `doubts` | reports doubts: start, reason and end |
+//! | `followed` | readiness and metrics for monitoring |
 
 mod doubts;
 mod followed;
@@ -36,7 +36,7 @@ use followed::Followed;
 use line::{Style, Subject};
 use printer::{End, Printer};
 
-/// How many events of an informer may wait for their lines; of what comes then, the newest state of each object does.
+/// Maximum number of events of an informer that are pending for output. Above it, events of one object are merged.
 const WAITING: usize = 1024;
 
 /// Watches until requested to stop.
@@ -108,7 +108,7 @@ fn how_it_ended<E>(ended: Result<End, E>) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A name is a selector of its own.
+/// Rejects selectors together with the name of an object, since a name is a field selector itself.
 fn refuse_selectors_of_one_object(args: &WatchArgs) -> Result<(), Failure> {
     let named = args.resources.iter().find_map(|wanted| Some((&wanted.resource, wanted.object.as_ref()?)));
     match named {
@@ -119,7 +119,7 @@ fn refuse_selectors_of_one_object(args: &WatchArgs) -> Result<(), Failure> {
     }
 }
 
-/// What is wanted: what the server has of it, and what is to be waited for.
+/// Requested resources, split by whether the server serves them.
 #[derive(Default)]
 struct Sorted {
     found: Vec<(Wanted, Found)>,
@@ -148,7 +148,7 @@ fn sorted(args: &WatchArgs, catalog: &Catalog) -> Result<Sorted, Failure> {
     Ok(Sorted { found, missing })
 }
 
-/// What is watched of `resource`: all of it, what is selected, or one `object`.
+/// Returns the scope to watch in `resource`: all objects, the selected ones, or one `object`.
 fn scope(args: &WatchArgs, resource: &Found, object: Option<&str>, connection: &Connection) -> Scope {
     let everywhere = args.all_namespaces || (args.embedded && args.namespace.is_none());
     let mut scope = match (&args.namespace, resource.namespaced && !everywhere) {
@@ -166,18 +166,18 @@ fn scope(args: &WatchArgs, resource: &Found, object: Option<&str>, connection: &
     }
 }
 
-/// All that is watched, and how it is printed.
+/// The watched resources and their output.
 struct Watching {
     factory: InformerFactory,
     style: Style,
     clock: Clock,
     printer: Printer,
-    /// What is watched already: a resource that was named twice is watched once.
+    /// Resources that are watched already, so that repeated arguments have no effect.
     known: Vec<(Found, Option<String>)>,
 }
 
 impl Watching {
-    /// Begins to watch what is `wanted` of `resource`, unless that is watched already.
+    /// Starts to watch the `wanted` objects of `resource`, unless they are watched already.
     async fn begin(
         &mut self,
         args: &WatchArgs,
@@ -213,16 +213,16 @@ impl Watching {
             registration.until_synced().await;
             let snapshot = shown.snapshot();
             let synced = style.synced(&subject, snapshot.version(), snapshot.len());
-            // Behind all that belongs to the first view: their calls have returned.
+            // Printed after the initial objects: the handler calls for all of them have returned.
             tokio::task::spawn_blocking(move || lines.print(synced));
         });
         Ok(())
     }
 }
 
-/// Prints the events of one informer.
+/// Handler that prints the events of one informer.
 ///
-/// A terminal that is slow, or stopped, holds up this handler alone; what is more than may wait is merged, and marked so.
+/// A slow or stopped terminal blocks this handler only; events above the limit are merged and marked.
 struct Lines {
     subject: Arc<Subject>,
     style: Style,

@@ -1,4 +1,4 @@
-//! Heartbeat of the program's runtime: a task that runs all the time, unless all threads are blocked.
+//! Heartbeat of the program's runtime: a task that stops only if all threads are blocked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

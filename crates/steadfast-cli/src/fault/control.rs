@@ -32,7 +32,7 @@ const MAX_BODY_BYTES: usize = 4096;
 /// Longest response that the client reads, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 1024 * 1024;
 
-/// The faults of a server, and those that are on.
+/// The faults of a server, and a record of the active ones.
 pub(crate) struct Switchboard {
     faults: Faults,
     replicas: usize,
@@ -56,7 +56,7 @@ impl Switchboard {
         Ok(())
     }
 
-    /// The faults that are on, a line for each.
+    /// Returns the active faults, one per line.
     fn active(&self) -> String {
         let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         active.iter().fold(String::new(), |mut lines, (text, _)| {
@@ -103,7 +103,7 @@ async fn converse(stream: TcpStream, switchboard: Arc<Switchboard>, expected: Ar
 
 async fn respond(request: Request<Incoming>, switchboard: &Switchboard, expected: &str) -> (StatusCode, String) {
     let given = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
-    // Pages of a browser on this machine do not know the token.
+        // Protects against requests from pages in a local browser, which do not know the token.
     if given != Some(expected.as_bytes()) {
         return (StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".to_owned());
     }
@@ -139,7 +139,7 @@ impl Control {
         (address.ip().is_loopback() && is_header).then_some(Self { address, token })
     }
 
-    /// Returns the faults that are on, a line for each.
+    /// Returns the active faults, one per line.
     pub(crate) async fn active(&self) -> Result<String, Failure> {
         self.request("GET", "").await
     }

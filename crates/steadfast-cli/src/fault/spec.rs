@@ -1,4 +1,4 @@
-//! The faults by name, and the text that switches one: `NAME[=VALUE][,OPTION=VALUE]…`.
+//! Catalog of faults, and the syntax that switches a fault: `NAME[=VALUE][,OPTION=VALUE]…`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use steadfast_apiserver::{Answer, Faults, RequestRule, Verb};
 
-/// One fault: its syntax and its effect, for people.
+/// One fault: name, syntax and effect.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) usage: &'static str,
@@ -14,19 +14,19 @@ pub(crate) struct Entry {
     action: Action,
 }
 
-/// What a fault takes as its value, and what it does.
+/// Type of a fault's value, and the function that applies the fault.
 enum Action {
-    /// Happens once.
+    /// One-time effect, without a value.
     Once(fn(&Faults)),
-    /// Stays on until it is switched off.
+    /// Stays active until switched off.
     Switch(fn(&Faults, bool)),
-    /// Takes a number.
+    /// Takes a number as its value.
     Number(fn(&Faults, u64)),
-    /// Takes a duration; zero switches it off.
+    /// Takes a duration as its value; zero switches the fault off.
     Delay(fn(&Faults, Duration)),
-    /// Responses with a status instead of the true ones, by a rule.
+    /// Returns an error status for matching requests.
     Respond,
-    /// Ends everything that is on.
+    /// Ends all active faults.
     Clear,
 }
 
@@ -117,7 +117,7 @@ pub(crate) const CATALOG: &[Entry] = &[
     Entry { name: "none", usage: "none", effect: "ends all faults that are on", action: Action::Clear },
 ];
 
-/// The verbs of `respond`, as authorization names them.
+/// Verbs of the option `verb` of `respond`, by their names in Kubernetes authorization.
 const VERBS: [(&str, &[Verb]); 8] = [
     ("get", &[Verb::Get]),
     ("list", &[Verb::List, Verb::Page, Verb::Probe, Verb::State]),
@@ -129,7 +129,7 @@ const VERBS: [(&str, &[Verb]); 8] = [
     ("deletecollection", &[Verb::DeleteCollection]),
 ];
 
-/// A fault to be switched.
+/// Parsed fault with its value and replica.
 pub(crate) struct FaultSpec {
     entry: &'static Entry,
     replica: Option<usize>,
@@ -217,13 +217,13 @@ impl FaultSpec {
             (Action::Delay(act), Value::Duration(delay)) => act(&faults, *delay),
             (Action::Respond, Value::Respond(rule, answer)) => faults.answer_with(rule.clone(), answer.clone()),
             (Action::Clear, _) => clear(&faults),
-            // The parser makes no other pairs.
+            // The parser creates no other combination.
             _ => {}
         }
         Ok(())
     }
 
-    /// Whether the fault stays on once it is applied.
+    /// Returns whether the fault stays active after it was applied.
     pub(crate) fn stays(&self) -> bool {
         match (&self.entry.action, &self.value) {
             (Action::Switch(_), Value::On(on)) => *on,
@@ -234,7 +234,7 @@ impl FaultSpec {
         }
     }
 
-    /// Whether this ends what `earlier` switched on.
+    /// Returns whether this fault ends the effect of `earlier`.
     pub(crate) fn ends(&self, earlier: &Self) -> bool {
         let is_here = self.replica.is_none() || self.replica == earlier.replica;
         let ended: &[&str] = match self.entry.name {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_end_what_they_switched_on() {
+    fn switch_off_ends_earlier_fault() {
         let of = |text: &str| text.parse::<FaultSpec>().expect(text);
         assert!(of("lag").stays() && !of("lag=off").stays() && !of("reset").stays());
         assert!(of("lag=off").ends(&of("lag,replica=1")));

@@ -1,9 +1,9 @@
-//! Which scenarios are meant by names and numbers.
+//! Selects scenarios by names and numbers.
 
 use steadfast_testing::menu::{Fault, Scenario, Source, scenarios};
 
-/// The scenarios of these names, of these faults (`F4`), or `all`, in the order of the table; unless any is named, those
-/// of the documents, which are quick.
+/// Returns the scenarios with these names, of these faults (`F4`), or `all`, in the order of the table. Defaults to the
+/// scenarios of the documents, which are short.
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     let mut asks = Vec::new();
     for name in names {
@@ -15,7 +15,7 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String>
     Ok(scenarios::all().filter(|scenario| asks.iter().any(|ask| ask.means(scenario))).collect())
 }
 
-/// The faults of these numbers; none for `all`, and where none is named.
+/// Parses the numbers of faults. `all` and an empty list return no faults.
 pub(super) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
     let fault = |name: &String| name.parse().map_err(|()| format!("{name:?} is no fault: `F4` would be one"));
     names.iter().filter(|name| *name != "all").map(fault).collect()
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn the_documents_are_chosen_unless_something_is_named() {
+    fn default_selection_is_documents() {
         assert_eq!(chosen(&[]).len(), 17);
         assert_eq!(chosen(&["all"]).len(), scenarios::all().count());
         assert_eq!(chosen(&["time-travel", "no-spin"]), ["no-spin", "time-travel"]);
     }
 
     #[test]
-    fn a_fault_is_chosen_by_its_number_and_means_all_that_tell_of_it() {
+    fn fault_number_selects_its_scenarios() {
         assert!(chosen(&["f9"]).contains(&"watch-closed"));
         assert_eq!(chosen(&["F9", "f9"]), chosen(&["F9"]));
         for fault in Fault::ALL {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_and_what_cannot_be_made_is_told() {
+    fn unknown_and_impossible_names_are_rejected() {
         assert!(choose(&["nope".to_owned()]).is_err_and(|why| why.contains("--list")));
         assert!(choose(&["F35".to_owned()]).is_err_and(|why| why.contains("F35")));
         assert!(choose(&["F31".to_owned()]).is_err_and(|why| why.contains("cannot be made")));

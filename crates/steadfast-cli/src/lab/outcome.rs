@@ -1,4 +1,4 @@
-//! What came of a scenario.
+//! Result of a scenario.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use steadfast_contract::Tally;
 use steadfast_testing::menu::{Fault, Findings, Scenario};
 
-/// What came of a scenario, as it is reported.
+/// Result of a scenario, as it is reported.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,
@@ -25,18 +25,18 @@ pub(crate) struct Outcome {
     pub(crate) watches: usize,
     pub(crate) bytes: u64,
     pub(crate) took_ms: u64,
-    /// Why it was not passed.
+    /// Reasons why the scenario failed.
     pub(crate) problems: Vec<String>,
 }
 
 impl Outcome {
-    /// The outcome of `scenario`, played to its end.
+    /// Creates the result of a completed `scenario`.
     pub(crate) fn of(scenario: &Scenario, findings: &Findings) -> Self {
         let none = Self::failed(scenario, String::new());
         Self { problems: findings.problems(), ..none }.counting(findings)
     }
 
-    /// The outcome of several faults at once.
+    /// Creates the result of several concurrent faults.
     pub(crate) fn together(faults: &[Fault], findings: &Findings) -> Self {
         let none = Self {
             name: "together",
@@ -67,7 +67,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome of `scenario` where it could not be played to its end.
+    /// Creates the result of a `scenario` that did not complete.
     pub(crate) fn failed(scenario: &Scenario, why: String) -> Self {
         Self {
             name: scenario.name,
@@ -79,7 +79,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the contract held and the scenario found what it expected.
+    /// Returns whether the contract and all expectations of the scenario were met.
     pub(crate) fn passed(&self) -> bool {
         self.passed
     }

@@ -1,4 +1,4 @@
-//! The outcomes, for people or for programs.
+//! Reports of the results, as text or JSON.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use super::outcome::Outcome;
 use crate::cli::Output;
 use crate::failure::Failure;
 
-/// How many problems of one scenario are reported to people; one cause often shows at every object.
+/// Maximum number of problems of one scenario in a text report; one cause often affects every object.
 const PROBLEMS: usize = 8;
 
-/// Explains scenarios.
+/// Prints descriptions of scenarios.
 pub(crate) fn explain(scenarios: &[&Scenario]) {
     for scenario in scenarios {
         let Scenario { name, source, summary, clauses, bounds, .. } = scenario;
@@ -35,7 +35,7 @@ fn faults(faults: &[steadfast_testing::menu::Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Tells that it begins.
+/// Reports the start of the run.
 pub(crate) fn begin(scenarios: &[&Scenario], output: Output) {
     let seconds = scenarios.iter().map(|scenario| scenario.seconds).max().unwrap_or_default();
     let count = scenarios.len();
@@ -45,12 +45,12 @@ pub(crate) fn begin(scenarios: &[&Scenario], output: Output) {
     );
 }
 
-/// Tells what was done when.
+/// Reports the schedule of faults.
 pub(crate) fn log(log: &str, output: Output) {
     say(output, format_args!("{}", log.trim_end()));
 }
 
-/// Tells an outcome as soon as it is there.
+/// Reports a result as soon as it is available.
 pub(crate) fn live(outcome: &Outcome, output: Output) {
     let verdict = if outcome.passed { "ok    " } else { "FAILED" };
     let Outcome { name, changes, lost, repeated, out_of_order, took_ms, .. } = outcome;
@@ -70,7 +70,7 @@ pub(crate) fn live(outcome: &Outcome, output: Output) {
     }
 }
 
-/// The table at the end.
+/// Prints the table at the end.
 pub(crate) fn table(outcomes: &[Outcome]) {
     let heads = [
         "scenario", "changes", "seen", "lost", "repeated", "disorder", "notice", "at most", "recover", "LISTs",
@@ -120,14 +120,14 @@ struct Whole<'a> {
     scenarios: &'a [Outcome],
 }
 
-/// Everything as one JSON object.
+/// Prints all results as one JSON object.
 pub(crate) fn json(outcomes: &[Outcome]) -> Result<(), Failure> {
     let whole = Whole { passed: outcomes.iter().all(Outcome::passed), scenarios: outcomes };
     let text = serde_json::to_string_pretty(&whole).map_err(Failure::run)?;
     writeln!(io::stdout(), "{text}").map_err(|error| Failure::run(format!("the outcome cannot be written: {error}")))
 }
 
-/// Tells people: beside the result, where that is for a program. It goes on when nobody reads.
+/// Writes a progress line: to standard output, or to standard error if standard output is JSON. A closed pipe is ignored.
 fn say(output: Output, line: Arguments<'_>) {
     let _ = match output {
         Output::Text => writeln!(io::stdout(), "{line}"),
@@ -135,7 +135,7 @@ fn say(output: Output, line: Arguments<'_>) {
     };
 }
 
-/// `-`, `<1 ms`, `12 ms`, `3.4 s`.
+/// Formats a duration: `-`, `<1 ms`, `12 ms`, `3.4 s`.
 fn seconds(ms: Option<u64>) -> String {
     match ms {
         None => "-".to_owned(),
@@ -145,7 +145,7 @@ fn seconds(ms: Option<u64>) -> String {
     }
 }
 
-/// `812 B`, `12.3 kB`, `4.5 MB`.
+/// Formats a byte count: `812 B`, `12.3 kB`, `4.5 MB`.
 fn bytes(count: u64) -> String {
     match count {
         0..1000 => format!("{count} B"),
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_as_people_say_them() {
+    fn durations_and_sizes_are_readable() {
         assert_eq!([None, Some(0), Some(12), Some(3449)].map(seconds), ["-", "<1 ms", "12 ms", "3.4 s"]);
         assert_eq!([bytes(812), bytes(12_345), bytes(4_500_000)], ["812 B", "12.3 kB", "4.5 MB"]);
     }

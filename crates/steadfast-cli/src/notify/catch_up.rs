@@ -1,24 +1,25 @@
-//! When a new replica may lead.
+//! Eligibility of a new replica to become the leader.
 //!
-//! A replica that starts with an empty state folder does not know what was deleted just before its first list. If it became the leader,
-//! such deletions would never be delivered. So it is no candidate until the leader has settled everything up to this list. If there
-//! is no leader, no other replica can do better, and it waits only as long as another one would need to take over.
+//! A replica that starts with an empty state folder does not know which objects were deleted just before its first list. If this
+//! replica became the leader, such deletions would never be delivered. So a new replica is not a candidate until the leader has
+//! settled everything up to this list. If there is no leader, no other replica can do better, and the new replica waits only for
+//! the time in which another one would take over.
 
 use std::time::Duration;
 
 use steadfast_notify::{SettledVersions, position_owner};
 use tokio::time::Instant;
 
-/// What a new replica has to catch up with.
+/// Progress of a new replica toward eligibility.
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
-    /// Versions at which its caches were first seen, by position.
+    /// Versions of the first list of its caches, by position.
     started: SettledVersions,
 }
 
 impl CatchUp {
     /// Returns whether everything is settled up to the first list of each position. `reached` are the versions of the own caches,
-    /// `published` those that the leader has settled. Published positions that are not `is_configured` here do not count.
+    /// `published` the versions that the leader has settled. Published positions that are not `is_configured` here do not count.
     pub(super) fn has_caught_up(
         &mut self,
         reached: &SettledVersions,
@@ -27,14 +28,14 @@ impl CatchUp {
     ) -> bool {
         for (position, version) in reached {
             // A later version than that of the list is sound, too.
-            self.started.entry(position.clone()).or_insert(*version);
+            // A version after that of the list is safe too: it only delays the replica.
         }
         let counts = |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
         let is_settled = |position: &String| {
             let started = self.started.get(position);
             started.is_some_and(|started| published.get(position).is_some_and(|settled| started <= settled))
         };
-        // A leader that has published nothing yet may have deletions to deliver.
+        // No position at all is not enough: a leader that has published nothing yet may have deletions to deliver.
         let mut positions = self.started.keys().chain(published.keys().filter(|position| counts(position))).peekable();
         positions.peek().is_some() && positions.all(is_settled)
     }
@@ -52,7 +53,7 @@ impl<T: PartialEq> LeaseWatch<T> {
         Self { last: None, since: Instant::now() }
     }
 
-    /// Records the renewal of the lease as it is now: `None` without a holder. Returns whether there was no renewal for `timeout`.
+    /// Records the current renewal of the lease: `None` without a holder. Returns whether there was no renewal for `timeout`.
     pub(super) fn is_abandoned(&mut self, renewal: Option<T>, timeout: Duration) -> bool {
         if renewal.is_some() && renewal != self.last {
             (self.last, self.since) = (renewal, Instant::now());

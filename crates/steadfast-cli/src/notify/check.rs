@@ -1,4 +1,4 @@
-//! `check`: all mistakes of a configuration at once, offline or with its sinks and clusters.
+//! `check`: reports all mistakes of a configuration, offline or with queries to its sinks and clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,10 +23,10 @@ use crate::aside::{self, print};
 use crate::catalog::Found;
 use crate::failure::Failure;
 
-/// How long a server may take to describe the fields of one API version.
+/// Timeout of a request for the schemas of one API version.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Reports what is wrong with a configuration.
+/// Validates a configuration and reports its mistakes.
 pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
     let (plan, mut problems) = Plan::examine_file(file).map_err(Failure::config)?;
     let Findings { problems: found, warnings } = plan.inspect();
@@ -72,17 +72,17 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     print(&format!("{}: nothing is wrong with its {rules} rules and {sinks} sinks{asked}\n", file.display()))
 }
 
-/// All problems in the order of the file. Two checks may find the same one.
+/// Sorts problems by their position in the file, and removes duplicates, since two checks may report the same problem.
 fn sorted(mut problems: Vec<Problem>) -> Problems {
     problems.sort_by(|one, other| (one.place, &one.what).cmp(&(other.place, &other.what)));
     problems.dedup_by(|one, other| (one.place, &one.what) == (other.place, &other.what));
     Problems(problems)
 }
 
-/// A version of an API group in a cluster.
+/// API version of a group in a cluster: cluster, group, version.
 type Version<'a> = (&'a str, String, String);
 
-/// Returns the fields that rules select and their resources do not have.
+/// Returns the selected fields that the resources of a rule do not have.
 async fn unknown_fields(plan: &Plan, places: &Places) -> Vec<Problem> {
     let watched: Vec<(&Arc<Compiled>, &str, Vec<Found>)> = plan
         .rules
@@ -91,7 +91,7 @@ async fn unknown_fields(plan: &Plan, places: &Places) -> Vec<Problem> {
         .filter_map(|(rule, cluster)| {
             let place = places.get(cluster)?;
             let found = rule.config.resources.iter().map(|name| place.catalog.find(name).ok());
-            // The fields of a resource that does not exist cannot be told.
+            // Without the resource, its fields are unknown.
             Some((rule, cluster, found.collect::<Option<Vec<_>>>()?))
         })
         .collect();

@@ -1,8 +1,7 @@
-//! One cluster of a configuration: a task of its own connects to it, resolves what the rules watch there, and attaches that to
-//! the engine and the mirrors.
+//! The task of one cluster: connects, resolves what the rules watch there, and attaches that to the engine and the mirrors.
 //!
-//! No cluster waits for another one. One that cannot be reached, or does not serve a resource yet, is reported once and retried
-//! with backoff. A reload is applied with what is known of the cluster already, and then the cluster is queried again.
+//! No cluster waits for another one. A cluster that cannot be reached, or does not serve a resource yet, is reported once and
+//! retried with backoff. A reload first applies with the catalog that is already known, and then the cluster is queried again.
 
 use std::collections::BTreeMap;
 #[cfg(test)]
@@ -29,30 +28,30 @@ const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
 /// Longest delay between two attempts.
 const RETRY_MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// How long a cluster may take to list what it serves.
+/// Timeout of one discovery of a cluster's resources.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After this duration a credential plugin that has not finished is reported.
+/// Time after which a credential plugin that is still running is reported.
 const SLOW_CONNECT: Duration = Duration::from_secs(10);
 
-/// What a cluster has to do: it is replaced by a reload.
+/// Assignment of a cluster: the plan and the feeds of its mirrors. A reload replaces it.
 #[derive(Clone)]
 pub(super) struct Orders {
     pub(super) plan: Arc<Plan>,
-    /// What feeds the mirrors, by their names.
+    /// Feeds of the mirrors, by mirror name.
     pub(super) feeds: BTreeMap<String, Feed>,
 }
 
-/// What all clusters use.
+/// Parts of the program that all clusters share.
 #[derive(Clone)]
 pub(super) struct Surroundings {
     pub(super) engine: Engine,
-    /// The embedded server, which replaces all clusters if it is present.
+    /// The embedded server. If present, it replaces all clusters.
     pub(super) fleet: Option<Arc<Fleet>>,
     pub(super) supervisor: Supervisor,
 }
 
-/// A cluster at work. Dropping it ends all that watches it.
+/// Running task of a cluster. Dropping it ends all its watches.
 pub(super) struct ClusterTask {
     cluster: Arc<Cluster>,
     orders: watch::Sender<Orders>,
@@ -60,7 +59,7 @@ pub(super) struct ClusterTask {
 }
 
 impl ClusterTask {
-    /// Starts to work on the cluster `name` of the plan; its caches are kept in the folder of `state`, if there is one.
+    /// Starts the task for the cluster `name` of the plan. `state` is the folder for the checkpoints of its caches.
     pub(super) fn start(name: &str, orders: Orders, surroundings: &Surroundings, state: Option<&Arc<State>>) -> Self {
         let config = orders.plan.clusters.get(name).cloned().unwrap_or_default();
         let cluster = Arc::new(Cluster {
@@ -79,22 +78,22 @@ impl ClusterTask {
         Self { cluster, orders, _task: task }
     }
 
-    /// Returns the cluster, for reports.
+    /// Returns the cluster, for status reports.
     pub(super) fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
-    /// Returns whether it is the cluster that `config` specifies.
+    /// Returns whether the task runs with the settings in `config`.
     pub(super) fn is(&self, config: &config::Cluster) -> bool {
         self.cluster.config == *config
     }
 
-    /// Applies what a reload has changed.
+    /// Replaces the assignment after a reload.
     pub(super) fn order(&self, orders: Orders) {
         self.orders.send_replace(orders);
     }
 
-    /// Attaches nothing more. What is attached stays so until the cluster is dropped: it still has to be drained.
+    /// Stops attaching sources. The attached ones stay until the cluster is dropped, since they still have to be drained.
     pub(super) fn close(self) -> Arc<Cluster> {
         self.cluster.held().is_closing = true;
         self.cluster.clone()
@@ -108,13 +107,13 @@ impl Drop for ClusterTask {
             held.is_closing = true;
             let ended = std::mem::take(&mut held.followed);
             drop(held);
-            // Their handlers are removed without the lock.
+            // The handlers are dropped without the lock: their destructors may call back into this cluster.
             drop(ended);
         }
     }
 }
 
-/// A cluster, and all that is known of it.
+/// A cluster with its connection, catalog and watched sources.
 pub(super) struct Cluster {
     name: String,
     config: config::Cluster,
@@ -126,20 +125,20 @@ pub(super) struct Cluster {
     panics: AtomicU32,
 }
 
-/// What outlives a restart of the cluster's task.
+/// State that survives a restart of the cluster's task.
 #[derive(Default)]
 struct Held {
     place: Option<Connected>,
     catalog: Option<Arc<Catalog>>,
     /// What names have meant in an earlier catalog: an API group that does not respond now is no reason to end a watch.
-    known: BTreeMap<String, Found>,
+    /// Resources found in earlier catalogs, by name. An API group that is unavailable now must not end a watch.
     followed: Vec<Followed>,
-    /// Why the cluster cannot be reached, and since when.
+    /// Reason why the cluster cannot be reached, and start of the outage.
     trouble: Option<(String, Instant)>,
     missing: Vec<Missing>,
     /// Whether the rules have been attached for the first time.
     is_attached: bool,
-    /// Nothing more is attached.
+    /// Set on shutdown: no further source is attached.
     is_closing: bool,
 }
 
@@ -157,20 +156,20 @@ pub(super) struct ClusterStanding {
     pub(super) missing: Vec<Missing>,
 }
 
-/// What a cluster is doing.
+/// Connection state of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ClusterState {
+    /// No response and no failure yet.
     /// It has neither responded nor failed yet.
-    Connecting,
+    /// The cluster cannot be reached, or its kubeconfig is invalid.
     /// It cannot be reached, or its kubeconfig cannot be used.
     Unreachable { why: String, since: Duration },
-    /// It does not serve everything that rules watch.
+    /// Some resources that rules watch are missing.
     Incomplete,
-    /// All that rules watch is attached. How fresh that is, each cache reports itself.
+    /// All that rules watch is attached. Each cache reports its freshness separately.
     Watching,
 }
 
-impl ClusterState {
+    /// Returns the name of the state in reports.
     /// Returns the name of the state, as reports have it.
     pub(super) fn name(&self) -> &'static str {
         match self {
@@ -184,7 +183,7 @@ impl ClusterState {
 
 impl Cluster {
     fn held(&self) -> MutexGuard<'_, Held> {
-        // A panic under this lock leaves what the next pass replaces.
+        // A panic under this lock cannot leave lasting damage: the next pass replaces the state.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -210,7 +209,7 @@ impl Cluster {
         self.held().place.as_ref().map(|place| place.lookout.clone())
     }
 
-    /// Calls `visit` with all that is watched, and with the rules that do not watch yet all that they name.
+    /// Calls `visit` with all watched sources, and with the names of the rules that are incomplete.
     pub(super) fn visit(&self, visit: impl FnOnce(&[Followed], &[&str])) {
         let held = self.held();
         let incomplete: Vec<&str> = held.missing.iter().map(|missing| missing.rule.as_str()).collect();
@@ -234,7 +233,7 @@ impl Cluster {
                 }
                 Err(why) => {
                     let is_attached = self.held().is_attached && self.held().missing.is_empty();
-                    // Nothing is missing, and the caches report themselves that the server does not respond.
+                    // Nothing is missing, and the caches report the unreachable server themselves.
                     if is_attached {
                         self.recovered();
                     } else {
@@ -263,7 +262,7 @@ impl Cluster {
         }
     }
 
-    /// Connects, and retries for as long as that fails: a kubeconfig that is missing or invalid may be corrected.
+    /// Connects, with retries: a missing or invalid kubeconfig may be corrected later.
     async fn connected(&self, orders: &watch::Receiver<Orders>) -> Connected {
         let mut delay = RETRY_INITIAL_DELAY;
         loop {
@@ -290,7 +289,7 @@ impl Cluster {
             if let Ok(connected) = timeout(SLOW_CONNECT, &mut connecting).await {
                 break connected;
             }
-            // A second attempt would block a second thread: a plugin that runs cannot be cancelled.
+            // No second attempt: a running plugin cannot be cancelled, so each attempt would block another thread.
             let seconds = SLOW_CONNECT.as_secs();
             self.troubled(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
         };
@@ -322,14 +321,13 @@ impl Cluster {
         }
     }
 
-    /// Attaches to the engine and to the mirrors what the rules watch, as far as the cluster serves it. Returns whether that is
-    /// all.
+    /// Attaches the watched resources that the cluster serves to the engine and to the mirrors. Returns whether none is missing.
     async fn attach(&self, orders: &Orders, place: &Connected, catalog: &Catalog) -> bool {
         let Orders { plan, feeds } = orders;
         let known = self.held().known.clone();
         let find = |name: &str| catalog.find(name).or_else(|why| known.get(name).cloned().ok_or(why));
         let (resolved, mut missing) = resolve(plan, &self.name, find);
-        // Those that are watched were accepted before.
+        // Sources that are watched already have been validated before.
         let (watched, new): (Vec<Resolved>, Vec<Resolved>) = {
             let held = self.held();
             resolved.into_iter().partition(|one| held.followed.iter().any(|known| known.source == one.source))
@@ -369,7 +367,7 @@ impl Cluster {
         missing.is_empty()
     }
 
-    /// Reports what has become missing, and what is no longer.
+    /// Reports resources that have become missing, and those that have been found.
     fn report(&self, before: &[Missing], now: &[Missing]) {
         for Missing { problem, .. } in now.iter().filter(|one| !before.contains(one)) {
             let retry = RETRY_MAX_DELAY.as_secs();
@@ -404,7 +402,7 @@ impl Cluster {
     }
 }
 
-/// Spreads delays by a quarter, so that many programs do not retry in the same instant.
+/// Spreads delays by a quarter, so that programs that started together do not retry together.
 fn jittered(delay: Duration) -> Duration {
     use std::hash::{BuildHasher, RandomState};
     let chance = RandomState::new().hash_one(0_u8) % 1000;
@@ -475,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn panicking_cluster_task_is_restarted_and_goes_on() {
+    async fn panicking_cluster_task_is_restarted() {
         let fixture = Fixture::start().await;
         fixture.task.cluster().panics.store(2, Ordering::Relaxed);
         let ended = |fixture: &Fixture| {

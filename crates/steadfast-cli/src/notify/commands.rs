@@ -1,4 +1,4 @@
-//! `explain`, `schema`, `redrive`.
+//! The commands `explain`, `schema` and `redrive`.
 
 use std::io;
 use std::path::Path;
@@ -28,13 +28,13 @@ fn stdout() -> Arc<dyn Stream> {
     Arc::new(Lines::new(io::stdout(), |_| {}))
 }
 
-/// Prints the schema.
+/// Prints the JSON schema of configurations.
 pub(super) fn schema() -> Result<ExitCode, Failure> {
     let schema = serde_json::to_string_pretty(&config::schema()).map_err(Failure::run)?;
     print(&(schema + "\n"))
 }
 
-/// Tries dead letters again.
+/// Delivers dead letters again.
 pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     if let Some(sink) = sink.filter(|sink| !plan.sinks.contains_key(*sink)) {
@@ -58,7 +58,7 @@ pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of which object the rules are explained.
+/// Object whose rules are explained.
 pub(super) struct Of {
     pub(super) object: Wanted,
     pub(super) namespace: Option<String>,
@@ -66,7 +66,7 @@ pub(super) struct Of {
     pub(super) embedded: bool,
 }
 
-/// Says which rules fire for an object, and why the others do not.
+/// Prints which rules fire for an object, and why the others do not.
 pub(super) async fn explain(file: &Path, of: Of) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let fleet = if of.embedded { Some(Fleet::start(None).await?) } else { None };
@@ -111,7 +111,7 @@ pub(super) async fn explain(file: &Path, of: Of) -> Result<ExitCode, Failure> {
     print(&text)
 }
 
-/// What the rule can look up for the object.
+/// Returns the lookups of the rule for the object.
 async fn lookups(
     plan: &Plan,
     rule: &Compiled,
@@ -128,7 +128,7 @@ async fn lookups(
     look_up(&place.lookout, &subject.cluster, &source.lookups, PATIENCE).await.map_err(Failure::run)
 }
 
-/// Why `rule` does not look at the object, if it does not.
+/// Returns the reason why `rule` does not watch the object, if so.
 async fn overlooked(
     plan: &Plan,
     rule: &Compiled,
@@ -153,7 +153,7 @@ async fn overlooked(
     Ok(matching.is_none().then_some(Overlooked::Selectors))
 }
 
-/// The object of this name, as the server has it; with a rule, only where it matches its selectors.
+/// Returns the object from the server; with a rule, only if the object matches the rule's selectors.
 async fn get(
     place: &Place,
     found: &Found,
@@ -179,7 +179,7 @@ async fn get(
     })?;
     let Some(object) = list.items.into_iter().next() else { return Ok(None) };
     let mut object = serde_json::to_value(object).map_err(Failure::run)?;
-    // Items of lists do not say what they are.
+    // Items of lists have no type, unlike single objects.
     object["apiVersion"] = found.described.api_version.clone().into();
     object["kind"] = found.described.kind.clone().into();
     if let Some(metadata) = object["metadata"].as_object_mut() {

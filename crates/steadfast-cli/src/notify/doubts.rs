@@ -1,4 +1,4 @@
-//! What rules look at, in doubt and fresh again, on standard error: what was sent before may not be all.
+//! Freshness reports on standard error: caches of rules that become stale, and fresh again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use super::cluster::Cluster;
 use super::follow::Followed;
 use crate::aside;
 
-/// How often it is looked. A cache can go stale without anything happening.
+/// Interval between checks. A cache can become stale without an event that would trigger a check.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A doubt that is over sooner than this was a healthy resume, and is not told.
+/// Shortest reported doubt; a shorter one is a regular reconnect.
 const WORTH_TELLING: Duration = Duration::from_secs(1);
 
-/// The doubts there are, by what they are about.
+/// Current doubts, by the description of their source: start, and whether the doubt was reported.
 #[derive(Default)]
 pub(super) struct Doubts(BTreeMap<String, (Instant, bool)>);
 

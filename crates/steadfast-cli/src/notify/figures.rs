@@ -1,4 +1,4 @@
-//! The figures of an engine and of mirrors as a scrape of Prometheus reads them.
+//! Metrics of the engine and the mirrors, for Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use steadfast_notify::{Counts, MirrorStanding, MirrorState};
 
 use super::cluster::{ClusterStanding, ClusterState};
 
-/// Names of all states.
+/// All values of the label `state`.
 const STATES: [&str; 6] = ["synced", "converging", "blocked", "needs approval", "uncertain", "standby"];
 
-/// Returns the name of a state, for programs.
+/// Returns the value of the label `state`.
 pub(super) fn state_name(state: &MirrorState) -> &'static str {
     match state {
         MirrorState::Standby => "standby",
@@ -26,7 +26,7 @@ pub(super) fn state_name(state: &MirrorState) -> &'static str {
     }
 }
 
-/// How things are at one scrape.
+/// Snapshot of the state for one scrape.
 #[derive(Debug)]
 pub(super) struct Figures {
     pub(super) counts: Counts,
@@ -38,13 +38,13 @@ pub(super) struct Figures {
     pub(super) is_leader: Option<bool>,
 }
 
-/// One value of a family, of a rule, a sink or a mirror where it is of one.
+/// One sample of a metric, with its labels.
 struct Sample {
     of: Vec<(&'static str, String)>,
     value: f64,
 }
 
-/// A family: its name, its unit, what it says, its kind.
+/// A metric: its name, unit, help text and type.
 type Family = (&'static str, Option<Unit>, &'static str, MetricType);
 
 impl Collector for Figures {

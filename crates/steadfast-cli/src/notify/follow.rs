@@ -1,4 +1,4 @@
-//! What rules watch: delivered to the engine for rules that send to streams, and kept in a cache for those that feed mirrors.
+//! Sources of rules: handlers that deliver to the engine for streams, and caches for mirrors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::places::Places;
 use crate::aside;
 use crate::failure::Failure;
 
-/// What a rule watches in one place.
+/// A watched source of a rule.
 pub(super) struct Followed {
     pub(super) source: Source,
     pub(super) informer: Informer<Lazy<DynamicObject>>,
-    /// The rule's handlers, by stream.
+    /// Handlers of the rule, by stream.
     following: BTreeMap<String, Following>,
 }
 
 impl Followed {
-    /// Returns up to which version and instant everything is settled, for each stream where it is known.
+    /// Returns the version and instant up to which everything is settled, for each stream with a known position.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
         self.following.iter().flat_map(|(sink, following)| following.positions(&self.source, sink))
     }
 
-    /// Returns the version that the cache has reached, for each stream where it is known.
+    /// Returns the version that the cache has reached, for each stream with a known position.
     pub(super) fn reached(&self) -> impl Iterator<Item = (String, u64)> {
         let reached = self.following.iter();
         reached.filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.reached()?)))
@@ -37,8 +37,8 @@ impl Followed {
     }
 }
 
-/// Drops the state of rules and streams that are not configured any more: it would be kept for ever. A rule of `incomplete` keeps
-/// its state: what it watches is not known yet.
+/// Deletes the state of rules and streams that are no longer configured, which would otherwise be kept forever. Rules in
+/// `incomplete` keep their state: their sources are not fully known yet.
 pub(super) fn forget_rules(followed: &[Followed], incomplete: &[&str]) {
     for Followed { source, informer, .. } in followed {
         let same = followed.iter().filter(|other| other.watches(source));
@@ -49,8 +49,8 @@ pub(super) fn forget_rules(followed: &[Followed], incomplete: &[&str]) {
     }
 }
 
-/// Watches all of `sources` on `lookout`. What `before` watches already goes on undisturbed, and the rest of it ends. Returns
-/// also which sources cannot be watched, and why.
+/// Watches all of `sources` on `lookout`. Sources that `before` watches already continue without interruption; the others of
+/// `before` end. Returns also the sources that cannot be watched, with the errors.
 pub(super) fn follow(
     plan: &Plan,
     lookout: &Lookout,
@@ -71,7 +71,7 @@ pub(super) fn follow(
             }
             continue;
         }
-        // An informer that several rules share reports what is to be known of it once.
+        // An informer that several rules share reports its diagnostics once.
         let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
         let tell = is_first.then(|| Arc::new(aside::say) as Arc<_>);
         let begun = source.informer(lookout, tell).and_then(|informer| {
@@ -86,7 +86,7 @@ pub(super) fn follow(
     (followed, failed)
 }
 
-/// Returns what feeds `mirror` among `sources`, which are all on `lookout`.
+/// Returns the sources of `mirror` among `sources`, which are all on `lookout`.
 pub(super) fn view_sources(plan: &Plan, mirror: &str, lookout: &Lookout, sources: &[Source]) -> Vec<ViewSource> {
     let feeds = sources.iter().filter_map(|source| {
         let rule = plan.rule(&source.rule)?;
@@ -96,7 +96,7 @@ pub(super) fn view_sources(plan: &Plan, mirror: &str, lookout: &Lookout, sources
     feeds.collect()
 }
 
-/// Starts the views of each mirror, by its name, for a command.
+/// Starts the caches of each mirror, by mirror name, for a command.
 pub(super) fn views(plan: &Plan, places: &Places, sources: &[Source]) -> Result<BTreeMap<String, Vec<View>>, Failure> {
     let mut views = BTreeMap::<String, Vec<View>>::new();
     for source in sources {

@@ -1,4 +1,4 @@
-//! The mirrors of a configuration at work; what they would do; approvals.
+//! Running mirrors, the dry run, and approvals of removals.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,13 +24,13 @@ use super::standing::Asking;
 use crate::aside::{self, print};
 use crate::failure::Failure;
 
-/// How long a program that runs may take to take an approval.
+/// Maximum time to wait until a running program has processed an approval.
 const TAKEN_WITHIN: Duration = Duration::from_secs(3);
 
-/// The mirrors at work, and what they remember.
+/// The running mirrors and their state folder.
 pub(super) struct Mirrors {
     tasks: BTreeMap<String, Mirroring>,
-    /// None before there is something to remember, and if all of it is only simulated.
+    /// The state folder. Absent before a mirror needs it, and in simulations.
     state: Option<Arc<State>>,
     is_played: bool,
     supervisor: Supervisor,
@@ -38,7 +38,7 @@ pub(super) struct Mirrors {
     gate: TermGate,
 }
 
-/// One mirror at work, and what its configuration was.
+/// A running mirror and the configuration that it was started with.
 struct Mirroring {
     sink: Sink,
     fingerprint: u64,
@@ -46,18 +46,18 @@ struct Mirroring {
 }
 
 impl Mirrors {
-    /// None yet; with `is_played`, none of them will do what it says.
+    /// Creates an empty set. With `is_played`, mirrors simulate their actions.
     pub(super) fn new(is_played: bool, supervisor: &Supervisor) -> Self {
         let (tasks, gate) = (BTreeMap::new(), TermGate::always());
         Self { tasks, state: None, is_played, supervisor: supervisor.clone(), gate }
     }
 
-    /// Has the mirrors that start from now on write only while `gate` is open.
+    /// Lets mirrors that start from now on write only while `gate` is open.
     pub(super) fn behind(&mut self, gate: TermGate) {
         self.gate = gate;
     }
 
-    /// Makes sure that what no restart may forget is in the hands of this program, where there is such a thing.
+    /// Locks the state folder if the plan needs one: for checkpoints, pending deliveries or mirrors.
     pub(super) fn prepare(&mut self, plan: &Plan) -> Result<(), Failure> {
         if (plan.keeps || plan.mirrors().next().is_some()) && !self.is_played && self.state.is_none() {
             self.state = Some(Arc::new(State::take(&plan.state).map_err(Failure::run)?));
@@ -65,8 +65,8 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Starts the mirrors of `plan`, which wait for no cluster. Those that are unchanged go on undisturbed; the entries of those
-    /// that are not in the plan any more stay in their targets. Returns what feeds each, by its name.
+    /// Starts the mirrors of `plan` without waiting for a cluster. Unchanged mirrors continue without interruption. Entries of
+    /// mirrors that were removed from the plan remain in their targets. Returns the feed of each mirror, by name.
     pub(super) fn act_by(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, Feed> {
         let mut before = std::mem::take(&mut self.tasks);
         let (mut feeds, mut new) = (BTreeMap::new(), Vec::new());
@@ -80,7 +80,7 @@ impl Mirrors {
                     self.tasks.insert(name.to_owned(), known);
                 }
                 known => {
-                    // What has arrived already feeds the next one too.
+                    // The next mirror continues with the sources that the feed already has.
                     let feed = known.as_ref().map(|known| known.task.feed().clone()).unwrap_or_default();
                     before.extend(known.map(|known| (name.to_owned(), known)));
                     feeds.insert(name.to_owned(), feed.clone());
@@ -91,7 +91,7 @@ impl Mirrors {
         for (name, feed) in &feeds {
             feed.expect(plan.clusters_of_mirror(name));
         }
-        // Never two at one target, whatever it was called before: new ones begin when the others have ended.
+        // Two mirrors must never write to one target, even under different names: new ones start after the old ones have ended.
         let (ended, wait) = watch::channel(());
         let earlier: Vec<_> = before.into_values().map(|mirroring| mirroring.task.stop()).collect();
         if !earlier.is_empty() {
@@ -118,17 +118,17 @@ impl Mirrors {
         }
     }
 
-    /// What tells how each stands.
+    /// Returns functions that return the status of each mirror.
     pub(super) fn standing(&self) -> Vec<(String, Asking)> {
         self.tasks.iter().map(|(name, mirroring)| (name.clone(), mirroring.task.standing())).collect()
     }
 
-    /// What no restart may forget.
+    /// Returns the state folder, if one is in use.
     pub(super) fn state(&self) -> Option<&Arc<State>> {
         self.state.as_ref()
     }
 
-    /// Stops all of them at once, after their current actions. Returns those that have not stopped at `deadline`.
+    /// Stops all mirrors after their current actions. Returns the names of those that are still running at `deadline`.
     pub(super) async fn stop(&mut self, deadline: Instant) -> Vec<String> {
         let stopping = std::mem::take(&mut self.tasks)
             .into_iter()
@@ -143,7 +143,7 @@ fn played(mirror: &str, words: Vec<String>) {
     }
 }
 
-/// Prints what each mirror would do now.
+/// Prints the actions of each mirror without running them.
 pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let openings = Openings::of(&plan).await.map_err(Failure::config)?;
@@ -190,7 +190,7 @@ fn told(name: &str, seen: &Seen) -> String {
     text
 }
 
-/// Approves removals of mirrors: all that are pending, those of one mirror, or those with one ID.
+/// Approves pending removals: all of them, those of one mirror, or the one with the given ID.
 pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     if let Some(sink) = sink.filter(|sink| !plan.sinks.get(*sink).is_some_and(Sink::is_mirror)) {
@@ -218,7 +218,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     }
     let until = Instant::now() + TAKEN_WITHIN;
     let mut now = pending()?;
-    // Taken first, and then remembered, which takes an instant.
+    // A running program first takes the approval file and then records the removal, so both must be checked.
     let is_open = |(mirror, asks): (&String, &Vec<Ask>), now: &BTreeMap<String, Vec<Ask>>| {
         let is_pending = |ask: &Ask| now.get(mirror).is_some_and(|now| now.iter().any(|now| now.id == ask.id));
         approvals.waits(mirror) || asks.iter().any(is_pending)
@@ -246,10 +246,10 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     if others.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::run(others.join("\n"))) }
 }
 
-/// The shortest part of an ID that is enough for it.
+/// Minimum length of an ID prefix.
 const SHORTEST_ID: usize = 6;
 
-/// Chooses the pending removals of `sink` that `id` names: an ID or the beginning of one.
+/// Returns the pending removals of `sink` whose ID equals `id` or starts with it.
 fn chosen(
     mut pending: BTreeMap<String, Vec<Ask>>,
     sink: Option<&str>,

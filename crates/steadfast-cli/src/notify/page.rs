@@ -18,7 +18,7 @@ code { font: 13px ui-monospace, monospace; } .good { color: #17723a; } .bad { co
 </style></head><body><h1>steadfast notify</h1>
 "#;
 
-/// States that need nobody's attention.
+/// States without a need for action.
 const GOOD: [&str; 5] = ["synced", "watching", "fresh", "converging", "connecting"];
 
 /// Renders the document of `/status`.
@@ -38,7 +38,7 @@ pub(super) fn html(status: &Value) -> String {
     page
 }
 
-/// A table, unless it is empty.
+/// Appends a table with a heading, unless it is empty.
 fn section(page: &mut String, title: &str, heads: &[&str], rows: Vec<Vec<String>>) {
     if rows.is_empty() {
         return;
@@ -128,7 +128,7 @@ fn state(value: &Value) -> String {
     format!("<span class=\"{class}\">{}</span>", text(value))
 }
 
-/// A value as text, not escaped.
+/// Converts a value to text without escaping.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -137,12 +137,12 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// A value as text of the page.
+/// Converts a value to escaped text.
 fn text(value: &Value) -> String {
     safe(&plain(value))
 }
 
-/// Text without characters that HTML or a terminal would act on.
+/// Escapes characters that HTML or a terminal would interpret.
 fn safe(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in escaped(text).chars() {
@@ -203,7 +203,7 @@ mod tests {
         });
         let page = html(&status);
         assert!(!page.contains("<script") && !page.contains('\u{1b}') && page.contains("&lt;script&gt;"));
-        // Nothing is loaded from anywhere.
+        // The page must not load external resources.
         assert!(!page.contains("src=") && !page.contains("http://") && !page.contains("https://"));
     }
 }

@@ -1,7 +1,7 @@
-//! The clusters of a configuration, and what its names mean there.
+//! Connections for commands, and resolution of resource names.
 //!
-//! Commands that end soon connect to all clusters first, and report what is wrong with one as an error. The program itself
-//! does not: there each cluster is a task of its own (`cluster`).
+//! Short commands connect to all clusters first, and report each failure as an error. The running program does not:
+//! there each cluster has its own task (`cluster`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,27 +22,27 @@ use crate::discovery;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 
-/// How long a command waits for a cluster.
+/// Time limit of a command for reaching a cluster.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a server may take to check a selector. Later its watch reports what is wrong with it.
+/// Timeout of the selector check. After a timeout, the watch reports an invalid selector.
 const SELECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A cluster that is connected to.
+/// A cluster with its connection and catalog.
 pub(super) struct Place {
     pub(super) connection: Connection,
     pub(super) catalog: Catalog,
     pub(super) lookout: Lookout,
 }
 
-/// All clusters of a configuration, by name.
+/// The connected clusters of a configuration, by name.
 pub(super) type Places = BTreeMap<String, Place>;
 
-/// Connects to the clusters of `plan` that rules watch, or to the embedded one instead of each, for a command.
+/// Connects to the clusters of `plan` that rules watch, or to the embedded server instead, for a command.
 ///
 /// # Errors
 ///
-/// If one of them cannot be connected to, or does not respond within [`PATIENCE`].
+/// If a cluster cannot be reached, or does not respond within [`PATIENCE`].
 pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Places, Failure> {
     let mut places = Places::new();
     for (name, cluster) in &plan.clusters {
@@ -58,8 +58,8 @@ pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Plac
     Ok(places)
 }
 
-/// Connects to the clusters of `plan` that rules watch, each independently of the others, for [`PATIENCE`]. Returns those that it
-/// reached, and why not the others.
+/// Connects concurrently to the clusters of `plan` that rules watch, each for at most [`PATIENCE`]. Returns the connected
+/// clusters, and the failures of the others.
 pub(super) async fn attempted(plan: &Plan) -> (Places, Vec<(String, Failure)>) {
     let clusters = plan.clusters.iter().filter(|(name, _)| is_watched(plan, name));
     let attempts = clusters.map(|(name, cluster)| async {
@@ -86,7 +86,7 @@ pub(super) fn is_watched(plan: &Plan, name: &str) -> bool {
     plan.rules.iter().any(|rule| plan.clusters_of(&rule.config).contains(&name))
 }
 
-/// Makes the connection that `cluster` specifies, or one to the embedded server. No request is sent yet.
+/// Creates the connection for `cluster`, or one to the embedded server. Sends no request.
 pub(super) async fn connection(plan: &Plan, cluster: &Cluster, fleet: Option<&Fleet>) -> Result<Connection, Failure> {
     if let Some(fleet) = fleet {
         return fleet.connect().await;
@@ -95,7 +95,7 @@ pub(super) async fn connection(plan: &Plan, cluster: &Cluster, fleet: Option<&Fl
     connect(kubeconfig, cluster.context.clone()).await
 }
 
-/// Returns the informers on `connection`; none of them runs yet, and none has a checkpoint.
+/// Creates the settings of informers on `connection`, without a checkpoint. No informer starts yet.
 pub(super) fn lookout(connection: &Connection, cluster: &Cluster) -> Lookout {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     Lookout {
@@ -109,17 +109,17 @@ pub(super) fn lookout(connection: &Connection, cluster: &Cluster) -> Lookout {
     }
 }
 
-/// What a rule watches, and how the server describes its resource.
+/// A source of a rule with its resource.
 pub(super) struct Resolved {
     pub(super) source: Source,
     pub(super) found: Found,
     /// The name of the resource in the configuration.
     pub(super) name: String,
-    /// What the rule looks up, by its names in the configuration.
+    /// Resources of the rule's lookups, by their names in the configuration.
     pub(super) looked_up: Vec<(String, Found)>,
 }
 
-/// What a rule names and the server does not have.
+/// A resource that a rule names and the server does not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
     pub(super) rule: String,
@@ -127,7 +127,7 @@ pub(super) struct Missing {
     pub(super) problem: Problem,
 }
 
-/// Returns what the rules of `plan` watch in `cluster`, where `find` knows what resource a name means, and what is missing.
+/// Resolves the sources of all rules of `plan` in `cluster` with `find`. Returns them and the missing resources.
 pub(super) fn resolve(
     plan: &Plan,
     cluster: &str,
@@ -139,7 +139,7 @@ pub(super) fn resolve(
         let (looked_up, unknown): (Vec<_>, Vec<_>) =
             rule.lookups().into_iter().map(|name| (name.to_owned(), find(name))).partition(|(_, found)| found.is_ok());
         if !unknown.is_empty() {
-            // Without it no object can be evaluated.
+            // A rule without one of its lookups cannot evaluate any object.
             missing.extend(unknown.into_iter().filter_map(|(name, found)| {
                 let problem = plan.problem_with_lookup(rule, &name, format!("{cluster}: {}", found.err()?));
                 Some(Missing { rule: rule.config.name.clone(), resource: name, problem })
@@ -169,12 +169,12 @@ pub(super) fn resolve(
                     name: name.clone(),
                     resource: found.described.clone(),
                     is_namespaced: found.namespaced,
-                    // No more than the rule itself may see.
+                    // Limited to the namespace of the rule: a lookup must not read more than its rule.
                     namespace: scope.in_namespace().filter(|_| found.namespaced).map(str::to_owned),
                 });
                 let lookups = lookups.collect();
                 let source = Source { rule, cluster, resource: found.described.clone(), scope, lookups };
-                // One resource may have several names.
+                // Two names of one resource result in one source.
                 if !resolved.iter().any(|resolved| resolved.source == source) {
                     let (found, name, looked_up) = (found.clone(), name.clone(), looked_up.clone());
                     resolved.push(Resolved { source, found, name, looked_up });
@@ -185,7 +185,7 @@ pub(super) fn resolve(
     (resolved, missing)
 }
 
-/// Moves those of `resolved` whose selectors the server rejects to what is missing. All are checked at once.
+/// Moves the sources whose selectors the server rejects from `resolved` to `missing`. The checks run concurrently.
 pub(super) async fn without_rejected(
     plan: &Plan,
     connection: &Connection,
@@ -215,11 +215,11 @@ pub(super) async fn without_rejected(
     accepted
 }
 
-/// Returns what the rules watch, for a command.
+/// Returns the sources of the rules, for a command.
 ///
 /// # Errors
 ///
-/// All that the servers do not have.
+/// If a server does not serve some resources, or rejects selectors.
 pub(super) async fn sources(plan: &Plan, places: &Places) -> Result<Vec<Source>, Problems> {
     let (mut sources, mut problems) = (Vec::new(), Vec::<Problem>::new());
     for (cluster, place) in places {
@@ -232,13 +232,13 @@ pub(super) async fn sources(plan: &Plan, places: &Places) -> Result<Vec<Source>,
         problems.sort_by_key(|problem| problem.place);
         return Err(Problems(problems));
     }
-    // In the order of the rules, which decides between entries of one key.
+    // In the order of the rules, which decides between entries with equal keys.
     let number = |source: &Source| plan.rule(&source.rule).map(|rule| rule.number);
     sources.sort_by_key(number);
     Ok(sources)
 }
 
-/// The parts of a resource that a rule watches.
+/// Returns the scopes that a rule watches: one per namespace, with the rule's selectors.
 fn scopes(rule: &Rule) -> Vec<Scope> {
     let places = match rule.namespaces.as_slice() {
         [] => vec![Scope::all()],

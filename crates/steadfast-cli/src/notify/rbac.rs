@@ -1,4 +1,4 @@
-//! `rbac`: the least that the program has to be allowed for a configuration, as manifests.
+//! `rbac`: manifests with the minimum permissions for a configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -14,13 +14,13 @@ use crate::aside::print;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 
-/// What the account, the roles and the bindings are called.
+/// Name of the service account, the roles and the bindings.
 const NAME: &str = "steadfast-notify";
 
-/// The resources of a role by group; of all namespaces where it is of none.
+/// Resources of each role, by API group. The key is the namespace, or `None` for a cluster role.
 type Roles = BTreeMap<Option<String>, BTreeMap<String, BTreeSet<String>>>;
 
-/// Prints what a service account in `namespace` has to be allowed, in each cluster that rules look at.
+/// Prints the permissions of a service account in `namespace`, for each watched cluster.
 pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
@@ -44,7 +44,7 @@ pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result
     print(&text)
 }
 
-/// Returns what replicas need in the namespace of their lease. A name cannot restrict the right to create.
+/// Returns the role of replicas in the namespace of their lease. RBAC cannot restrict `create` to a name.
 fn replicas(place: &str, lease: &str, account_in: &str) -> String {
     let (name, secret) = (format!("{NAME}-replicas"), settled_name(lease));
     let metadata = format!("metadata:\n  name: {name}\n  namespace: {place}\n");
@@ -76,7 +76,7 @@ fn roles<'a>(sources: impl Iterator<Item = &'a Source>) -> Roles {
             role.entry(resource.group.clone()).or_default().insert(resource.plural.clone());
         }
     }
-    // What is allowed everywhere is allowed in each namespace.
+    // A cluster role covers each namespace, so its resources are removed from the namespaced roles.
     let everywhere = roles.get(&None).cloned().unwrap_or_default();
     for (_, role) in roles.iter_mut().filter(|(namespace, _)| namespace.is_some()) {
         for (group, resources) in role.iter_mut() {
@@ -88,7 +88,7 @@ fn roles<'a>(sources: impl Iterator<Item = &'a Source>) -> Roles {
     roles
 }
 
-/// What tells one cluster from another: by it a checkpoint is known to be of this one.
+/// Rule for reading the UID of `kube-system`, which identifies a cluster: a checkpoint is valid for one cluster only.
 const IDENTITY: &str =
     "- apiGroups: [\"\"]\n  resources: [namespaces]\n  resourceNames: [kube-system]\n  verbs: [get]\n";
 

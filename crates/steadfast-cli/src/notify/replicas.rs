@@ -1,7 +1,7 @@
-//! Several processes that act by one configuration: an election, the gate that only the leader passes, and what it publishes.
+//! Several processes with one configuration: the election, the gate that is open for the leader only, and the published state.
 //!
-//! Every replica watches and evaluates. The leader sends and writes, and publishes once a second up to which version everything of
-//! each rule and sink is settled. A standby drops what is settled, and keeps the rest pending for its own term.
+//! Every replica watches and evaluates. The leader sends and writes, and once a second publishes the version up to which each rule
+//! and sink is settled. A standby drops settled changes, and keeps the others pending for its own term.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,22 +23,22 @@ use super::shared::{MAX_MEMORY_BYTES, Progress, SharedState, Versions};
 use crate::aside;
 use crate::fleet::Fleet;
 
-/// How often the leader publishes, and the others read.
+/// Interval between publications of the leader, and between reads of a standby.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Delay before an attempt that failed is repeated.
+/// Delay between a failed attempt and the next one.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Deadline of a request for the lease.
+/// Timeout of a request for the lease.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How long the lease may take to be released at the end.
+/// Maximum time for releasing the lease on shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the progress of this process.
 pub(super) type Positions = Arc<dyn Fn() -> Progress + Send + Sync>;
 
-/// Connects to the cluster of the lease.
+/// Function that connects to the cluster of the lease.
 type Connect = Arc<dyn Fn() -> BoxFuture<'static, Result<Connection, String>> + Send + Sync>;
 
 /// Role of this process.
@@ -49,15 +49,15 @@ pub(super) struct Role {
     pub(super) identity: String,
     /// Identity of the holder of the lease, as last seen.
     pub(super) holder: Option<String>,
-    /// When the role began.
+    /// Start of the role.
     pub(super) since: Instant,
-    /// Why the lease or the shared state cannot be used, if so.
+    /// Failure of the lease or the shared state, if any.
     pub(super) failing: Option<String>,
-    /// Whether other commands know the role.
+    /// Set when the role was written to the state folder, where other commands read it.
     is_recorded: bool,
 }
 
-/// This process as one of several replicas.
+/// Handle of this process as one of several replicas.
 pub(super) struct Replicas {
     replication: Replication,
     role: Arc<Mutex<Role>>,
@@ -66,7 +66,7 @@ pub(super) struct Replicas {
     ended: watch::Receiver<bool>,
 }
 
-/// The term of a leader. Its end is judged by `CLOCK_BOOTTIME`, as the election does.
+/// Term of a leader. The election determines its end by `CLOCK_BOOTTIME`, which includes suspends.
 struct Held(Leader);
 
 impl Term for Held {
@@ -79,7 +79,7 @@ impl Term for Held {
     }
 }
 
-/// All that the task needs.
+/// Inputs of the replica task.
 #[derive(Clone)]
 struct Work {
     plan: Arc<Plan>,
@@ -95,7 +95,7 @@ struct Work {
 }
 
 impl Replicas {
-    /// Starts to be a candidate, if the plan has replicas.
+    /// Starts the replica task, if the plan has replicas.
     pub(super) fn start(
         plan: &Arc<Plan>,
         fleet: Option<Arc<Fleet>>,
@@ -151,7 +151,7 @@ impl Replicas {
         Some(Self { replication, role, stopping, task, ended: has_ended })
     }
 
-    /// Returns what is known of the other replicas.
+    /// Returns the shared view of the settled versions and the gate.
     pub(super) fn replication(&self) -> &Replication {
         &self.replication
     }
@@ -162,7 +162,7 @@ impl Replicas {
         Arc::new(move || lock(&role).clone())
     }
 
-    /// Publishes what is settled, and releases the lease, so that another replica takes over at once.
+    /// Publishes the settled versions and releases the lease, so that another replica takes over immediately.
     pub(super) async fn stop(mut self) {
         self.stopping.send_replace(true);
         let _ = timeout(RELEASE_TIMEOUT, self.ended.wait_for(|ended| *ended)).await;
@@ -170,24 +170,24 @@ impl Replicas {
     }
 }
 
-/// Returns the name under which all replicas claim their marks.
+/// Returns the instance name with which all replicas claim their marks in targets.
 pub(super) fn shared_instance(plan: &Plan) -> Option<String> {
     let (replicas, cluster) = (plan.replicas.as_ref()?, plan.replicas_cluster()?);
     Some(format!("replicas:{cluster}:{}", replicas.lease))
 }
 
-/// Returns the gate of a process, which is always open without replicas.
+/// Returns the gate of a process. Without replicas, the gate is always open.
 pub(super) fn gate(replicas: Option<&Replicas>) -> TermGate {
     replicas.map_or_else(TermGate::always, |replicas| replicas.replication.gate().clone())
 }
 
-/// Returns holder and time of the last renewal of a lease that has a holder.
+/// Returns holder and renewal time of a lease, or `None` without a holder.
 fn renewal_of(lease: Lease) -> Option<(String, Option<MicroTime>)> {
     let spec = lease.spec?;
     Some((spec.holder_identity.filter(|holder| !holder.is_empty())?, spec.renew_time))
 }
 
-/// Waits until the flag is set, for ever if its sender was dropped.
+/// Waits until the flag is set. Never returns if the sender was dropped.
 async fn is_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|is_set| *is_set).await.is_err() {
         std::future::pending::<()>().await;
@@ -200,7 +200,7 @@ fn lock(role: &Mutex<Role>) -> MutexGuard<'_, Role> {
 
 impl Work {
     async fn run(self) -> String {
-        // After a panic, an earlier run may have left it open.
+        // A run that panicked may have left the gate open.
         self.keeper.close();
         let Some(replicas) = self.plan.replicas.clone() else { return std::future::pending().await };
         let (namespace, name) = replicas.place().unwrap_or_default();
@@ -240,7 +240,7 @@ impl Work {
                 () = leader.lost() => {}
                 never = self.lead(&leader, &mut state) => match never {},
                 () = is_set(&mut stopping) => {
-                    // The others have to deliver only what is not settled now.
+                    // The final publication tells the next leader not to deliver settled changes again.
                     self.keeper.close();
                     let _ = timeout(RELEASE_TIMEOUT / 2, state.publish(&(self.positions)(), self.memory())).await;
                     break;
@@ -256,7 +256,7 @@ impl Work {
         std::future::pending().await
     }
 
-    /// Connects to the cluster of the lease, and retries for as long as that fails.
+    /// Connects to the cluster of the lease, with retries.
     async fn connected(&self) -> Connection {
         loop {
             match (self.connect)().await {
@@ -270,7 +270,8 @@ impl Work {
         }
     }
 
-    /// Waits until a replica with a new state folder knows all deletions that the leader has not settled, or until no replica leads.
+    /// Waits until a replica with a new state folder may become the leader: the leader has settled all earlier deletions, or no
+    /// replica leads.
     async fn until_eligible(&self, connection: &Connection, namespace: &str, name: &str, lease_duration: Duration) {
         let Some(state) = self.state.as_ref().filter(|state| state.is_new()) else { return };
         let has_streams = self.plan.rules.iter().any(|rule| self.plan.streams_of(&rule.config).next().is_some());
@@ -282,7 +283,7 @@ impl Work {
             let published = shared.read().await;
             let renewal = timeout(RENEWAL_TIMEOUT, leases.get_opt(name)).await;
             match (published, renewal) {
-                // No leader has ever published anything: nothing can have been missed.
+                // No leader has ever published anything, so no deletion can have been missed.
                 (Ok(published), _) if published.term == 0 => break,
                 (Ok(Versions { settled, memory, .. }), Ok(Ok(found))) => {
                     self.failing(self.adopt(memory, &mut adopted).await.err());
@@ -295,7 +296,7 @@ impl Work {
                     self.replication.set_settled(settled);
                     let renewal = found.and_then(renewal_of);
                     self.role_is(false, renewal.as_ref().map(|(holder, _)| holder.clone()));
-                    // Mirrors are compared with their targets.
+                    // Without streams only mirrors are left, which compare their targets with the caches.
                     if has_caught_up || !has_streams {
                         break;
                     }
@@ -324,7 +325,7 @@ impl Work {
         }
     }
 
-    /// Stands by: reads once a second what the leader has published.
+    /// Standby: reads the published state once a second.
     async fn follow(
         &self,
         connection: &Connection,
@@ -347,13 +348,13 @@ impl Work {
         }
     }
 
-    /// Leads: takes over the shared state, opens the gate, and publishes once a second what is settled.
+    /// Leader: takes over the shared state, opens the gate, and publishes the settled versions once a second.
     async fn lead(&self, leader: &Leader, state: &mut SharedState) -> std::convert::Infallible {
         loop {
             match state.take_over().await {
                 Ok(Versions { settled, memory, .. }) => {
                     self.replication.set_settled(settled);
-                    // A disk that fails is no reason not to lead.
+                    // A failing disk does not prevent the replica from leading.
                     if let Err(why) = self.adopt(memory, &mut String::new()).await {
                         self.failing(Some(why));
                     }
@@ -379,7 +380,7 @@ impl Work {
         }
     }
 
-    /// Adopts the memory of the leader's mirrors, if it is another one than before.
+    /// Stores the memory of the leader's mirrors, if it differs from `adopted`.
     async fn adopt(&self, memory: String, adopted: &mut String) -> Result<(), String> {
         let Some(state) = self.state.clone().filter(|_| memory != *adopted) else { return Ok(()) };
         let text = memory.clone();
@@ -406,13 +407,13 @@ impl Work {
             return;
         }
         (role.is_leader, role.holder, role.is_recorded) = (is_leader, holder, true);
-        // For commands that a standby must not carry out.
+        // Commands such as `approve` read the role from the state folder.
         if let Some(state) = &self.state {
             state.stands_by((!is_leader).then_some(role.holder.as_deref()));
         }
     }
 
-    /// Reports a failure once.
+    /// Records a failure, and reports it if it is new.
     fn failing(&self, why: Option<String>) {
         let before = std::mem::replace(&mut lock(&self.role).failing, why.clone());
         match why {
@@ -425,7 +426,7 @@ impl Work {
     }
 }
 
-/// Returns why no election can be held with the plan's durations, if so.
+/// Returns a problem if the durations of the plan are invalid for an election.
 pub(super) fn problem(plan: &Plan) -> Option<Problem> {
     let replicas = plan.replicas.as_ref()?;
     let timing = [replicas.lease_duration.0, replicas.renew_deadline.0, replicas.retry_period.0];

@@ -1,6 +1,6 @@
-//! Acts until requested to stop; reads its configuration again when requested.
+//! The running program: acts on changes until requested to stop, and reloads its configuration when requested.
 //!
-//! Nothing here waits for a cluster, a sink or a mirror: each starts, runs and fails on its own.
+//! Nothing here waits for a cluster, a sink or a mirror: each one starts, runs and fails independently.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -31,31 +31,31 @@ use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::signals::{Again, GuardedStop};
 
-/// How long the embedded fleet is shown.
+/// Default duration of a run with the embedded fleet.
 const SHOWN: Duration = Duration::from_secs(10);
 
-/// Longest deadline of a shutdown: longer ones are shortened, so that no time overflows.
+/// Upper bound of the shutdown deadline, which prevents overflows of times.
 const MAX_DRAIN: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Time after the deadline of a shutdown in which the summary is written.
 const SUMMARY_GRACE: Duration = Duration::from_millis(100);
 
-/// Why nothing more is acted on.
+/// Reason for the shutdown.
 enum End {
-    /// It was requested, or the time is over.
+    /// A signal, or the end of `--for`.
     Done,
     /// Standard output cannot be written to.
     Output(io::Error),
 }
 
-/// What the command line says.
+/// Options of the command line.
 struct Started {
     embedded: bool,
     metrics: Option<SocketAddr>,
     identity: Option<String>,
 }
 
-/// All that is at work.
+/// The running program.
 struct Acting {
     file: PathBuf,
     plan: Arc<Plan>,
@@ -64,9 +64,9 @@ struct Acting {
     clusters: BTreeMap<String, ClusterTask>,
     mirrors: Mirrors,
     standing: Standing,
-    /// Reports doubts; absent when nothing is watched any more.
+    /// Task that reports doubts; absent during the shutdown.
     reporting: Option<Supervised>,
-    /// Present if this process is one of several.
+    /// Present if the configuration has replicas.
     replicas: Option<Replicas>,
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(SHOWN));
     let ended = acting.until_the_end(&mut stop, &mut again, &mut output, lasts).await;
     if let End::Output(error) = ended {
-        // Whoever closed the pipe does not want the rest.
+        // A closed pipe is not an error: the reader wants no more.
         return match error.kind() {
             ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
             _ => Err(Failure::run(format!("standard output cannot be written to: {error}"))),
@@ -150,7 +150,7 @@ impl Acting {
         Ok(acting)
     }
 
-    /// Has all clusters act by the plan. Those that are unchanged go on undisturbed.
+    /// Applies the plan to all clusters. Unchanged clusters continue without interruption.
     fn direct(&mut self, feeds: &BTreeMap<String, Feed>) {
         let mut before = std::mem::take(&mut self.clusters);
         let state = self.mirrors.state().filter(|_| self.plan.keeps);
@@ -161,7 +161,7 @@ impl Acting {
                 known.order(orders);
                 known
             } else {
-                // Another cluster of the same name may have fed them.
+                // The feed may still have sources of a different cluster with this name.
                 for feed in feeds.values() {
                     feed.set(name, Vec::new(), Some("it has not been reached yet".to_owned()));
                 }
@@ -212,7 +212,7 @@ impl Acting {
         }
     }
 
-    /// Reads the configuration again, all of it before anything is changed. No cluster, sink or mirror is waited for.
+    /// Reloads the configuration. All of it is validated before anything changes; no cluster, sink or mirror is waited for.
     async fn reload(&mut self) -> Result<(), Failure> {
         let plan = load(&self.file).await?;
         let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.most_dead_letters);
@@ -228,7 +228,7 @@ impl Acting {
         let before = &self.plan.clusters;
         for (name, now) in &plan.clusters {
             let Some(before) = before.get(name).filter(|before| before.is_same_place(now)) else { continue };
-            // Informers have these settings for as long as they run.
+            // Informers cannot change these settings while they run.
             let settings =
                 [("audit", before.audit != now.audit), ("memory_limit", before.memory_limit != now.memory_limit)];
             if let Some((setting, _)) = settings.into_iter().find(|(_, differs)| *differs) {
@@ -238,7 +238,7 @@ impl Acting {
         }
         self.mirrors.prepare(&plan)?;
         let streams = plan.open_or_retry(&self.stdout, &(Arc::new(aside::say) as Arc<_>)).await;
-        // From here on nothing is awaited: a request to stop finds all of it or nothing changed.
+        // No await from here on: a request to stop must find all changes applied, or none.
         self.plan = plan;
         self.surroundings.engine.act_by(&self.plan, streams);
         let feeds = self.mirrors.act_by(&self.plan);
@@ -248,25 +248,25 @@ impl Acting {
         Ok(())
     }
 
-    /// Watches nothing more, delivers what waits, and stops the mirrors: all at once, and all within `drain`.
+    /// Shuts down: stops the watches, delivers pending messages and stops the mirrors, concurrently and within `drain`.
     async fn finish(mut self, drain: Duration, stop: &mut GuardedStop) -> Result<ExitCode, Failure> {
         let (deadline, engine) = (Instant::now() + drain, self.surroundings.engine.clone());
         // That informers stop is no doubt worth a report.
-        self.reporting = None;
+        // The end of the informers is not a doubt.
         // What is attached is delivered until the end.
-        let clusters: Vec<_> = std::mem::take(&mut self.clusters).into_values().map(ClusterTask::close).collect();
+        // Attached handlers continue to deliver until the end.
         let is_kept = self.is_kept(&clusters);
         let undeliverable = async {
-            // What is not written down would be lost.
+            // Pending messages that are not in the state folder would be lost, so all of `drain` is used.
             if !is_kept {
                 std::future::pending::<()>().await;
             }
             engine.until_undeliverable().await
         };
         let delivered = async {
-            // Handlers deliver what they still have, and what is settled is written down.
+            // Handlers deliver their pending events, and settled positions are written to the checkpoint.
             let lookouts = clusters.iter().filter_map(|cluster| cluster.lookout());
-            // What a standby has pending is the leader's to deliver.
+            // The leader delivers what a standby has pending.
             let is_standby = engine.replication().gate().permit().is_none();
             let drain = if is_standby { Duration::ZERO } else { drain };
             join_all(lookouts.map(async |lookout| lookout.factory.shutdown_drained(drain).await)).await;
@@ -327,7 +327,7 @@ impl Acting {
 }
 
 impl Acting {
-    /// Whether everything that is pending is in the state folder.
+    /// Returns whether all pending deliveries are in the state folder.
     fn is_kept(&self, clusters: &[Arc<Cluster>]) -> bool {
         let mut is_kept = self.plan.keeps && self.mirrors.state().is_some();
         for cluster in clusters {
@@ -339,7 +339,7 @@ impl Acting {
     }
 }
 
-/// Reports what is in doubt and what is fresh again, for ever.
+/// Reports stale and fresh caches, without end.
 async fn report(standing: Standing) -> String {
     let mut doubts = Doubts::default();
     let mut look = interval(LOOK_EVERY);
@@ -354,10 +354,10 @@ async fn report(standing: Standing) -> String {
     }
 }
 
-/// Reads the configuration, and checks all that it says itself.
+/// Reads and validates the configuration, without queries.
 async fn load(file: &Path) -> Result<Arc<Plan>, Failure> {
     let file = file.to_owned();
-    // On another thread: neither a slow disk nor a panic ends what runs.
+    // On another thread, so that neither a slow disk nor a panic affects the running parts.
     let loaded = tokio::task::spawn_blocking(move || Plan::load(&file)).await;
     let plan = loaded.map_err(|error| Failure::run(format!("reading the configuration failed: {error}")))?;
     let plan = plan.map_err(Failure::config)?;
@@ -368,7 +368,7 @@ async fn load(file: &Path) -> Result<Arc<Plan>, Failure> {
     Ok(Arc::new(plan))
 }
 
-/// A number that nobody expects, so that many programs that were started together do not try again together.
+/// Returns a random seed, so that programs that started together do not retry together.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

@@ -1,7 +1,7 @@
-//! The state that replicas share, in Secrets next to the lease.
+//! Shared state of replicas, in a Secret next to the lease.
 //!
-//! Only the leader writes, by requests that are sent within its term or not at all, and with the version that it has read: what an
-//! earlier leader sends late conflicts. At the start of a term, the new leader writes its own number first.
+//! Only the leader writes. The client of the leader sends requests within its term only, and each write carries the resource version
+//! of the last read, so a late write of an earlier leader conflicts. A new leader writes its term number first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,27 +14,27 @@ use serde::{Deserialize, Serialize};
 use steadfast_notify::SettledVersions;
 use tokio::time::{Instant, timeout};
 
-/// Deadline of one request.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Longest time between two publications of versions that have moved without a change that concerns the rules.
+/// Maximum interval between publications of versions that moved without a change for any rule.
 const QUIET_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Key of the content in the Secret.
+/// Key of the state in the Secret.
 const CONTENT: &str = "state.json";
 
-/// What this process has settled.
+/// Progress of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     /// Versions up to which everything is settled.
     pub(super) versions: SettledVersions,
     /// Versions that the caches have reached.
     pub(super) reached: SettledVersions,
-    /// Differs after each change that concerned a rule.
+    /// Counter that changes with each change for a rule.
     pub(super) activity: u64,
 }
 
-/// What a leader has published.
+/// Published state of a leader.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Versions {
     /// Term of the leader.
@@ -47,7 +47,7 @@ pub(super) struct Versions {
     pub(super) memory: String,
 }
 
-/// Upper bound of the memory of mirrors that is shared: a Secret has up to 1 MiB. Beyond it the origins of entries are left out.
+/// Maximum size of the shared memory of mirrors, in bytes. A Secret has at most 1 MiB. Above the limit, origins of entries are left out.
 pub(super) const MAX_MEMORY_BYTES: usize = 640 * 1024;
 
 /// The shared state of the replicas of one lease.
@@ -55,7 +55,7 @@ pub(super) struct SharedState {
     secrets: Api<Secret>,
     name: String,
     term: u64,
-    /// Version of the Secret as this process has last read or written it; `None` if it does not exist.
+    /// Resource version of the Secret at the last read or write; `None` if it does not exist.
     version: Option<String>,
     published: Versions,
     published_at: Option<Instant>,
@@ -64,24 +64,24 @@ pub(super) struct SharedState {
 }
 
 impl SharedState {
-    /// Creates the state for a replica that only reads.
+    /// Creates the state for a standby, which only reads.
     pub(super) fn of_standby(client: Client, namespace: &str, lease: &str) -> Self {
         Self::of_leader(client, namespace, lease, 0)
     }
 
-    /// Creates the state for the leader of `term`, whose `client` sends nothing after its term.
+    /// Creates the state for the leader of `term`. `client` must send nothing after the term.
     pub(super) fn of_leader(client: Client, namespace: &str, lease: &str, term: u64) -> Self {
         let secrets = Api::namespaced(client, namespace);
         let published = Versions::default();
         Self { secrets, name: settled_name(lease), term, version: None, published, published_at: None, activity: 0 }
     }
 
-    /// Reads what the leader has published; nothing, if no leader has published yet.
+    /// Reads the published state; empty if no leader has published yet.
     pub(super) async fn read(&self) -> Result<Versions, String> {
         self.secret().await.map(|(_, versions)| versions)
     }
 
-    /// Writes the term of this leader, so that what an earlier one sends late conflicts. Returns what was published before.
+    /// Writes the term of this leader, so that late writes of an earlier leader conflict. Returns the previous state.
     pub(super) async fn take_over(&mut self) -> Result<Versions, String> {
         let (version, found) = self.secret().await?;
         self.version = version;
@@ -90,8 +90,8 @@ impl SharedState {
         Ok(found)
     }
 
-    /// Publishes what this leader has settled: at once after a change that concerned a rule, and else every ten seconds. Positions of
-    /// rules that are not watched now keep their versions.
+    /// Publishes the settled versions of this leader: immediately after a change for a rule, and otherwise every ten seconds.
+    /// Positions that are not watched now keep their published versions.
     pub(super) async fn publish(&mut self, own: &Progress, memory: String) -> Result<(), String> {
         let mut settled = self.published.settled.clone();
         settled.extend(own.versions.iter().map(|(position, version)| (position.clone(), *version)));
@@ -111,7 +111,7 @@ impl SharedState {
         let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
         let Some(secret) = read else { return Ok((None, Versions::default())) };
         let content = secret.data.and_then(|mut data| data.remove(CONTENT)).map(|ByteString(bytes)| bytes);
-        // What is damaged is as good as nothing: everything that is pending is delivered once more.
+        // Damaged content counts as empty: everything that is pending is delivered once more.
         let versions = content.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default();
         Ok((secret.metadata.resource_version, versions))
     }
@@ -145,7 +145,7 @@ impl SharedState {
                 }
                 Err(why)
             }
-            // It may have been carried out.
+            // The server may have executed the request.
             Err(_) => {
                 self.resume().await?;
                 Err(self.failed(&"no response"))
@@ -153,7 +153,7 @@ impl SharedState {
         }
     }
 
-    /// Reads the Secret again after a write that failed, unless a later leader has written it.
+    /// Reads the Secret again after a failed write, unless a later leader has written it.
     async fn resume(&mut self) -> Result<(), String> {
         let (version, found) = self.secret().await?;
         if found.term > self.term {

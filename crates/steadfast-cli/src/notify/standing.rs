@@ -1,4 +1,4 @@
-//! How things stand, for a monitor and for `status`: rules, what they look at, sinks and mirrors.
+//! Status of the program, for monitoring and for the command `status`: rules, sources, sinks and mirrors.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use super::replicas::Role;
 use super::shared::Progress;
 use crate::endpoint::Told;
 
-/// What tells how a mirror stands.
+/// Function that returns the status of a mirror.
 pub(super) type Asking = Box<dyn Fn() -> MirrorStanding + Send + Sync>;
 
 /// State of the program, for reports. Cheap to clone.
@@ -31,7 +31,7 @@ pub(super) struct Standing {
     supervisor: Supervisor,
 }
 
-/// All that is at work.
+/// The running parts of the program.
 pub(super) struct Known {
     pub(super) engine: Engine,
     pub(super) clusters: Vec<Arc<Cluster>>,
@@ -40,7 +40,7 @@ pub(super) struct Known {
     pub(super) role: Option<Arc<dyn Fn() -> Role + Send + Sync>>,
 }
 
-/// What a rule looks at in one place.
+/// A watched source of a rule.
 pub(super) struct Looking {
     rule: String,
     of: String,
@@ -55,7 +55,7 @@ impl From<&Followed> for Looking {
 }
 
 impl Looking {
-    /// Why it may not be how things are, if it may not.
+    /// Returns the state of the cache and the reason, unless it is synced and fresh.
     fn doubt(&self) -> Option<(&'static str, String)> {
         let freshness = self.informer.freshness();
         let why = freshness.doubt().map(|doubt| doubt.why.to_string());
@@ -69,7 +69,7 @@ impl Standing {
         Self { known: Arc::default(), supervisor: supervisor.clone() }
     }
 
-    /// From now on it is these that are at work.
+    /// Replaces the running parts after a start or a reload.
     pub(super) fn is(&self, known: Known) {
         *self.known() = Some(known);
     }
@@ -79,8 +79,7 @@ impl Standing {
         self.known().as_ref().map(|known| known.clusters.clone()).unwrap_or_default()
     }
 
-    /// Returns the versions up to which everything is settled here, and a number that differs after each change that concerned
-    /// a rule.
+    /// Returns the settled versions, and a counter that changes with each change for a rule.
     pub(super) fn positions(&self) -> Progress {
         let counts = self.known().as_ref().map(|known| known.engine.counts()).unwrap_or_default();
         let settled = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.given_up));
@@ -101,7 +100,7 @@ impl Standing {
     }
 }
 
-/// Returns what is watched in all of `clusters`.
+/// Returns the watched sources of all `clusters`.
 fn sources(clusters: &[Arc<Cluster>]) -> Vec<Looking> {
     let mut sources = Vec::new();
     for cluster in clusters {
@@ -111,7 +110,7 @@ fn sources(clusters: &[Arc<Cluster>]) -> Vec<Looking> {
 }
 
 impl Told for Standing {
-    /// Asks the supervisor alone, which never holds its lock for longer than a copy takes.
+    /// Queries only the supervisor, which holds its lock no longer than a copy takes.
     fn liveness(&self) -> Result<(), String> {
         let unhealthy = self.supervisor.unhealthy();
         if unhealthy.is_empty() {

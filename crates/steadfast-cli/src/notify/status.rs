@@ -1,4 +1,4 @@
-//! `status`: how things stand, as the program says that acts by a configuration, and else as its folder does.
+//! `status`: prints the state of the program that acts by a configuration, or of its state folder.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use crate::cli::Output;
 use crate::exchange::exchange;
 use crate::failure::Failure;
 
-/// How long the program may take to answer.
+/// Timeout of the request to the running program.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Prints it.
+/// Prints the status.
 pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let acting = state::acting(&plan.state).map_err(|error| cannot(&plan, &error))?;
@@ -54,7 +54,7 @@ async fn ask(address: SocketAddr) -> Result<Value, Failure> {
     serde_json::from_str(body).map_err(|error| wrong(error.to_string()))
 }
 
-/// The same for people.
+/// Formats the status as text.
 fn words(told: &Value) -> String {
     let mut text = match told["acting"].as_str() {
         Some(who) if told["now"].is_null() => {

@@ -1,7 +1,7 @@
-//! Entries in a kubeconfig: put in beside those of others, and taken out again.
+//! Entries of `serve` in a kubeconfig: merged next to other entries, and removed again.
 //!
-//! Each has a mark, an extension as kubeconfigs have them, that says whose it is. So a run replaces what an earlier one
-//! left, and nobody else's.
+//! Each entry has a mark with its run, stored as a kubeconfig extension. So a run can replace entries of an earlier run,
+//! and never those of other programs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,19 +11,19 @@ use super::yaml::{self, Node};
 /// The name of the extension that marks an entry.
 const MARK: &str = "steadfast-serve";
 
-/// The lists of a kubeconfig, and where in their items the entry itself is.
+/// Lists of a kubeconfig, and the key of the entry within each item.
 const SECTIONS: [(&str, &str); 3] = [("clusters", "cluster"), ("users", "user"), ("contexts", "context")];
 
 /// The entries of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Entries {
-    /// What the first context is called, its cluster, and the user; those of further replicas have a number behind it.
+    /// Name of the first context, its cluster and the user. Contexts of further replicas have a number as a suffix.
     pub(crate) name: String,
-    /// What tells this run from all others.
+    /// Unique ID of the run.
     pub(crate) run: String,
-    /// The address and the token of the endpoint that switches faults.
+    /// Address and token of the endpoint that switches faults.
     pub(crate) control: (String, String),
-    /// The kubeconfig of each replica, as the server renders it.
+    /// Kubeconfig of each replica, as rendered by the server.
     pub(crate) replicas: Vec<String>,
 }
 
@@ -40,12 +40,12 @@ pub(crate) fn control_of(text: &str, context: Option<&str>) -> Option<(String, S
     Some((text("control")?, text("control-token")?))
 }
 
-/// Why entries cannot be put into a kubeconfig.
+/// Reasons why entries cannot be merged into a kubeconfig.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It cannot be read as one.
+    /// The file is not a valid kubeconfig.
     NoKubeconfig(String),
-    /// An entry of this name is there that no run of this program made.
+    /// The file has an entry with this name that `serve` did not create.
     Taken { section: &'static str, name: String },
 }
 
@@ -62,13 +62,13 @@ impl fmt::Display for Refused {
 }
 
 impl Entries {
-    /// What the context of a replica is called.
+    /// Returns the name of a replica's context.
     pub(crate) fn context(&self, replica: usize) -> String {
         if replica == 0 { self.name.clone() } else { format!("{}-{replica}", self.name) }
     }
 
-    /// The kubeconfig `text` with these entries and their first context as the current one; with nothing else where
-    /// there is no text yet.
+    /// Adds these entries to the kubeconfig `text` and makes the first context the current one. An empty text becomes a new
+    /// kubeconfig.
     pub(crate) fn merged(&self, text: &str) -> Result<String, Refused> {
         let mut file = read(text)?
             .unwrap_or_else(|| Node::map([("apiVersion", Node::text("v1")), ("kind", Node::text("Config"))]));
@@ -78,7 +78,7 @@ impl Entries {
         for (replica, own) in self.replicas.iter().enumerate() {
             let own = yaml::parse(own).ok().flatten().unwrap_or_else(|| Node::map([]));
             for (section, inner) in SECTIONS {
-                // All replicas have one user.
+                // All replicas share one user.
                 if section == "users" && replica > 0 {
                     continue;
                 }
@@ -97,7 +97,7 @@ impl Entries {
         Ok(file.to_string())
     }
 
-    /// The kubeconfig `text` without these entries, with the current context that it had before.
+    /// Removes these entries from the kubeconfig `text` and restores the previous current context.
     pub(crate) fn withdrawn(&self, text: &str) -> Result<Withdrawn, Refused> {
         let Some(mut file) = read(text)? else { return Ok(Withdrawn { text: text.to_owned(), is_empty: true }) };
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
@@ -125,26 +125,26 @@ impl Entries {
     }
 }
 
-/// What is left of a kubeconfig.
+/// A kubeconfig after the removal of entries.
 #[derive(Debug)]
 pub(crate) struct Withdrawn {
     pub(crate) text: String,
-    /// It names nothing any more.
+    /// Set if no entry is left.
     pub(crate) is_empty: bool,
 }
 
-/// What a mark says.
+/// Content of a mark.
 struct Mark {
     name: String,
     run: String,
     previous: String,
 }
 
-/// What was taken out of a kubeconfig.
+/// Record of removed entries.
 #[derive(Default)]
 struct Left {
     contexts: BTreeSet<String>,
-    /// The context that was the current one before.
+    /// The current context before the removed entries were merged.
     previous: String,
 }
 
@@ -174,7 +174,7 @@ fn mark_of(item: &Node, inner: &str) -> Option<Mark> {
     Some(Mark { name: text("name"), run: text("run"), previous: text("previous-context") })
 }
 
-/// Takes out the entries whose marks are as wanted.
+/// Removes the entries whose mark is `wanted`.
 fn take_out(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> Left {
     let mut left = Left::default();
     for (section, inner) in SECTIONS {
@@ -191,7 +191,7 @@ fn take_out(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> Left {
     left
 }
 
-/// Whoever would go back to a context that is gone goes back to the one before it.
+/// Updates marks that would restore a removed context: they restore the context before it.
 fn hand_on(file: &mut Node, left: &Left) {
     for (section, inner) in SECTIONS {
         for item in file.get_mut(section).and_then(Node::items_mut).into_iter().flatten() {
@@ -286,7 +286,7 @@ contexts:
     }
 
     #[test]
-    fn a_kubeconfig_is_made_where_there_is_none() {
+    fn missing_kubeconfig_is_created() {
         let merged = entries("steadfast", "1", 2).merged("").expect("it is merged");
         let read = Kubeconfig::from_yaml(&merged).expect("kube reads it");
         let contexts: Vec<&str> = read.contexts.iter().map(|context| context.name.as_str()).collect();
@@ -298,7 +298,7 @@ contexts:
     }
 
     #[test]
-    fn what_others_have_stays_and_is_the_current_context_again_at_the_end() {
+    fn other_entries_and_current_context_are_restored() {
         let ours = entries("steadfast", "1", 1);
         let merged = ours.merged(OTHERS).expect("it is merged");
         assert_eq!(current(&merged).as_deref(), Some("steadfast"));
@@ -309,8 +309,8 @@ contexts:
     }
 
     #[test]
-    fn another_run_replaces_what_an_earlier_one_left_and_nothing_else() {
-        // Killed, it took nothing out.
+    fn rerun_replaces_entries_of_killed_run() {
+        // A killed run does not remove its entries.
         let left = entries("steadfast", "1", 3).merged(OTHERS).expect("it is merged");
         let second = entries("steadfast", "2", 1);
         let merged = second.merged(&left).expect("it is merged");
@@ -320,7 +320,7 @@ contexts:
     }
 
     #[test]
-    fn whoever_was_replaced_takes_nothing_out() {
+    fn replaced_run_removes_nothing() {
         let (first, second) = (entries("steadfast", "1", 1), entries("steadfast", "2", 1));
         let merged = second.merged(&first.merged(OTHERS).expect("merged")).expect("merged");
         let after = first.withdrawn(&merged).expect("taken out").text;
@@ -328,7 +328,7 @@ contexts:
     }
 
     #[test]
-    fn runs_that_end_in_any_order_leave_the_context_of_before_them() {
+    fn overlapping_runs_restore_first_context() {
         let (first, second) = (entries("one", "1", 1), entries("two", "2", 1));
         let merged = second.merged(&first.merged(OTHERS).expect("merged")).expect("merged");
         let without_first = first.withdrawn(&merged).expect("taken out").text;
@@ -338,7 +338,7 @@ contexts:
     }
 
     #[test]
-    fn whoever_chose_another_context_meanwhile_keeps_it() {
+    fn context_chosen_during_run_is_kept() {
         let ours = entries("steadfast", "1", 1);
         let merged = ours.merged(OTHERS).expect("it is merged");
         let chosen = merged.replace("current-context: \"steadfast\"", "current-context: elsewhere");
@@ -347,14 +347,14 @@ contexts:
     }
 
     #[test]
-    fn an_entry_of_another_is_never_replaced() {
+    fn foreign_entry_is_never_replaced() {
         let taken = entries("prod", "1", 1).merged(OTHERS).expect_err("it is another's");
         assert_eq!(taken, Refused::Taken { section: "clusters", name: "prod".to_owned() });
         assert!(taken.to_string().contains("--context"), "{taken}");
     }
 
     #[test]
-    fn what_is_no_kubeconfig_is_refused() {
+    fn invalid_kubeconfig_is_rejected() {
         for text in ["[1]", "kind: Deployment\n", "clusters: 7\n", "users: {a: b}\n", "a: [b"] {
             assert!(matches!(entries("s", "1", 1).merged(text), Err(Refused::NoKubeconfig(_))), "{text}");
         }

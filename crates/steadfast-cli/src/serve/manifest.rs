@@ -1,4 +1,4 @@
-//! Manifests: YAML or JSON, several documents or a `List`, as objects.
+//! Manifests: objects from YAML or JSON with several documents or a `List`.
 
 use serde_json::Value;
 use serde_saphyr::{budget, options};
@@ -7,14 +7,14 @@ use steadfast_apiserver::ApiServer;
 use super::sources::Text;
 use crate::failure::Failure;
 
-/// An object and where it was read, for errors.
+/// An object with its origin, for errors.
 #[derive(Debug)]
 pub(crate) struct Object {
     value: Value,
     from: String,
 }
 
-/// Reads the objects of all texts, in order.
+/// Parses the objects of all texts, in order.
 pub(crate) fn read_all(texts: &[Text]) -> Result<Vec<Object>, Failure> {
     let mut objects = Vec::new();
     for Text { text, from } in texts {
@@ -24,8 +24,8 @@ pub(crate) fn read_all(texts: &[Text]) -> Result<Vec<Object>, Failure> {
     Ok(objects)
 }
 
-/// Creates `objects` on `server`, namespaces and definitions first, since the others may need them; returns what it
-/// warns of.
+/// Creates `objects` on `server`. Namespaces and definitions are created first, since other objects may need them. Returns
+/// the warnings of the server.
 pub(crate) fn create(server: &ApiServer, objects: &[Object]) -> Result<Vec<String>, Failure> {
     let (first, then): (Vec<_>, Vec<_>) = objects
         .iter()
@@ -52,10 +52,10 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The objects of `text`; an error says where it is wrong, and never quotes the text, which may hold secrets.
+/// Parses the objects of `text`. Errors contain the position but never the text, which may contain secrets.
 fn parse(text: &str) -> Result<Vec<Value>, String> {
-    // What is written out is no more than the text is long; what aliases repeat has bounds of its own. A whole cluster is more than the
-    // parser takes by default.
+    // The limits of the parser are raised: a manifest may contain a whole cluster. Nodes without aliases are bounded by the
+    // length of the text, and aliases have separate limits.
     let most = text.len().saturating_add(1_000_000);
     let budget =
         budget! { max_documents: most, max_nodes: most, max_events: 2 * most, max_total_scalar_bytes: 2 * most };
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_lists_and_json_are_all_objects() {
+    fn documents_lists_and_json_are_parsed() {
         let yaml =
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\n{\"apiVersion\":\"v1\",\"kind\":\"Node\"}\n";
         assert_eq!(kinds(yaml).unwrap(), ["Pod", "Node"]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_thousand_documents_were_neither_yaml_nor_json() {
+    fn large_manifests_are_parsed() {
         let document = |number| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: pod-{number}}}\n");
         let documents: Vec<_> = (0..3000).map(document).collect();
         assert_eq!(kinds(&documents.join("---\n")).unwrap().len(), 3000);
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deeply_is_called_so() {
+    fn deep_nesting_is_reported() {
         let deep = format!("apiVersion: v1\nkind: Pod\nspec: {}{}", "[".repeat(200), "]".repeat(200));
         let why = parse(&deep).unwrap_err();
         assert!(why.starts_with("it is nested too deeply"), "{why}");
     }
 
     #[test]
-    fn an_error_names_the_place_and_not_the_text() {
+    fn parse_error_hides_text() {
         let broken = parse("kind: Secret\ndata: {password: hunter2").unwrap_err();
         assert!(broken.contains("line "), "{broken}");
         assert!(!broken.contains("hunter2"), "{broken}");

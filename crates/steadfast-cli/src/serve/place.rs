@@ -1,4 +1,4 @@
-//! Where a server's kubeconfig is: beside the entries of others in a file that was named, or in a file of its own.
+//! Location of the server's kubeconfig entries: a given file with other entries, or a separate temporary file.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io, process};
@@ -7,27 +7,27 @@ use super::kubeconfig::{Entries, Refused};
 use super::whole::{self, Unchanged};
 use crate::failure::Failure;
 
-/// The entries of a run in a kubeconfig; they are taken out again when this is dropped.
+/// Entries of a run in a kubeconfig; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     file: PathBuf,
     entries: Entries,
-    /// The file was not there before.
+    /// Set if the file did not exist before.
     made: bool,
-    /// A folder of its own, where no file was named.
+    /// Temporary folder, if no file was given.
     folder: Option<PathBuf>,
-    /// The entries are in the file.
+    /// Set while the entries are in the file.
     merged: bool,
 }
 
 impl Place {
-    /// Puts `entries` into `file`, or into one of its own where none is named.
+    /// Merges `entries` into `file`, or into a temporary file by default.
     pub(crate) fn merge(file: Option<PathBuf>, entries: Entries) -> Result<Self, Failure> {
         let folder = if file.is_none() { Some(own_folder()?) } else { None };
         let own = folder.as_ref().map(|folder| folder.join("kubeconfig"));
         let file = file.or(own).unwrap_or_default();
         let made = !file.exists();
-        // From here on, what was made is taken away whatever happens.
+        // From here on, dropping `place` removes created files, even if the merge fails.
         let mut place = Self { file, entries, made, folder, merged: false };
         let merged = whole::change(&place.file, |text| place.entries.merged(text).map(Some));
         merged.map_err(|why| unchanged(&place.file, &why))?;
@@ -35,17 +35,17 @@ impl Place {
         Ok(place)
     }
 
-    /// The kubeconfig.
+    /// Returns the path of the kubeconfig.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// What the context of a replica is called in it.
+    /// Returns the name of a replica's context.
     pub(crate) fn context(&self, replica: usize) -> String {
         self.entries.context(replica)
     }
 
-    /// Takes the entries out, and with them a file that was made for them.
+    /// Removes the entries, and the file if it was created for them.
     pub(crate) fn withdraw(mut self) -> Result<(), Failure> {
         self.take_out().map_err(|why| unchanged(&self.file, &why))
     }
@@ -63,7 +63,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Whoever wants to know whether it worked has withdrawn it.
+        // Errors are ignored here: `withdraw` reports them.
         let _ = self.take_out();
         if let Some(folder) = &self.folder {
             let _ = fs::remove_dir_all(folder);
@@ -71,7 +71,7 @@ impl Drop for Place {
     }
 }
 
-/// A folder that nobody had before, under the temporary one.
+/// Creates a new folder, readable by its owner only, under the temporary folder.
 fn own_folder() -> Result<PathBuf, Failure> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -81,7 +81,7 @@ fn own_folder() -> Result<PathBuf, Failure> {
         let folder = env::temp_dir().join(format!("steadfast-{}-{number}", process::id()));
         match builder.create(&folder) {
             Ok(()) => return Ok(folder),
-            // Left by another program of this number.
+            // Left by an earlier process with this ID.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100 => number += 1,
             Err(error) => {
                 let shown = folder.display();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_nobody_named_is_removed_at_the_end() -> Result<(), Failure> {
+    fn temporary_kubeconfig_is_removed_on_drop() -> Result<(), Failure> {
         let place = Place::merge(None, entries())?;
         let file = place.file().to_owned();
         assert!(file.exists());

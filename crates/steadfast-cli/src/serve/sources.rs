@@ -1,4 +1,4 @@
-//! Where manifests come from: files, standard input, folders, kustomizations.
+//! Sources of manifests: files, standard input, folders and kustomizations.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,26 +8,26 @@ use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 
-/// What represents standard input.
+/// File name that selects standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// The endings of the files that are read in a folder, as kubectl has them.
+/// Extensions of files that are read from a folder, as in kubectl.
 const ENDINGS: [&str; 3] = ["json", "yaml", "yml"];
 
-/// The names of the file that makes a folder a kustomization.
+/// File names that make a folder a kustomization.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
-/// What can build a kustomization, in the order in which it is tried.
+/// Programs that build a kustomization, in order of preference.
 const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
 
-/// A text with manifests, and where it is from, for errors.
+/// Text of manifests with its origin, for errors.
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) text: String,
     pub(crate) from: String,
 }
 
-/// All texts of `files`, then those of `kustomizations`, in order; folders with those in them where it is `recursive`.
+/// Reads all `files`, then `kustomizations`, in order; subfolders too with `recursive`.
 pub(crate) fn read(files: &[PathBuf], recursive: bool, kustomizations: &[PathBuf]) -> Result<Vec<Text>, Failure> {
     let mut texts = Vec::new();
     let mut inputs = 0;
@@ -69,7 +69,8 @@ fn is_kustomization(file: &Path) -> bool {
     file.file_name().and_then(OsStr::to_str).is_some_and(|name| KUSTOMIZATIONS.contains(&name))
 }
 
-/// Its resources are patched and renamed before they are applied, so their files must not be read one by one.
+/// Returns the error for a kustomization given with `-f`: its resources are patched before use, so their files must not be
+/// read one by one.
 fn kustomized(file: &Path) -> Failure {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = folder.display();
@@ -84,7 +85,7 @@ fn read_file(file: &Path) -> Result<Text, Failure> {
     Ok(Text { text, from: file.display().to_string() })
 }
 
-/// The manifests in a folder, by their names in order.
+/// Returns the manifests in a folder, sorted by name.
 fn manifests_in(folder: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     let has_folders = collect(folder, recursive, &mut found)?;
@@ -99,7 +100,7 @@ fn manifests_in(folder: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure>
     Ok(found)
 }
 
-/// Adds the manifests in a folder to `found`; tells whether there are folders in it.
+/// Adds the manifests in a folder to `found`. Returns whether the folder has subfolders.
 fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<bool, Failure> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let mut entries = entries.map_err(|error| unreadable(folder, &error))?;
@@ -107,14 +108,14 @@ fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<b
     let mut has_folders = false;
     for entry in entries {
         let path = entry.path();
-        // A link to a folder is not followed: it may lead back here.
+        // Symbolic links to folders are not followed: they may form a cycle.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             has_folders = true;
             if recursive {
                 collect(&path, recursive, found)?;
             }
         } else if path.is_file() && is_kustomization(&path) {
-            // Whatever its ending: the folder is not meant to be read file by file.
+            // Included regardless of its extension, so that the caller rejects the folder.
             found.push(path);
         } else if path.is_file() && path.extension().and_then(OsStr::to_str).is_some_and(|end| ENDINGS.contains(&end)) {
             found.push(path);
@@ -123,10 +124,10 @@ fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<b
     Ok(has_folders)
 }
 
-/// What the machine's own kubectl makes of a kustomization, or a kustomize where there is no kubectl.
+/// Builds a kustomization with the installed kubectl, or else kustomize.
 ///
-/// What kustomize does is a language of its own, with versions; an imitation of its common part would make other objects
-/// than the user's own tool, in silence. So that tool makes them.
+/// Kustomize is a language with versions. A partial implementation here could silently create other objects than the
+/// user's tool, so the user's tool builds them.
 fn build(folder: &Path) -> Result<String, Failure> {
     if !folder.is_dir() && !is_url(folder) {
         let shown = folder.display();

@@ -1,4 +1,4 @@
-//! A file that is changed as a whole or not at all, and that others change too.
+//! Atomic replacement of a file that other programs change too.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How long another program's lock is waited for, and how often it is looked at.
+/// Number of attempts to take the lock of a file, and the delay between them: 2 s in total.
 const PATIENCE: (u32, Duration) = (40, Duration::from_millis(50));
 
-/// Why a file was not changed.
+/// Reasons why a file was not changed.
 #[derive(Debug)]
 pub(crate) enum Unchanged<E> {
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
-    /// It cannot be written.
+    /// The file cannot be written.
     Unwritable(io::Error),
-    /// Another program holds its lock, which is this file.
+    /// Another program holds the lock file with this path.
     Locked(PathBuf),
-    /// What is in it does not allow it.
+    /// The change was rejected because of the content.
     Refused(E),
 }
 
-/// Replaces what is in `path` by what `change` makes of it, readable by its owner alone; `None` takes the file away.
+/// Replaces the content of `path` by the result of `change`, readable by the owner only; `None` removes the file.
 ///
-/// What is not there is empty to `change`. Meanwhile no program that locks kubeconfigs as kubectl does changes it.
+/// A missing file is empty to `change`. A lock file excludes programs with kubectl's locking protocol in the meantime.
 pub(crate) fn change<E>(
     path: &Path,
     change: impl FnOnce(&str) -> Result<Option<String>, E>,
@@ -38,7 +38,7 @@ pub(crate) fn change<E>(
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(Unchanged::Unreadable(error)),
     };
-    // The file that a link leads to, and not the link.
+    // Replaces the target of a symbolic link, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match change(&text).map_err(Unchanged::Refused)? {
         Some(text) => replace(&path, &text).map_err(Unchanged::Unwritable),
@@ -49,7 +49,7 @@ pub(crate) fn change<E>(
     }
 }
 
-/// The right to change a file, until it is dropped.
+/// Lock file next to a file; removed when dropped.
 struct Lock(PathBuf);
 
 impl Lock {
@@ -72,7 +72,7 @@ impl Drop for Lock {
     }
 }
 
-/// A file of its own is renamed over the other: whoever reads finds the one or the other, whole.
+/// Writes a new file and renames it over the old one: a reader finds either the old or the new content, complete.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = beside(path, &format!(".{}.new", std::process::id()));
     let written = owners_own().open(&new).and_then(|mut file: File| {
@@ -86,7 +86,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// Makes files that were not there, and that their owner alone can read.
+/// Returns options that create a new file, readable by its owner only.
 fn owners_own() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder of its own for a test, gone with it.
+    /// Temporary folder of a test; removed when dropped.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_changed_and_taken_away_and_nothing_is_left_beside_it() -> io::Result<()> {
+    fn file_is_created_changed_and_removed() -> io::Result<()> {
         let folder = Folder::new("made")?;
         let path = folder.0.join("config");
         put(&path, "one").expect("it is made");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_as_it_was() -> io::Result<()> {
+    fn rejected_change_leaves_file_unchanged() -> io::Result<()> {
         let folder = Folder::new("refused")?;
         let path = folder.0.join("config");
         fs::write(&path, "others")?;
@@ -158,7 +158,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_stays_a_link_and_its_owner_alone_reads_what_it_leads_to() -> io::Result<()> {
+    fn link_is_kept_and_target_private() -> io::Result<()> {
         use std::os::unix::fs::{PermissionsExt, symlink};
 
         let folder = Folder::new("link")?;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_stays_is_named() -> io::Result<()> {
+    fn stale_lock_is_reported() -> io::Result<()> {
         let folder = Folder::new("locked")?;
         let path = folder.0.join("config");
         fs::write(folder.0.join("config.lock"), "")?;

@@ -1,19 +1,19 @@
-//! YAML that is changed in one place and kept everywhere else.
+//! YAML with edits that preserve everything else.
 //!
-//! Every scalar stays as it was written, quoted or plain: whether `yes` or `0123` is a text depends on who reads it, and
-//! nothing here decides that. Comments are lost, as with `kubectl config`.
+//! Every scalar keeps its quotes or their absence: parsers disagree on whether `yes` or `0123` is a string, and this module
+//! must not decide that. Comments are lost, as with `kubectl config`.
 
 use std::fmt::{self, Write};
 
 use granit_parser::{Event, Parser, ScalarStyle, Tag};
 
-/// How deep a document may be nested.
+/// Maximum nesting depth of a document.
 const DEPTH: usize = 64;
 
 /// A value of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// By what aliases know it; 0 where none does.
+    /// ID that aliases refer to; 0 without an anchor.
     anchor: usize,
     tag: Option<String>,
     content: Content,
@@ -21,9 +21,9 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Content {
-    /// A scalar without quotes, whatever it means; the empty one is null.
+    /// A scalar without quotes, of any type; the empty scalar is null.
     Plain(String),
-    /// A text.
+    /// A string.
     Quoted(String),
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
@@ -31,7 +31,7 @@ enum Content {
     Alias(usize),
 }
 
-/// Why a text is no document that can be changed; never with a word of it, which may be a secret.
+/// Reason why a text cannot be edited. Never contains parts of the text, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotYaml(String);
 
@@ -42,23 +42,23 @@ impl fmt::Display for NotYaml {
 }
 
 impl Node {
-    /// A text.
+    /// Creates a string.
     pub(crate) fn text(text: &str) -> Self {
         Content::Quoted(text.to_owned()).into()
     }
 
-    /// A mapping.
+    /// Creates a mapping.
     pub(crate) fn map<'a>(fields: impl IntoIterator<Item = (&'a str, Node)>) -> Self {
         let plain = |key: &str| Content::Plain(key.to_owned()).into();
         Content::Map(fields.into_iter().map(|(key, value)| (plain(key), value)).collect()).into()
     }
 
-    /// A list.
+    /// Creates a list.
     pub(crate) fn list(items: impl IntoIterator<Item = Node>) -> Self {
         Content::List(items.into_iter().collect()).into()
     }
 
-    /// The scalar as it was written, without its quotes.
+    /// Returns a scalar without its quotes.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.content {
             Content::Plain(text) | Content::Quoted(text) => Some(text),
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Whether this is nothing: what follows a key where nothing was written.
+    /// Returns whether this is null, including an empty value after a key.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Plain(text) if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
@@ -75,19 +75,19 @@ impl Node {
         matches!(self.content, Content::Map(_))
     }
 
-    /// The field of a mapping.
+    /// Returns a field of a mapping.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         let Content::Map(fields) = &self.content else { return None };
         fields.iter().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
     }
 
-    /// The field of a mapping, to be changed.
+    /// Returns a field of a mapping for changes.
     pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
         let Content::Map(fields) = &mut self.content else { return None };
         fields.iter_mut().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
     }
 
-    /// Sets the field of a mapping, or takes it away.
+    /// Sets a field of a mapping; `None` removes it.
     pub(crate) fn set(&mut self, key: &str, value: Option<Node>) {
         let Content::Map(fields) = &mut self.content else { return };
         match (fields.iter().position(|(name, _)| name.as_text() == Some(key)), value) {
@@ -98,7 +98,7 @@ impl Node {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub(crate) fn items(&self) -> Option<&[Node]> {
         match &self.content {
             Content::List(items) => Some(items),
@@ -106,7 +106,7 @@ impl Node {
         }
     }
 
-    /// The items of a list, to be changed.
+    /// Returns the items of a list for changes.
     pub(crate) fn items_mut(&mut self) -> Option<&mut Vec<Node>> {
         match &mut self.content {
             Content::List(items) => Some(items),
@@ -121,7 +121,7 @@ impl From<Content> for Node {
     }
 }
 
-/// The one document of `text`; nothing where there is none, or an empty one.
+/// Parses the only document of `text`; returns `None` if there is none or it is null.
 pub(crate) fn parse(text: &str) -> Result<Option<Node>, NotYaml> {
     let mut reader = Reader { parser: Parser::new_from_str(text) };
     let mut document = None;
@@ -145,7 +145,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The next event that is no comment.
+    /// Returns the next event, skipping comments.
     fn next(&mut self) -> Result<Event<'a>, NotYaml> {
         loop {
             match self.parser.next() {
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
         let (anchor, tag, content) = match event {
             Event::Alias(of) => (0, None, Content::Alias(of)),
             Event::Scalar(text, style, anchor, tag) => {
-                // One that went over lines is a text to everybody, and would not be one line again.
+                // A scalar of several lines is a string for all parsers, and must be quoted to be written on one line.
                 let plain = style == ScalarStyle::Plain && !text.contains('\n');
                 let text = text.into_owned();
                 (anchor, tag, if plain { Content::Plain(text) } else { Content::Quoted(text) })
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// As a document, with a line's end.
+/// Writes a document with a newline at the end.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
@@ -215,14 +215,14 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// Writes the node behind a key's colon or an item's dash; `indent` is where the fields of a mapping begin.
+    /// Writes the node after the colon of a key or the dash of an item. `indent` is the indentation of the fields of a mapping.
     fn write_after(&self, before: &str, indent: usize, out: &mut String) {
         out.push_str(before);
         if self.anchor > 0 {
             let _ = write!(out, " &a{}", self.anchor);
         }
         match &self.tag {
-            // That of a text in quotes, or of what has no other.
+            // The non-specific tag of a quoted string.
             Some(tag) if tag == "!" => out.push_str(" !"),
             Some(tag) if tag.starts_with('!') => {
                 let _ = write!(out, " {tag}");
@@ -281,12 +281,12 @@ fn write_field(key: &Node, value: &Node, indent: usize, out: &mut String) {
     let mut name = String::new();
     key.write_after("", indent, &mut name);
     out.push_str(name.trim_start());
-    // A list stands at its key's own indentation, as kubectl writes it.
+    // The items of a list have the indentation of the key, as in kubectl's output.
     let inner = if matches!(value.content, Content::List(_)) { indent } else { indent + 2 };
     value.write_after(":", inner, out);
 }
 
-/// A text in quotes that every reader of YAML, of JSON too, reads as this text.
+/// Writes a string in quotes that every YAML and JSON parser accepts.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for letter in text.chars() {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_again_means_the_same_to_every_reader() {
+    fn rewritten_document_keeps_its_meaning() {
         let texts = [
             "a: yes\nb: \"yes\"\nc: 0123\nd: '0123'\ne: 1e3\nf: ~\ng:\nh: null\ni: 'it''s'\n",
             "list:\n- a\n-\n- - nested\n  - 'list'\n- {flow: [1, two], empty: {}, none: []}\n",
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_keep_their_quotes_or_their_want_of_them() {
+    fn scalars_keep_their_quoting() {
         assert_eq!(again("a: yes\nb: 'yes'\nc: 0123\n"), "a: yes\nb: \"yes\"\nc: 0123\n");
         assert_eq!(again("a: # a comment\n"), "a: ~\n", "nothing is told as such");
     }
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_set_and_taken_away_and_the_others_stay() {
+    fn set_changes_only_its_field() {
         let mut node = parse("b: 1\na: [x]\n").expect("YAML").expect("a document");
         node.set("b", Some(Node::text("2")));
         node.set("c", Some(Node::map([("name", Node::text("n"))])));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused_without_a_word_of_it() {
+    fn unsupported_yaml_is_rejected_without_quotes() {
         for (text, why) in [
             ("a: [hunter2", "it is no YAML, at line "),
             ("a: hunter2\n---\nb: 1\n", "it has several documents"),

@@ -1,5 +1,5 @@
-//! What is in doubt, since when and why, and when the doubt is over: on standard error for people, as lines among the
-//! events for programs.
+//! Reports of doubts about a cache, with start, reason and end: on standard error for people, as lines among the events for
+//! programs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use super::printer::Printer;
 use crate::aside;
 use crate::clock::Clock;
 
-/// A doubt that is over sooner than this was a healthy resume, and is not reported.
+/// Shortest reported doubt; a shorter one is a regular reconnect.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
-/// A cache can go stale without anything happening, so silence is looked at too.
+/// Interval between checks. A cache can become stale without an event that would trigger a check.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How many transitions may wait to be printed; then doubts are looked at again when there is room.
+/// Maximum number of transitions that are pending for output. While the channel is full, the check waits.
 const WAITING: usize = 64;
-/// How often it is looked whether the handler has come to what was known when freshness came back.
+/// Interval between checks whether the handler has processed the events that were pending when the cache became fresh.
 const DELIVERED_EVERY: Duration = Duration::from_millis(20);
 
-/// Tells every doubt about `informer`, for as long as it runs; its events are reported by `events`.
+/// Reports every doubt about `informer` until it stops; `events` is the registration of the handler that prints its events.
 pub(crate) fn follow(
     subject: Arc<Subject>,
     informer: Informer<DynamicObject>,
@@ -42,7 +42,7 @@ pub(crate) fn follow(
         if let Diagnostic::NewEpoch { .. } = note {
             let told = noted.lock().unwrap_or_else(PoisonError::into_inner).another_history(note, Instant::now());
             noting.complain(&told);
-            // Full only where nobody reads; whoever reads again is told of the state that is then.
+            // The channel is full only if output is blocked; the next check reports the state at that time.
             let _ = noting.transitions.try_send(told.became);
         }
     });
@@ -53,7 +53,7 @@ pub(crate) fn follow(
             let told = doubts.lock().unwrap_or_else(PoisonError::into_inner).look(&freshness, Instant::now());
             if let Some(told) = told {
                 teller.complain(&told);
-                // Nobody takes them any more once the program is about to end.
+                // Fails only if the program is about to end.
                 let _ = teller.transitions.send(told.became).await;
             }
             if matches!(freshness, Freshness::Stopped(_))
@@ -65,7 +65,7 @@ pub(crate) fn follow(
     });
 }
 
-/// Where doubts are reported.
+/// Destinations of doubt reports.
 #[derive(Clone)]
 struct Teller {
     subject: Arc<Subject>,
@@ -80,7 +80,7 @@ impl Teller {
     }
 }
 
-/// Prints the transitions among the events, in their order.
+/// Prints the transitions in order, among the events.
 async fn print(
     mut transitions: Receiver<Transition>,
     subject: Arc<Subject>,
@@ -94,17 +94,17 @@ async fn print(
             until_delivered(&events).await;
         }
         let printer = printer.clone();
-        // It may wait for whoever reads.
+        // Printing blocks while the reader is slow.
         if tokio::task::spawn_blocking(move || printer.print_aside(line)).await.is_err() {
             return;
         }
     }
 }
 
-/// Waits until the handler has returned from all that it is behind with now: what comes after that is newer.
+/// Waits until the handler has returned from all events that are pending now: later lines are newer than the doubt.
 async fn until_delivered(events: &Registration<DynamicObject>) {
     let begun = events.counts();
-    // An entry may stand for an end and a new beginning: two calls.
+    // An entry may represent a deletion and an addition: two calls.
     let enough = begun.returned + begun.skipped + 2 * begun.entries as u64;
     loop {
         let counts = events.counts();
@@ -115,23 +115,23 @@ async fn until_delivered(events: &Registration<DynamicObject>) {
     }
 }
 
-/// What is to be reported of a doubt: to people, and to programs.
+/// Report of a doubt: the line for people and the transition for programs.
 #[derive(Debug, PartialEq)]
 struct Told {
     line: String,
     became: Transition,
 }
 
-/// What was reported of a cache's doubts.
+/// Reported doubts of one cache.
 #[derive(Default)]
 struct Doubts {
-    /// The state and the cause reported last, and when doubt began.
+    /// State and reason of the last report.
     told: Option<(&'static str, String)>,
     since: Option<Instant>,
 }
 
 impl Doubts {
-    /// What is to be reported of a server that is not the one that it was, however soon that is mended.
+    /// Returns the report of a replaced history, which is due regardless of its duration.
     fn another_history(&mut self, note: &Diagnostic, now: Instant) -> Told {
         let why = note.to_string();
         let since = *self.since.get_or_insert(now);
@@ -140,7 +140,7 @@ impl Doubts {
         Told { line, became: Transition { state: "Stale", why: Some(why), doubt_seconds: seconds(since, now) } }
     }
 
-    /// What is to be reported now, if anything: one line for each state and cause, one when it is over.
+    /// Returns the report that is due now, if any: one for each state and reason, and one at the end.
     fn look(&mut self, freshness: &Freshness, now: Instant) -> Option<Told> {
         let Some(doubt) = freshness.doubt() else {
             let since = self.since.take();
@@ -171,7 +171,7 @@ fn seconds(since: Instant, now: Instant) -> f64 {
     (now - since).as_secs_f64()
 }
 
-/// The state's name as programs get it.
+/// Returns the name of a state in JSON.
 fn state(freshness: &Freshness) -> &'static str {
     match freshness {
         Freshness::Fresh { .. } => "Fresh",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_doubt_is_told_once_and_its_end_too() {
+    async fn doubt_and_end_are_reported_once() {
         let mut doubts = Doubts::default();
         let begun = Instant::now() + Duration::from_secs(60);
         let at = |ms| begun + Duration::from_millis(ms);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_history_is_told_at_once_and_not_twice() {
+    async fn replaced_history_is_reported_immediately() {
         let mut doubts = Doubts::default();
         let begun = Instant::now() + Duration::from_secs(60);
         let at = |ms| begun + Duration::from_millis(ms);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_healthy_resume_is_not_told() {
+    async fn short_resume_is_not_reported() {
         let mut doubts = Doubts::default();
         let begun = Instant::now() + Duration::from_secs(60);
         assert_eq!(doubts.look(&Freshness::Resuming(doubt(0, "ended")), begun), None);

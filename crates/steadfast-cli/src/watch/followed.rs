@@ -1,4 +1,4 @@
-//! What `watch` follows, for a monitor: ready when all of it is synced and fresh.
+//! Readiness of `watch` for monitoring: ready when all watched resources are synced and fresh.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::endpoint::Told;
 
 const STARTING: &str = "starting: the server has not said yet what it has\n";
 
-/// What is to be synced and fresh before the program is ready.
+/// The watched resources, for the endpoints.
 #[derive(Clone)]
 pub(crate) struct Followed {
     connection: Connection,
@@ -21,30 +21,30 @@ pub(crate) struct Followed {
 
 #[derive(Default)]
 struct Known {
-    /// Whose informers; nothing before the server has said what it has.
+    /// Informers of the found resources; absent before discovery.
     factory: Option<InformerFactory>,
-    /// The kinds that the server does not have yet.
+    /// Kinds that the server does not serve yet.
     awaited: Vec<String>,
 }
 
 impl Followed {
-    /// Nothing yet, of what is at the other end of `connection`.
+    /// Creates the state before discovery.
     pub(crate) fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone(), known: Arc::default() }
     }
 
-    /// The server has said what it has: the informers of `factory` follow that, and these kinds are waited for.
+    /// Records the result of discovery: the informers of `factory`, and the kinds that are still missing.
     pub(crate) fn begin(&self, factory: InformerFactory, awaited: Vec<String>) {
         *self.known() = Known { factory: Some(factory), awaited };
     }
 
-    /// The server has `awaited` now, and it is followed.
+    /// Records that the missing kind `awaited` is watched now.
     pub(crate) fn arrived(&self, awaited: &str) {
         self.known().awaited.retain(|name| name != awaited);
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        // Nothing panics under this lock.
+        // No code panics under this lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

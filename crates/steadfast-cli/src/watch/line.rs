@@ -1,4 +1,4 @@
-//! One event, or one change of freshness, as one line: for people or for programs.
+//! Formats of one event, or one change of freshness, as a line of text or JSON.
 
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject, TypeMeta};
@@ -7,19 +7,19 @@ use steadfast::{Call, Certainty, DeleteReason, Event, ResourceVersion, Scope};
 
 use crate::clock::{Clock, precise};
 
-/// How lines look.
+/// Format of lines.
 #[derive(Clone, Debug)]
 pub(crate) enum Style {
-    /// For people.
+    /// Text for people.
     Text {
-        /// With colours.
+        /// Enables colours.
         color: bool,
-        /// By which clock.
+        /// Time zone of the times.
         clock: Clock,
     },
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json {
-        /// With the whole object.
+        /// Includes the whole object.
         full: bool,
     },
 }
@@ -60,7 +60,7 @@ struct FreshnessLine<'a> {
     doubt_seconds: f64,
 }
 
-/// What is watched, as lines name it.
+/// The watched resource, as it is named in lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     /// The resource with its group: `deployments.apps`.
@@ -69,19 +69,19 @@ pub(crate) struct Subject {
     pub(crate) scope: Scope,
 }
 
-/// What became of a cache's freshness.
+/// Change of a cache's freshness.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Transition {
-    /// The state that began.
+    /// The new state.
     pub(crate) state: &'static str,
-    /// Why it is in doubt; nothing where it is fresh again.
+    /// Reason of the doubt; `None` if the cache is fresh again.
     pub(crate) why: Option<String>,
-    /// How long the doubt has lasted, or had when it ended, in seconds.
+    /// Duration of the doubt until now or until its end, in seconds.
     pub(crate) doubt_seconds: f64,
 }
 
 impl Style {
-    /// The line of `event`, as `call` delivers it, at the present.
+    /// Formats `event`, delivered by `call`, with the current time.
     pub(crate) fn event(&self, subject: &Subject, event: &Event<DynamicObject>, call: Call) -> String {
         let now = Timestamp::now();
         match self {
@@ -90,7 +90,7 @@ impl Style {
         }
     }
 
-    /// What is reported to people before the line of an event, where more came than could wait for its line.
+    /// Returns a warning for standard error if events before this one were merged because output was too slow.
     pub(crate) fn missed(&self, subject: &Subject, call: Call) -> Option<String> {
         match self {
             Self::Text { clock, .. } if call.missed > 0 => {
@@ -103,7 +103,7 @@ impl Style {
         }
     }
 
-    /// The line that says that everything there was has been delivered.
+    /// Formats the line after the initial objects.
     pub(crate) fn synced(&self, subject: &Subject, version: Option<&ResourceVersion>, objects: usize) -> String {
         let now = Timestamp::now();
         match self {
@@ -129,7 +129,7 @@ impl Style {
         }
     }
 
-    /// The line of a change of freshness among the events; people are reported aside.
+    /// Formats a change of freshness as a line among the events. Text has none: people read standard error.
     pub(crate) fn freshness(&self, subject: &Subject, became: &Transition) -> Option<String> {
         match self {
             Self::Text { .. } => None,
@@ -151,7 +151,7 @@ fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObje
     let own = object.metadata.resource_version.as_deref();
     let (version, certainty, reason) = match event {
         Event::Deleted { version, certainty, reason, .. } => (
-            // A deletion that is inferred has no version of its own.
+            // An inferred deletion has no version of its own.
             version.as_ref().map(ResourceVersion::as_str),
             Some(certainty_name(*certainty)),
             Some(reason_name(*reason)),
@@ -174,7 +174,7 @@ fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObje
     })
 }
 
-/// The object with its type, which the items of a list do not carry.
+/// Returns the object with its type, which items of a list do not have.
 fn typed(object: &DynamicObject, described: &ApiResource) -> DynamicObject {
     let mut object = object.clone();
     let own = || TypeMeta { api_version: described.api_version.clone(), kind: described.kind.clone() };
@@ -183,7 +183,7 @@ fn typed(object: &DynamicObject, described: &ApiResource) -> DynamicObject {
 }
 
 fn encoded(line: &impl Serialize) -> String {
-    // Objects that were JSON are JSON again.
+    // Cannot fail: the objects were parsed from JSON.
     serde_json::to_string(line).unwrap_or_default()
 }
 
@@ -199,7 +199,7 @@ fn text(clock: &str, color: bool, resource: &str, event: &Event<DynamicObject>, 
         Event::Updated { .. } | Event::Resynced { .. } => ('~', "33", None),
         Event::Deleted { certainty, reason, .. } => ('-', "31", Some(format!("{certainty}: {reason}"))),
     };
-    // Whoever sees one line for what were several changes is to know it.
+    // Merged changes are marked, so that the reader does not take them for one change.
     let merged = (changes > 1).then(|| format!("{changes} changes"));
     let more: Vec<String> = known.into_iter().chain(merged).collect();
     let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
@@ -250,7 +250,7 @@ mod tests {
         serde_json::from_str(&Style::Json { full }.event(&pods(), told, call(1))).expect("it is JSON")
     }
 
-    /// A call for so many changes.
+    /// Creates a call for `changes` changes.
     fn call(changes: u64) -> Call {
         Call { retry: 0, changes, missed: 0 }
     }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_fields_promised_and_no_others() {
+    fn json_line_has_documented_fields_only() {
         let line = as_json(false, &Event::Added { object: pod(), initial: true });
         let keys: Vec<&String> = line.as_object().expect("an object").keys().collect();
         assert_eq!(keys, ["changes", "name", "namespace", "resource", "resourceVersion", "time", "type", "uid"]);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_says_how_it_is_known_and_why_it_happened() {
+    fn deletion_line_has_certainty_and_reason() {
         let line = as_json(false, &deleted(Certainty::Observed, Some("15")));
         assert_eq!((&line["certainty"], &line["reason"]), (&json!("Observed"), &json!("Replaced")));
         assert_eq!(line["resourceVersion"], "15");
@@ -279,20 +279,20 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_object_comes_with_its_type() {
+    fn full_object_has_its_type() {
         let line = as_json(true, &Event::Added { object: pod(), initial: false });
         assert_eq!(line["object"]["kind"], "Pod");
         assert_eq!(line["object"]["spec"]["nodeName"], "n");
     }
 
     #[test]
-    fn people_see_symbol_place_and_how_a_deletion_is_known() {
+    fn text_line_has_symbol_name_and_certainty() {
         let line = plain().event(&pods(), &deleted(Certainty::Inferred, None), call(1));
         assert!(line.ends_with("Z - pods shop/web-0 (inferred: replaced)"), "{line}");
     }
 
     #[test]
-    fn a_line_for_several_changes_says_so() {
+    fn merged_changes_are_marked() {
         let updated = Event::Updated { old: pod(), new: pod() };
         assert!(plain().event(&pods(), &updated, call(1)).ends_with(" ~ pods shop/web-0"));
         assert!(plain().event(&pods(), &updated, call(3)).ends_with(" ~ pods shop/web-0 (3 changes)"));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn how_much_was_merged_is_told_aside_and_to_programs_in_the_next_line() {
+    fn merged_events_are_reported_and_counted() {
         let (added, call) = (Event::Added { object: pod(), initial: false }, Call { missed: 4, ..call(1) });
         let aside = plain().missed(&pods(), call).expect("it is told");
         assert!(aside.ends_with("Z ! pods: 4 events merged: they came faster than they could be written"), "{aside}");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_freshness_is_a_line_for_programs() {
+    fn freshness_line_is_json_only() {
         let stale = Transition { state: "Stale", why: Some("reset".to_owned()), doubt_seconds: 1.23456 };
         assert_eq!(plain().freshness(&pods(), &stale), None);
         let line = Style::Json { full: false }.freshness(&pods(), &stale).expect("a line");

@@ -1,4 +1,4 @@
-//! Standard output: one thread, one line after the other, until enough were written or nobody reads them.
+//! Standard output: one thread writes lines in order until the limit is reached or the pipe is closed.
 
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -6,34 +6,34 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-/// How many lines may wait; whoever has more waits too, and its informer merges what comes meanwhile.
+/// Maximum number of pending lines. Above it, callers block, and their informers merge further events.
 const WAITING: usize = 1024;
 
-/// Takes lines. Cheap to clone.
+/// Sender of lines. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Printer {
     lines: SyncSender<Line>,
 }
 
-/// A line, and whether it is one of those that are counted.
+/// A line, and whether it counts toward `--until`.
 struct Line {
     text: String,
     counts: bool,
 }
 
-/// Why nothing more is printed.
+/// Reason why the output ended.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// As many lines as were wanted.
+    /// The limit of `--until` was reached.
     Counted,
-    /// The other end of the pipe was closed.
+    /// The reader closed the pipe.
     NobodyReads,
     /// Writing failed.
     Failed(io::Error),
 }
 
 impl Printer {
-    /// Prints to standard output, `until` so many lines or for ever; the receiver tells the end.
+    /// Starts the thread, which ends after `until` counted lines if given. The receiver returns the reason of the end.
     pub(crate) fn start(until: Option<u64>) -> (Self, oneshot::Receiver<End>) {
         let (lines, waiting) = sync_channel(WAITING);
         let (ended, end) = oneshot::channel();
@@ -43,13 +43,13 @@ impl Printer {
         (Self { lines }, end)
     }
 
-    /// Prints a line of an event; waits while too many wait already.
+    /// Prints a counted line. Blocks while too many lines are pending.
     pub(crate) fn print(&self, text: String) {
-        // After the end nobody wants it.
+        // Fails only after the end of the output.
         let _ = self.lines.send(Line { text, counts: true });
     }
 
-    /// Prints a line that is no event's, which is not among those that are counted.
+    /// Prints a line that does not count toward `--until`.
     pub(crate) fn print_aside(&self, text: String) {
         let _ = self.lines.send(Line { text, counts: false });
     }
@@ -63,7 +63,7 @@ fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> En
             Ok(line) => line,
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
-                // Nobody should wait for a line that is known.
+                // A line must not stay in the buffer while no other line follows.
                 if let Err(error) = output.flush() {
                     return end(error);
                 }
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Those in brackets are no events.
+    /// Queues lines; those in brackets do not count.
     fn lines(texts: &[&str]) -> Receiver<Line> {
         let (sender, receiver) = sync_channel(texts.len());
         for text in texts {
@@ -110,21 +110,21 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_after_as_many_lines_as_are_wanted() {
+    fn output_ends_at_limit() {
         let mut written = Vec::new();
         assert!(matches!(print(&lines(&["a", "b", "c"]), &mut written, Some(2)), End::Counted));
         assert_eq!(written, b"a\nb\n");
     }
 
     #[test]
-    fn what_is_no_event_is_printed_and_not_counted() {
+    fn uncounted_line_is_printed() {
         let mut written = Vec::new();
         assert!(matches!(print(&lines(&["a", "[stale]", "b", "c"]), &mut written, Some(2)), End::Counted));
         assert_eq!(written, b"a\n[stale]\nb\n");
     }
 
     #[test]
-    fn a_closed_pipe_is_no_failure_and_a_full_disk_is_one() {
+    fn closed_pipe_is_success_full_disk_fails() {
         assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::BrokenPipe), None), End::NobodyReads));
         assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::StorageFull), None), End::Failed(_)));
     }

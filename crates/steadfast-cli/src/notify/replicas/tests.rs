@@ -35,7 +35,7 @@ impl World {
         Self { server, plan, folder }
     }
 
-    /// Starts a replica whose caches have reached `reached`.
+    /// Starts a replica with caches at version `reached`.
     async fn start(&self, name: &str, reached: u64, is_new: bool) -> Replica {
         let seed = name.bytes().map(u64::from).sum();
         let network = InMemory { seed, ..InMemory::default() };
@@ -63,7 +63,7 @@ impl World {
 }
 
 impl World {
-    /// Has a replica hold the lease that renews it no more: one that was dropped has released it.
+    /// Assigns the lease to a holder that never renews it, like a killed process. A dropped replica would release the lease.
     fn hold_lease(&self) {
         let mut lease = self.server.get("leases", "default", "notify").expect("it exists");
         lease["spec"]["holderIdentity"] = "killed".into();
@@ -115,10 +115,10 @@ async fn stopped_leader_is_replaced_at_once() {
     assert_eq!(first.leader(), None);
     let holder = second.leader().expect("it stands by");
     assert!(holder.starts_with("first_"), "{holder}");
-    let begun = Instant::now();
+    let start = Instant::now();
     first.replicas.stop().await;
     second.until_leader().await;
-    assert!(begun.elapsed() < Duration::from_secs(10), "the lease was released: {:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "the lease was released: {:?}", start.elapsed());
     sleep(Duration::from_secs(1)).await;
     assert_eq!(second.leader(), None);
     second.replicas.stop().await;
@@ -133,19 +133,19 @@ async fn killed_leader_is_replaced_after_its_lease() {
     sleep(Duration::from_secs(10)).await;
     drop(first);
     world.hold_lease();
-    let begun = Instant::now();
+    let start = Instant::now();
     second.until_leader().await;
-    assert!((10..25).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert!((10..25).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     second.replicas.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_replica_of_all_leads_at_once() {
+async fn first_replica_leads_immediately() {
     let world = World::new("first").await;
     let first = world.start("first", 5, true).await;
-    let begun = Instant::now();
+    let start = Instant::now();
     first.until_leader().await;
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     first.replicas.stop().await;
 }
 
@@ -179,8 +179,8 @@ async fn new_replica_leads_if_no_other_does() {
     sleep(Duration::from_secs(5)).await;
     drop(leader);
     world.hold_lease();
-    let begun = Instant::now();
+    let start = Instant::now();
     new.until_leader().await;
-    assert!((25..60).contains(&begun.elapsed().as_secs()), "two lease durations: {:?}", begun.elapsed());
+    assert!((25..60).contains(&start.elapsed().as_secs()), "two lease durations: {:?}", start.elapsed());
     new.replicas.stop().await;
 }

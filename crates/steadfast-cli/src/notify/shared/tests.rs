@@ -35,7 +35,7 @@ fn progress(version: u64, activity: u64) -> Progress {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_publishes_at_once_after_activity_and_else_rarely() {
+async fn leader_publishes_activity_at_once() {
     let world = World::new().await;
     assert_eq!(world.read().await, Versions::default());
     let mut leader = world.leader(1);
@@ -54,7 +54,7 @@ async fn leader_publishes_at_once_after_activity_and_else_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_publication_of_an_earlier_leader_is_rejected() {
+async fn late_write_of_earlier_leader_conflicts() {
     let world = World::new().await;
     let (mut first, mut second) = (world.leader(1), world.leader(2));
     first.take_over().await.expect("it is written");
@@ -65,7 +65,7 @@ async fn late_publication_of_an_earlier_leader_is_rejected() {
     assert!(why.contains("a later leader has written it (term 2)"), "{why}");
     let read = world.read().await;
     assert_eq!((read.term, read.settled["a/log x"]), (2, 7), "what was settled stays");
-    // Positions that the new leader does not watch keep their versions.
+    // Positions without a watch at the new leader keep their versions.
     let other = Progress { versions: [("b/log x".to_owned(), 3)].into(), activity: 1, ..Progress::default() };
     second.publish(&other, String::new()).await.expect("it is written");
     assert_eq!(
@@ -75,7 +75,7 @@ async fn late_publication_of_an_earlier_leader_is_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn publication_recovers_after_a_failed_request() {
+async fn publication_recovers_after_failed_request() {
     let world = World::new().await;
     let mut leader = world.leader(1);
     leader.take_over().await.expect("it is written");
@@ -84,12 +84,12 @@ async fn publication_recovers_after_a_failed_request() {
     world.server.faults().answer_truly();
     leader.publish(&progress(8, 1), String::new()).await.expect("it is written");
     assert_eq!(world.read().await.settled["a/log x"], 8);
-    // Damaged content is as good as none.
+    // Damaged content counts as empty.
     let mut secret = world.server.get("secrets", "default", "lease-settled").expect("it exists");
     secret["data"]["state.json"] = "e30t".into();
     world.server.replace(&secret).expect("it is valid");
     assert_eq!(world.read().await, Versions::default());
-    // The write of the leader conflicts once, and succeeds then.
+    // The leader's write conflicts once and then succeeds.
     leader.publish(&progress(9, 2), String::new()).await.expect_err("it was written by another client");
     leader.publish(&progress(9, 2), String::new()).await.expect("it is written");
     assert_eq!(world.read().await.settled["a/log x"], 9);
