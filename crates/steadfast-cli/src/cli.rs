@@ -308,7 +308,7 @@ const LAB_HELP: &str = "\
 Columns: changes of the server that a handler must see, summed over the handlers; changes seen individually (the others \
 were merged into a later one); lost final states; repeated events; events out of order; time from the fault to the \
 first doubt of the informer, and its upper bound if the fault must be detected; time from the end of the fault until the cache is \
-complete and fresh; full transfers, streamed or paged; watches; bytes of all responses.
+complete and fresh; full transfers, streamed or paged; watches; bytes of all responses.";
 
 /// `steadfast serve`.
 #[derive(Args, Debug)]

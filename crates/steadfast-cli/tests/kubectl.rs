@@ -69,7 +69,7 @@ fn script(kubectl: &Path, kubeconfig: &Path) -> io::Result<Option<Output>> {
 }
 
 #[test]
-fn a_real_kubectl_finds_on_serve_what_it_finds_on_a_real_server() -> Result<(), WorldError> {
+fn kubectl_script_passes_on_serve() -> Result<(), WorldError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let mut served = Served::start("served", &[])?;
     let Some(run) = script(&kubectl, &served.kubeconfig)? else { return Ok(skip("there is no bash")?) };
@@ -99,7 +99,7 @@ fn kustomization() -> io::Result<PathBuf> {
 }
 
 #[test]
-fn what_a_kustomization_made_is_deleted_by_it_namespace_and_all() -> Result<(), WorldError> {
+fn kubectl_deletes_kustomization_and_namespace() -> Result<(), WorldError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let folder = kustomization()?;
     let folder = folder.to_str().ok_or("the target's path is text")?;
@@ -116,7 +116,7 @@ fn what_a_kustomization_made_is_deleted_by_it_namespace_and_all() -> Result<(), 
 }
 
 #[test]
-fn whoever_deletes_a_namespace_waits_until_it_is_gone() -> Result<(), WorldError> {
+fn kubectl_waits_for_namespace_deletion() -> Result<(), WorldError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let served = Served::start("ending", &[])?;
     for arguments in [&["create", "namespace", "team"][..], &["create", "configmap", "a", "-n", "team"]] {
@@ -137,7 +137,7 @@ fn whoever_deletes_a_namespace_waits_until_it_is_gone() -> Result<(), WorldError
 }
 
 #[test]
-fn kubectl_prints_that_a_webhook_will_not_be_called() -> Result<(), WorldError> {
+fn kubectl_prints_webhook_warning() -> Result<(), WorldError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let webhook = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\n\
                    metadata: {name: checks}\nwebhooks: []\n";
@@ -151,7 +151,7 @@ fn kubectl_prints_that_a_webhook_will_not_be_called() -> Result<(), WorldError> 
 
 #[cfg(unix)]
 #[test]
-fn a_kubectl_of_a_version_that_was_never_tried_is_not_held_to_the_words_of_another() -> Result<(), WorldError> {
+fn untested_kubectl_version_is_skipped() -> Result<(), WorldError> {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));

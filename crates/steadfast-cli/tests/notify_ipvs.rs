@@ -24,13 +24,13 @@ const SERVICE: &str = "10.9.0.1:80";
 const FOLDER: &str = "/mnt";
 
 #[test]
-fn pods_are_real_servers_of_lvs_while_they_are_ready() -> Result {
-    holds_in_a_guest("a_copy_of_this_program")
+fn ready_pods_are_lvs_real_servers() -> Result {
+    holds_in_a_guest("guest_process")
 }
 
 /// Not a test, but what a copy of this program does in the guest.
 #[test]
-fn a_copy_of_this_program() -> Result {
+fn guest_process() -> Result {
     in_the_guest(all_that_is_to_hold)
 }
 

@@ -238,7 +238,7 @@ impl Writer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watch_tells_all_that_happened_through_kill_and_restart_and_does_not_end() -> Result<(), WorldError> {
+async fn watch_reports_all_changes_across_restarts() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let proxy = FaultProxy::start([reference.address(0)])?;
     let kubeconfig = reference.kubeconfig().with_file_name("by-proxy");

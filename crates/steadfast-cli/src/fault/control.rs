@@ -103,7 +103,7 @@ async fn converse(stream: TcpStream, switchboard: Arc<Switchboard>, expected: Ar
 
 async fn respond(request: Request<Incoming>, switchboard: &Switchboard, expected: &str) -> (StatusCode, String) {
     let given = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
-        // Protects against requests from pages in a local browser, which do not know the token.
+    // Protects against requests from pages in a local browser, which do not know the token.
     if given != Some(expected.as_bytes()) {
         return (StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".to_owned());
     }

@@ -27,8 +27,8 @@ impl CatchUp {
         is_configured: impl Fn(&str, &str) -> bool,
     ) -> bool {
         for (position, version) in reached {
-            // A later version than that of the list is sound, too.
             // A version after that of the list is safe too: it only delays the replica.
+            self.started.entry(position.clone()).or_insert(*version);
         }
         let counts = |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
         let is_settled = |position: &String| {

@@ -130,8 +130,8 @@ pub(super) struct Cluster {
 struct Held {
     place: Option<Connected>,
     catalog: Option<Arc<Catalog>>,
-    /// What names have meant in an earlier catalog: an API group that does not respond now is no reason to end a watch.
     /// Resources found in earlier catalogs, by name. An API group that is unavailable now must not end a watch.
+    known: BTreeMap<String, Found>,
     followed: Vec<Followed>,
     /// Reason why the cluster cannot be reached, and start of the outage.
     trouble: Option<(String, Instant)>,
@@ -158,10 +158,10 @@ pub(super) struct ClusterStanding {
 
 /// Connection state of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ClusterState {
     /// No response and no failure yet.
-    /// It has neither responded nor failed yet.
+    Connecting,
     /// The cluster cannot be reached, or its kubeconfig is invalid.
-    /// It cannot be reached, or its kubeconfig cannot be used.
     Unreachable { why: String, since: Duration },
     /// Some resources that rules watch are missing.
     Incomplete,
@@ -169,8 +169,8 @@ pub(super) struct ClusterStanding {
     Watching,
 }
 
+impl ClusterState {
     /// Returns the name of the state in reports.
-    /// Returns the name of the state, as reports have it.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Connecting => "connecting",

@@ -251,10 +251,10 @@ impl Acting {
     /// Shuts down: stops the watches, delivers pending messages and stops the mirrors, concurrently and within `drain`.
     async fn finish(mut self, drain: Duration, stop: &mut GuardedStop) -> Result<ExitCode, Failure> {
         let (deadline, engine) = (Instant::now() + drain, self.surroundings.engine.clone());
-        // That informers stop is no doubt worth a report.
         // The end of the informers is not a doubt.
-        // What is attached is delivered until the end.
+        self.reporting = None;
         // Attached handlers continue to deliver until the end.
+        let clusters: Vec<_> = std::mem::take(&mut self.clusters).into_values().map(ClusterTask::close).collect();
         let is_kept = self.is_kept(&clusters);
         let undeliverable = async {
             // Pending messages that are not in the state folder would be lost, so all of `drain` is used.

@@ -26,7 +26,7 @@ fn fails(output: &Output, code: i32, says: &[&str]) {
 }
 
 #[test]
-fn a_kubeconfig_that_is_missing_or_broken() {
+fn missing_or_invalid_kubeconfig_is_reported() {
     let missing = place("there-is-none");
     fails(
         &steadfast(&["watch", "pods", "--kubeconfig", &missing]),
@@ -39,14 +39,14 @@ fn a_kubeconfig_that_is_missing_or_broken() {
 }
 
 #[test]
-fn a_context_that_is_not_there() {
+fn missing_context_is_reported() {
     let good = kubeconfig("context.kubeconfig", "https://127.0.0.1:1", "");
     let output = steadfast(&["watch", "pods", "--kubeconfig", &good, "--context", "elsewhere"]);
     fails(&output, 3, &["no context \"elsewhere\"", "it has here"]);
 }
 
 #[test]
-fn a_url_or_a_certificate_that_is_none() {
+fn invalid_url_and_certificate_are_reported() {
     let url = kubeconfig("url.kubeconfig", "ftp://127.0.0.1", "");
     fails(&steadfast(&["watch", "pods", "--kubeconfig", &url]), 3, &["ftp://127.0.0.1"]);
     let more = "    certificate-authority-data: bm8gY2VydGlmaWNhdGU=\n";
@@ -63,14 +63,14 @@ fn a_url_or_a_certificate_that_is_none() {
 }
 
 #[test]
-fn a_server_that_refuses_for_longer_than_one_is_willing_to_wait() {
+fn refused_connection_fails_after_wait() {
     let refused = kubeconfig("refused.kubeconfig", "https://127.0.0.1:1", "");
     let output = steadfast(&["watch", "pods", "--kubeconfig", &refused, "--wait", "1"]);
     fails(&output, 1, &["https://127.0.0.1:1 could not be reached within 1 s", "refused"]);
 }
 
 #[test]
-fn a_server_whose_certificate_nobody_vouches_for() {
+fn untrusted_server_certificate_is_reported() {
     let (server, other) = (Serving::start("one.kubeconfig", &[]), Serving::start("other.kubeconfig", &[]));
     let read = |path: &str| std::fs::read_to_string(path).expect("it was written");
     let server_line = |text: &str| {
@@ -83,7 +83,7 @@ fn a_server_whose_certificate_nobody_vouches_for() {
 }
 
 #[test]
-fn credentials_that_are_not_accepted() {
+fn rejected_credentials_are_reported() {
     let server = Serving::start("credentials.kubeconfig", &["--tls", "false"]);
     let url = server.said[0].trim_start_matches("replica 0: ").to_owned();
     let wrong = kubeconfig("wrong-token.kubeconfig", &url, "");
@@ -91,7 +91,7 @@ fn credentials_that_are_not_accepted() {
 }
 
 #[test]
-fn resources_and_selectors_that_there_are_not() {
+fn unknown_resource_and_invalid_selector_are_reported() {
     fails(&steadfast(&["watch", "depoyments", "--embedded"]), 2, &["\"depoyments\"", "did you mean deployments.apps?"]);
     fails(&steadfast(&["watch", "pods.example.com", "--embedded"]), 2, &["there is pods"]);
     fails(&steadfast(&["watch", "pods", "--embedded", "-l", "app in ("]), 2, &["pods", "correct the selector"]);
@@ -99,7 +99,7 @@ fn resources_and_selectors_that_there_are_not() {
 }
 
 #[test]
-fn names_that_are_empty_or_none() {
+fn empty_and_invalid_names_are_reported() {
     for (arguments, says) in [
         (&["watch", "--embedded", ""][..], "resource's name is empty"),
         (&["watch", "--embedded", "pods,,svc"], "resource's name is empty"),
@@ -117,7 +117,7 @@ fn names_that_are_empty_or_none() {
 }
 
 #[test]
-fn a_kind_that_there_is_not_is_told_with_what_could_be_meant() {
+fn unknown_kind_error_lists_similar_kinds() {
     let near = ["\"podz\"", "did you mean pods", "--wait-for-kind"];
     fails(&steadfast(&["watch", "podz", "--embedded"]), 2, &near);
     let as_kubectl = steadfast(&["watch", "deploy", "web", "--embedded"]);
@@ -127,7 +127,7 @@ fn a_kind_that_there_is_not_is_told_with_what_could_be_meant() {
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_merged_into_is_left_as_it_was() {
+fn unmergeable_kubeconfig_is_left_unchanged() {
     for (name, text, says) in [
         ("no-yaml.kubeconfig", "users: [{token: hunter2", "it is no YAML, at line 1"),
         ("no-config.kubeconfig", "kind: Deployment\nspec: {token: hunter2}\n", "it is no kubeconfig"),
@@ -142,7 +142,7 @@ fn a_kubeconfig_that_cannot_be_merged_into_is_left_as_it_was() {
 }
 
 #[test]
-fn manifests_that_are_nowhere() {
+fn missing_manifests_are_reported() {
     let empty = place("no-manifests");
     std::fs::create_dir_all(std::path::Path::new(&empty).join("deeper")).expect("there is room");
     fails(&steadfast(&["serve", "-f", &empty]), 2, &["no-manifests has no file that ends in", "-R"]);
@@ -154,7 +154,7 @@ fn manifests_that_are_nowhere() {
 }
 
 #[test]
-fn kustomization_given_as_folder_is_named() {
+fn kustomization_given_as_folder_is_reported() {
     let folder = std::path::PathBuf::from(place("kustomized"));
     std::fs::create_dir_all(folder.join("overlay")).expect("there is room");
     std::fs::write(folder.join("overlay/kustomization.yml"), "resources: [a.yaml]\n").expect("there is room");
@@ -168,7 +168,7 @@ fn kustomization_given_as_folder_is_named() {
 }
 
 #[test]
-fn a_server_that_speaks_something_else() {
+fn non_http_server_is_reported() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let address = listener.local_addr().expect("it has one");
     std::thread::spawn(move || {
@@ -184,7 +184,7 @@ fn a_server_that_speaks_something_else() {
 }
 
 #[test]
-fn scenarios_manifests_and_ports_that_cannot_be_had() {
+fn unknown_scenario_manifest_and_port_are_reported() {
     fails(&steadfast(&["lab", "no-such-thing"]), 2, &["\"no-such-thing\"", "--list"]);
     fails(&steadfast(&["serve", "-f", "/nonexistent/m.yaml"]), 2, &["/nonexistent/m.yaml cannot be read"]);
     let secret = file("secret.yaml", "kind: Secret\ndata: {password: hunter2\n");

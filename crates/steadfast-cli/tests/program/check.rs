@@ -47,7 +47,7 @@ fn answer(mut client: TcpStream, server: SocketAddr, document: &str) -> std::io:
 }
 
 #[test]
-fn check_online_reports_fields_that_do_not_exist() {
+fn check_online_reports_unknown_fields() {
     let runtime = Runtime::new().expect("a runtime");
     let server = runtime.block_on(ApiServer::start()).expect("an API server");
     let document = json!({"components": {"schemas": {"Deployment": {
@@ -107,7 +107,7 @@ fn check_reports_sinks_secrets_and_rules_together() {
 }
 
 #[test]
-fn replicas_are_checked_and_have_rights_for_lease_and_state() {
+fn replicas_are_checked_and_have_rights() {
     let rule = "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"log\"]\n";
     let check = |replicas: &str| {
         let path = file("notify-replicas.toml", &format!("{replicas}\n{rule}"));

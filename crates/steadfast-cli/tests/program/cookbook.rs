@@ -316,7 +316,7 @@ fn annotations_recipe_sets_ttl_and_weight() {
 }
 
 #[test]
-fn registry_recipe_has_a_key_for_each_ready_pod() {
+fn registry_recipe_has_key_per_ready_pod() {
     let folder = Folder::new("registry");
     let Some(etcd) = Etcd::start(&folder.0) else { return };
     let objects = [
@@ -354,7 +354,7 @@ fn nodes_recipe_balances_ready_nodes() {
 }
 
 #[test]
-fn pending_recipe_reports_a_pod_when_its_time_has_come() {
+fn pending_recipe_reports_overdue_pod() {
     let folder = Folder::new("pending");
     let file = folder.0.join("lines");
     let sink = format!("exec = {{ command = [\"sh\", \"-c\", \"cat >> '{}'\"] }}", file.display());
@@ -382,7 +382,7 @@ fn pending_recipe_reports_a_pod_when_its_time_has_come() {
 }
 
 #[test]
-fn tiers_recipe_follows_the_label_of_the_namespace() {
+fn tiers_recipe_follows_namespace_label() {
     let folder = Folder::new("tiers");
     let Some(etcd) = Etcd::start(&folder.0) else { return };
     let label = |server: &ApiServer, tier: Value| {

@@ -25,7 +25,7 @@ fn takes(arguments: &[&str]) {
 }
 
 #[test]
-fn the_manifests_have_the_rights_that_their_configuration_takes_and_no_others() {
+fn manifests_have_exactly_the_needed_rights() {
     let manifests = documents(MANIFESTS);
     let configuration = of_kind(&manifests, "ConfigMap")["data"]["notify.toml"].as_str().expect("a configuration");
     let path = file("notify-deploy.toml", configuration);
@@ -41,7 +41,7 @@ fn the_manifests_have_the_rights_that_their_configuration_takes_and_no_others() 
 }
 
 #[test]
-fn manifests_unit_and_image_start_the_program_as_it_wants_to_be_started() {
+fn manifests_unit_and_image_have_valid_arguments() {
     let manifests = documents(MANIFESTS);
     let pod = &of_kind(&manifests, "StatefulSet")["spec"]["template"]["spec"];
     let container = &pod["containers"][0];

@@ -87,7 +87,7 @@ impl Drop for Watching {
 }
 
 #[test]
-fn a_monitor_gets_metrics_health_and_readiness() {
+fn endpoint_serves_metrics_health_and_readiness() {
     let watching = Watching::start(&["--embedded"]);
     assert_eq!(watching.ready("200"), "ok\n");
     let (head, body) = watching.get("/metrics");
@@ -105,7 +105,7 @@ fn a_monitor_gets_metrics_health_and_readiness() {
 }
 
 #[test]
-fn what_is_not_ready_is_named_with_its_cause() {
+fn readiness_names_failing_resource_and_cause() {
     let mut server = Serving::start("readiness.kubeconfig", &[]);
     let watching = Watching::start(&["configmaps", "-A", "--kubeconfig", &server.kubeconfig]);
     assert_eq!(watching.ready("200"), "ok\n");
@@ -117,7 +117,7 @@ fn what_is_not_ready_is_named_with_its_cause() {
 }
 
 #[test]
-fn a_server_that_began_anew_behind_its_address_is_told_and_ready_only_with_what_it_has() {
+fn replaced_server_is_reported_and_relisted() {
     let manifests: Vec<_> = (0..8)
         .map(|number| {
             format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m-{number}, namespace: default}}\n")
@@ -144,7 +144,7 @@ fn a_server_that_began_anew_behind_its_address_is_told_and_ready_only_with_what_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_merged_while_nobody_reads_is_marked() {
+async fn events_merged_during_blocked_output_are_marked() {
     /// More than may wait one by one.
     const CHANGES: usize = 1100;
 
@@ -198,7 +198,7 @@ async fn what_is_merged_while_nobody_reads_is_marked() {
 }
 
 #[test]
-fn a_kind_that_is_waited_for_leaves_it_not_ready_and_is_named() {
+fn missing_kind_prevents_readiness() {
     let watching = Watching::start(&["--embedded", "pods", "widgets.example.com", "--wait-for-kind"]);
     let line = "widgets.example.com: the server does not have this kind yet\n";
     let begun = Instant::now();
@@ -210,7 +210,7 @@ fn a_kind_that_is_waited_for_leaves_it_not_ready_and_is_named() {
 }
 
 #[test]
-fn a_server_that_is_not_there_leaves_it_alive_and_not_ready() {
+fn unreachable_server_prevents_readiness_only() {
     let kubeconfig = crate::bad_input::kubeconfig("unready.kubeconfig", "https://127.0.0.1:1", "");
     let watching = Watching::start(&["pods", "--kubeconfig", &kubeconfig]);
     assert!(watching.ready("503").starts_with("starting: "));
@@ -218,7 +218,7 @@ fn a_server_that_is_not_there_leaves_it_alive_and_not_ready() {
 }
 
 #[test]
-fn a_head_without_end_is_cut_off() {
+fn oversized_request_head_is_rejected() {
     let watching = Watching::start(&["--embedded"]);
     let endless = [b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ".to_vec(), vec![b'a'; 64 * 1024]].concat();
     let answer = watching.raw(&endless);
@@ -227,7 +227,7 @@ fn a_head_without_end_is_cut_off() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_an_error_that_names_it() {
+fn used_metrics_address_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let address = taken.local_addr().expect("it has one").to_string();
     let output = steadfast(&["watch", "--embedded", "--metrics", &address]);

@@ -111,7 +111,7 @@ fn issue(folder: &Path) {
 }
 
 #[test]
-fn replaced_certificates_of_etcd_are_used_without_a_reload() {
+fn replaced_etcd_certificates_apply_without_reload() {
     let folder = std::env::temp_dir().join(format!("steadfast-etcd-tls-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("there is room");
     let Some(mut etcd) = SecureEtcd::start(&folder) else { return };

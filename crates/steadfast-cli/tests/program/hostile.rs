@@ -340,7 +340,7 @@ fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
 }
 
 #[test]
-fn nonsense_of_one_namespace_changes_no_entry_of_others() {
+fn hostile_namespace_changes_no_foreign_entry() {
     for seed in seeds(1) {
         let Some(alone) = run_alone(seed) else { return };
         let Some(foreign) = run_beside_nonsense(seed, &alone) else { return };

@@ -140,7 +140,7 @@ impl Acting {
 }
 
 #[test]
-fn dead_and_unconfigured_clusters_delay_no_other() {
+fn dead_clusters_delay_no_other_cluster() {
     let fixture = Fixture::new("independent-clusters");
     fixture.configure(&rule("maps", "cm"));
     fixture.east.create(&config_map("a", "1")).expect("to create");
@@ -182,7 +182,7 @@ fn kubeconfig_that_appears_later_is_used() {
 }
 
 #[test]
-fn resource_that_is_served_later_is_watched_then() {
+fn resource_served_later_is_watched() {
     let fixture = Fixture::new("independent-kinds");
     let rules = rule("maps", "cm") + &rule("widgets", "widgets.example.com");
     fixture.configure(&rules.replace("initial", "clusters = [\"east\"]\ninitial"));

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::run::{said, steadfast};
 
 #[test]
-fn scenarios_by_name_are_played_judged_and_told_as_json() {
+fn named_scenarios_are_reported_as_json() {
     let output = steadfast(&["lab", "recreate-while-cut", "watch-closed", "-o", "json"]);
     assert!(output.status.success(), "{}\n{}", said(&output), String::from_utf8_lossy(&output.stdout));
     let told: Value = serde_json::from_slice(&output.stdout).expect("it is one JSON object");
@@ -33,7 +33,7 @@ fn scenarios_by_name_are_played_judged_and_told_as_json() {
 }
 
 #[test]
-fn the_table_has_a_row_for_each() {
+fn table_has_row_per_scenario() {
     let output = steadfast(&["lab", "undecodable-object"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{told}");
@@ -42,7 +42,7 @@ fn the_table_has_a_row_for_each() {
 }
 
 #[test]
-fn every_scenario_of_the_documents_is_explained() {
+fn list_describes_document_scenarios() {
     let output = steadfast(&["lab", "--list"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
@@ -55,7 +55,7 @@ fn every_scenario_of_the_documents_is_explained() {
 }
 
 #[test]
-fn faults_by_number_are_explained_with_their_bounds_and_played() {
+fn fault_number_selects_its_scenarios() {
     let output = steadfast(&["lab", "F4", "f12", "--list"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", said(&output));
@@ -68,7 +68,7 @@ fn faults_by_number_are_explained_with_their_bounds_and_played() {
 }
 
 #[test]
-fn what_cannot_be_played_is_said_with_its_reason() {
+fn impossible_selection_is_rejected_with_reason() {
     let output = steadfast(&["lab", "F8", "F25", "--together"]);
     assert!(!output.status.success() && said(&output).contains("F25 (huge list) runs alone"), "{}", said(&output));
     for (name, why) in [("F31", "cannot be made"), ("F35", "no scenario and no fault"), ("nope", "--list")] {

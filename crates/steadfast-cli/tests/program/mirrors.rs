@@ -271,7 +271,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
 }
 
 #[test]
-fn approval_in_flight_is_not_taken_for_another_one() {
+fn approval_waits_for_slow_mirror() {
     let folder = std::env::temp_dir().join(format!("steadfast-approval-{}", std::process::id()));
     let state = folder.join("steadfast-state");
     std::fs::create_dir_all(&state).expect("there is room");
@@ -302,7 +302,7 @@ fn approval_in_flight_is_not_taken_for_another_one() {
 }
 
 #[test]
-fn a_cache_that_was_kept_and_is_not_confirmed_yet_takes_nothing_out() {
+fn unconfirmed_checkpoint_removes_no_entry() {
     let Some(world) = World::start("kept") else { return };
     world.configure_without_selectors();
     let end = |acting: &mut Acting| {

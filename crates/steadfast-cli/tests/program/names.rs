@@ -118,7 +118,7 @@ fn wrong_dns_entries_affect_only_themselves() {
 }
 
 #[test]
-fn etcd_keys_survive_a_silent_member_and_a_revoked_lease() {
+fn etcd_keys_survive_silent_member_and_revoked_lease() {
     let world = World::start("etcd");
     let Some(etcd) = Etcd::start(&world.folder) else { return };
     // Accepts connections, and never responds.

@@ -25,7 +25,7 @@ const BACKENDS: [(&str, &str); 2] = [("a", "10.78.0.2:8001"), ("b", "10.78.0.3:8
 
 /// Not a test, but what a copy of this program does in that network: it answers, and it asks who does.
 #[test]
-fn a_copy_of_this_program() {
+fn guest_process() {
     if std::env::var_os(ROLE).is_none() {
         return;
     }
@@ -80,7 +80,7 @@ impl Network {
         }
         let mut command = Command::new(&ip);
         command.args(["netns", "exec", &name]).arg(std::env::current_exe().expect("it has a path"));
-        command.args(["--exact", "nftables::a_copy_of_this_program", "--nocapture"]).env(ROLE, "1");
+        command.args(["--exact", "nftables::guest_process", "--nocapture"]).env(ROLE, "1");
         let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
         let (asks, answers) = (copy.stdin.take().expect("a pipe"), copy.stdout.take().expect("a pipe"));
         Some(Self { name, ip, nft, copy, asks, answers: BufReader::new(answers) })
@@ -116,7 +116,7 @@ impl Drop for Network {
 }
 
 #[test]
-fn packets_go_to_pods_while_they_are_ready() {
+fn nftables_forwards_to_ready_pods() {
     let Some(mut network) = Network::start() else { return };
     let folder = PathBuf::from(place("notify-nftables"));
     // What a run of long ago left.

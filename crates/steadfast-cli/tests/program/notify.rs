@@ -16,7 +16,7 @@ fn lines(stdout: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn an_embedded_fleet_is_acted_on_with_no_cluster() {
+fn embedded_fleet_needs_no_cluster() {
     for name in ["services.toml", "services.yaml"] {
         let output = steadfast(&["notify", "--embedded", "--for", "3", "-c", &example(name)]);
         assert!(output.status.success(), "{}", said(&output));
@@ -43,7 +43,7 @@ fn an_embedded_fleet_is_acted_on_with_no_cluster() {
 }
 
 #[test]
-fn mirrors_of_an_embedded_fleet_are_played_in_the_words_of_their_tools() {
+fn embedded_mirrors_print_simulated_commands() {
     let output = steadfast(&["notify", "--embedded", "--for", "4", "-c", &example("traffic.toml")]);
     let told = said(&output);
     assert!(output.status.success(), "{told}");
@@ -60,7 +60,7 @@ fn mirrors_of_an_embedded_fleet_are_played_in_the_words_of_their_tools() {
 }
 
 #[test]
-fn no_more_has_to_be_allowed_than_is_looked_at() {
+fn rbac_grants_watched_resources_only() {
     let arguments = ["notify", "rbac", "--embedded", "-n", "ops", "-c", &example("traffic.toml")];
     let output = steadfast(&arguments);
     assert!(output.status.success(), "{}", said(&output));
@@ -99,7 +99,7 @@ fn no_more_has_to_be_allowed_than_is_looked_at() {
 }
 
 #[test]
-fn the_schema_is_json_and_check_says_what_is_wrong_and_where() {
+fn schema_is_json_and_check_locates_mistakes() {
     let output = steadfast(&["notify", "schema"]);
     assert!(output.status.success(), "{}", said(&output));
     let schema: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
@@ -117,7 +117,7 @@ fn the_schema_is_json_and_check_says_what_is_wrong_and_where() {
 }
 
 #[test]
-fn rules_are_explained_and_missing_kind_is_located() {
+fn explain_and_missing_kind_reports() {
     let explain = |arguments: &[&str]| {
         let output =
             steadfast(&[&["notify", "explain", "--embedded", "-c", &example("services.toml")], arguments].concat());
@@ -157,7 +157,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 #[cfg(unix)]
 #[test]
-fn it_reads_its_configuration_anew_keeps_a_good_one_and_ends_when_told() {
+fn invalid_reload_keeps_last_valid_configuration() {
     use std::io::{BufRead, BufReader};
 
     use crate::run::{Serving, finish, place, signal, start};

@@ -25,7 +25,7 @@ fn items(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn items_of_a_registry_follow_the_cluster_and_those_of_others_are_left_alone() {
+fn registry_follows_cluster_and_keeps_foreign_items() {
     let runtime = Runtime::new().expect("there are threads");
     let (server, tree) =
         runtime.block_on(async { (ApiServer::start().await.expect("it starts"), Tree::start().await) });

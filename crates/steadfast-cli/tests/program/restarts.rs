@@ -151,7 +151,7 @@ fn short(line: &Value) -> String {
 }
 
 #[test]
-fn what_changes_while_it_is_down_is_told_and_nothing_that_was_told_before() {
+fn restart_delivers_only_changes_during_downtime() {
     let world = World::start("down", EACH);
     for name in ["a", "b", "c", "d"] {
         world.set(name, "1");
@@ -181,7 +181,7 @@ fn what_changes_while_it_is_down_is_told_and_nothing_that_was_told_before() {
 }
 
 #[test]
-fn the_same_is_not_sent_again_by_the_next_life() {
+fn unchanged_message_is_not_resent_after_restart() {
     let rule = EACH.replace(
         "{'old': old == null ? '' : old.metadata.resourceVersion, 'now': object.metadata.resourceVersion}",
         "object.data.value",
@@ -209,7 +209,7 @@ fn the_same_is_not_sent_again_by_the_next_life() {
 }
 
 #[test]
-fn what_a_sink_has_not_taken_when_it_dies_is_tried_by_the_next_life_under_the_same_id() {
+fn undelivered_message_keeps_id_after_kill() {
     let world = World::start("undelivered", "");
     let (flag, taken) = (world.folder.join("flag"), world.folder.join("taken"));
     let rules = EACH.replace("[\"log\"]", "[\"log\", \"program\"]");
@@ -234,7 +234,7 @@ fn what_a_sink_has_not_taken_when_it_dies_is_tried_by_the_next_life_under_the_sa
 }
 
 #[test]
-fn a_rule_that_was_gone_for_a_while_begins_as_at_a_start() {
+fn readded_rule_starts_without_state() {
     let both = format!("{EACH}{}", EACH.replace("\"each\"", "\"other\""));
     let world = World::start("gone", &both);
     world.set("a", "1");
@@ -255,7 +255,7 @@ fn a_rule_that_was_gone_for_a_while_begins_as_at_a_start() {
 }
 
 #[test]
-fn what_a_secret_keeps_is_not_written_to_the_state_folder() {
+fn secrets_are_not_written_to_state_folder() {
     let rules = EACH.replace("[\"cm\"]", "[\"secrets\", \"cm\"]");
     let world = World::start("secrets", &rules);
     world.set("a", "1");
@@ -360,7 +360,7 @@ fn judge(changes: &[Change], lives: &[Vec<Value>]) -> Result<(usize, usize), Str
 }
 
 #[test]
-fn killed_at_any_moment_it_tells_all_changes_in_order_and_again_only_under_the_same_id() {
+fn random_kills_lose_and_reorder_nothing() {
     let usually = 5;
     let kills: usize = std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(usually);
     let world = World::start("killed", EACH);

@@ -31,7 +31,7 @@ fn folder(name: &str, files: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn every_replica_is_told_and_has_a_context_that_works() {
+fn every_replica_has_working_context() {
     let objects = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n---\n\
                    apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
     let manifest = file("serve.yaml", objects);
@@ -57,7 +57,7 @@ fn token(kubeconfig: &str) -> String {
 }
 
 #[test]
-fn token_is_random_unless_it_is_given() {
+fn token_is_random_by_default() {
     let one = Serving::start("token-one.kubeconfig", &[]);
     let other = Serving::start("token-other.kubeconfig", &[]);
     let (first, second) = (token(&one.kubeconfig), token(&other.kubeconfig));
@@ -89,7 +89,7 @@ fn plain_http_needs_no_token() {
 
 #[cfg(unix)]
 #[test]
-fn it_ends_cleanly_when_told_to() {
+fn signal_stops_server_cleanly() {
     use crate::run::signal;
 
     for name in ["TERM", "INT"] {
@@ -105,7 +105,7 @@ fn it_ends_cleanly_when_told_to() {
 }
 
 #[test]
-fn what_it_is_not_is_said_in_three_lines() {
+fn startup_prints_three_limitations() {
     let server = Serving::start("is-not.kubeconfig", &[]);
     let begins =
         |line: &&String| ["no cluster: ", "no admission: ", "no storage: "].iter().any(|no| line.starts_with(no));
@@ -130,7 +130,7 @@ preferences: {}
 
 #[cfg(unix)]
 #[test]
-fn a_kubeconfig_that_is_there_gets_a_context_and_keeps_all_else() {
+fn existing_kubeconfig_gets_context_and_keeps_entries() {
     use std::os::unix::fs::PermissionsExt;
 
     let path = file("merged.kubeconfig", OTHERS);
@@ -161,7 +161,7 @@ fn a_kubeconfig_that_is_there_gets_a_context_and_keeps_all_else() {
 
 #[cfg(unix)]
 #[test]
-fn two_that_serve_at_once_have_contexts_of_their_own() {
+fn concurrent_servers_have_separate_contexts() {
     let path = file("two.kubeconfig", OTHERS);
     let one = Serving::start_beside("two.kubeconfig", &[]);
     let other = Serving::start_beside("two.kubeconfig", &["--context", "other"]);
@@ -176,7 +176,7 @@ fn two_that_serve_at_once_have_contexts_of_their_own() {
 }
 
 #[test]
-fn manifests_come_from_standard_input_and_from_folders() {
+fn manifests_are_read_from_input_and_folders() {
     let (a, b, c) = (config_map("default", "a"), config_map("default", "b"), config_map("default", "c"));
     let files = [("2.yml", b.as_str()), ("1.yaml", &a), ("deeper/3.json.yaml", &c), ("notes.txt", "no manifest: [")];
     let folder = folder("manifests", &files);
@@ -194,7 +194,7 @@ fn manifests_come_from_standard_input_and_from_folders() {
 
 #[cfg(unix)]
 #[test]
-fn a_kustomization_is_built_by_the_machines_own_tool() {
+fn kustomization_is_built_by_installed_tool() {
     use std::os::unix::fs::PermissionsExt;
 
     use crate::run::start_with;
@@ -216,7 +216,7 @@ fn a_kustomization_is_built_by_the_machines_own_tool() {
 
 #[cfg(unix)]
 #[test]
-fn whoever_loads_a_webhook_is_told_that_it_will_not_be_called() {
+fn webhook_manifest_prints_warning() {
     let webhook = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
                    metadata: {name: checks}\nwebhooks: []\n";
     let manifest = file("webhook.yaml", webhook);
@@ -226,7 +226,7 @@ fn whoever_loads_a_webhook_is_told_that_it_will_not_be_called() {
 }
 
 #[test]
-fn the_help_names_every_command_and_exit_code() {
+fn help_lists_commands_and_exit_codes() {
     let output = steadfast(&["--help"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["watch", "lab", "serve", "Exit codes:", "  3  "] {

@@ -49,7 +49,7 @@ const VALUE: &str = "send = \"{'key': object.metadata.name, 'value': object.stat
 const NAME: &str = "send = \"{'key': object.metadata.name, 'name': object.metadata.name + '.example.org', 'type': 'A', 'data': object.status.podIP}\"\n";
 
 #[test]
-fn a_sink_that_nobody_answers_for_is_told_with_its_place() {
+fn unreachable_sink_is_reported_with_position() {
     let world = World::start("nobody");
     std::fs::write(world.folder.join("key"), KEY).expect("there is room");
     let port = nobody();
@@ -90,7 +90,7 @@ fn a_sink_that_nobody_answers_for_is_told_with_its_place() {
 }
 
 #[test]
-fn a_zone_that_the_server_does_not_have_and_a_key_that_it_does_not_know_are_told_with_what_to_do() {
+fn unknown_zone_and_key_are_reported() {
     let world = World::start("zone");
     let Some(knot) = Knot::start(&world.folder) else { return };
     let key = |text: &str| std::fs::write(world.folder.join("key"), text).expect("there is room");

@@ -29,7 +29,7 @@ fn get(address: &str, path: &str) -> (String, String) {
 }
 
 #[test]
-fn a_monitor_and_who_asks_are_told_how_rules_sinks_and_caches_stand() {
+fn metrics_readiness_and_status_agree() {
     let folder = PathBuf::from(place("notify-standing"));
     // What a run of long ago left.
     let _ = std::fs::remove_dir_all(&folder);

@@ -499,7 +499,7 @@ fn random_troubles_remove_no_entry_of_ready_pod() {
 }
 
 #[test]
-fn removed_entry_of_ready_pod_is_seen_by_the_judge() {
+fn checker_detects_removed_entry_of_ready_pod() {
     let Some(world) = World::start("seen") else { return };
     let mut acting = begin(&world);
     eventually("all of it at first", || world.outside_is_equal());

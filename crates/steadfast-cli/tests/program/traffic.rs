@@ -112,7 +112,7 @@ fn crashed_pods_and_their_replacements_fail_no_request() {
 }
 
 #[test]
-fn balancer_reload_and_restart_fail_no_request_after_two_seconds() {
+fn balancer_restart_recovers_within_two_seconds() {
     let Some((mut world, mut web)) = begin(Setup { name: "reload", ..DOCUMENTED }, 3) else { return };
     world.disturb("HAProxy reloads", |balancer| balancer.reload());
     world.sleep(Duration::from_millis(2500));
@@ -124,7 +124,7 @@ fn balancer_reload_and_restart_fail_no_request_after_two_seconds() {
 }
 
 #[test]
-fn dead_servers_without_the_program_are_seen_by_the_judge() {
+fn checker_detects_dead_servers() {
     let Some((mut world, mut web)) = begin(Setup { name: "seen", ..DOCUMENTED }, 1) else { return };
     // Two dead servers, and no program that removes them.
     world.end_notify("TERM");

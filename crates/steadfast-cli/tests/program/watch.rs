@@ -19,7 +19,7 @@ fn text<'a>(line: &'a Value, key: &str) -> &'a str {
 }
 
 #[test]
-fn an_embedded_fleet_is_told_in_as_many_lines_as_asked_for() {
+fn until_limits_embedded_fleet_events() {
     let output = steadfast(&["watch", "--embedded", "--until", "60", "-o", "json"]);
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(said(&output), "");
@@ -58,7 +58,7 @@ fn an_embedded_fleet_is_told_in_as_many_lines_as_asked_for() {
 }
 
 #[test]
-fn a_fleet_that_is_cut_off_shows_the_doubt_and_then_what_was_missed() {
+fn outage_shows_doubt_and_missed_changes() {
     let output = steadfast(&["watch", "--embedded", "--disturb", "--until", "60"]);
     assert!(output.status.success(), "{}", said(&output));
     let said = said(&output);
@@ -72,14 +72,14 @@ fn a_fleet_that_is_cut_off_shows_the_doubt_and_then_what_was_missed() {
 }
 
 #[test]
-fn twenty_lines_are_twenty_lines() {
+fn until_twenty_prints_twenty_lines() {
     let output = steadfast(&["watch", "--embedded", "--until", "20", "-o", "json"]);
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(lines(&output.stdout).len(), 20);
 }
 
 #[test]
-fn the_whole_object_comes_where_it_is_asked_for() {
+fn full_prints_whole_objects() {
     let output = steadfast(&["watch", "po", "--embedded", "-n", "shop", "--until", "2", "-o", "json", "--full"]);
     let lines = lines(&output.stdout);
     assert_eq!(lines.len(), 2, "{}", said(&output));
@@ -93,7 +93,7 @@ fn the_whole_object_comes_where_it_is_asked_for() {
 }
 
 #[test]
-fn people_get_a_symbol_a_resource_and_a_place() {
+fn text_has_symbol_resource_and_name() {
     let output = steadfast(&["watch", "deploy", "--embedded", "--until", "4"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["+ deployments.apps default/web\n", "+ deployments.apps shop/cart\n", "= deployments.apps synced at "]
@@ -103,7 +103,7 @@ fn people_get_a_symbol_a_resource_and_a_place() {
 }
 
 #[test]
-fn a_pipe_that_is_closed_ends_it_without_a_word() {
+fn closed_pipe_ends_watch_silently() {
     let mut child = start(&["watch", "--embedded", "-o", "json"]);
     let mut first = String::new();
     let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -143,7 +143,7 @@ fn selectors_contexts_and_names_reach_the_server() {
 
 #[cfg(unix)]
 #[test]
-fn a_server_that_is_not_there_is_waited_for_and_said_to_be() {
+fn unreachable_server_is_reported_and_retried() {
     use crate::run::signal;
 
     let kubeconfig = crate::bad_input::kubeconfig("waiting.kubeconfig", "https://127.0.0.1:1", "");
@@ -161,7 +161,7 @@ fn a_server_that_is_not_there_is_waited_for_and_said_to_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_replaced_in_the_kubeconfig_is_used_by_a_watch_that_runs() {
+async fn running_watch_uses_replaced_token() {
     let server = ApiServer::builder().tls(true).token("first").start().await.expect("a server");
     let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system", "synced"].len();
     let kubeconfig = file("rotated.kubeconfig", &server.kubeconfig());
@@ -190,7 +190,7 @@ fn config_map(name: &str, value: &str) -> Value {
 }
 
 #[test]
-fn times_are_those_of_the_zone_with_their_offset_or_of_utc() {
+fn times_have_local_offset_or_utc() {
     let arguments = ["watch", "ns", "--embedded", "--until", "1"];
     let told = |more: &[&str]| {
         let output = finish(start_with(&[&arguments, more].concat(), &[("TZ", "IST-5:30")]));
@@ -205,7 +205,7 @@ fn times_are_those_of_the_zone_with_their_offset_or_of_utc() {
 }
 
 #[test]
-fn one_object_is_watched_by_its_kind_and_name() {
+fn single_object_is_watched_by_name() {
     let watched = |resources: &[&str], until: &str| {
         let common = ["watch", "--embedded", "--until", until, "-o", "json"];
         let output = steadfast(&[&common, resources].concat());
@@ -224,7 +224,7 @@ fn one_object_is_watched_by_its_kind_and_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_is_not_there_yet_is_waited_for_and_the_others_are_watched_meanwhile() {
+async fn missing_kind_is_awaited_while_others_run() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     let kubeconfig = file("wait-for-kind.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "widgets.example.com", "cm", "--wait-for-kind", "--kubeconfig", &kubeconfig];
@@ -258,7 +258,7 @@ async fn a_kind_that_is_not_there_yet_is_waited_for_and_the_others_are_watched_m
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doubt_and_its_end_are_lines_for_programs_and_only_newer_is_behind_its_end() {
+async fn json_doubt_lines_precede_newer_events() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     server.create(&config_map("before", "1")).expect("a config map");
     let kubeconfig = file("freshness.kubeconfig", &server.kubeconfig());

@@ -14,7 +14,7 @@ fn is_east(id: &str) -> bool {
 }
 
 #[test]
-fn api_server_restarts_during_rolling_update_fail_no_request() {
+fn api_server_restarts_fail_no_request() {
     let Some((mut world, mut web)) = begin(Setup { name: "api", ..DOCUMENTED }, 6) else { return };
     web.roll_with(&mut world, |world, step| match step {
         2 => world.clusters[0].faults().restart(),
@@ -63,7 +63,7 @@ fn cluster_that_becomes_unreachable_keeps_its_servers_only() {
 }
 
 #[test]
-fn program_restarts_during_rolling_update_fail_no_request() {
+fn program_restarts_fail_no_request() {
     let Some((mut world, mut web)) = begin(Setup { name: "restarts", ..DOCUMENTED }, 10) else { return };
     web.roll_with(&mut world, |world, step| match step {
         2 => world.end_notify("KILL"),
@@ -75,7 +75,7 @@ fn program_restarts_during_rolling_update_fail_no_request() {
 }
 
 #[test]
-fn program_killed_time_and_again_leaves_no_dead_server() {
+fn repeated_kills_leave_no_dead_server() {
     let Some((mut world, mut web)) = begin(Setup { name: "kills", ..DOCUMENTED }, 6) else { return };
     web.roll_with(&mut world, |world, _| {
         world.end_notify("KILL");

@@ -61,7 +61,7 @@ pub(super) fn slices(endpoints: &[Endpoint], port: u16) -> [Value; 2] {
 }
 
 #[test]
-fn rolling_update_read_from_endpoint_slices_fails_no_request() {
+fn endpoint_slices_rolling_update_fails_no_request() {
     let Some((mut world, mut web)) = begin(Setup { name: "slices", ..ENDPOINTS }, 6) else { return };
     // Names of pods get longer at the tenth one: all endpoints move from one slice to the other.
     web.roll(&mut world);

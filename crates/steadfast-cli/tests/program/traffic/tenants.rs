@@ -45,7 +45,7 @@ fn roll_and_judge(mut world: World, mut web: Deployment) {
 }
 
 #[test]
-fn pods_of_unselected_namespace_with_equal_names_are_never_served() {
+fn unselected_namespace_is_never_served() {
     let Some((mut world, mut web)) = begin(Setup { name: "unselected", ..DOCUMENTED }, 3) else { return };
     for number in 0..6 {
         world.create_ready(0, TENANT, &format!("web-{number}"));
@@ -55,7 +55,7 @@ fn pods_of_unselected_namespace_with_equal_names_are_never_served() {
 }
 
 #[test]
-fn pods_of_tenant_with_equal_names_take_no_server_over() {
+fn equal_pod_names_take_over_no_server() {
     let rules = r#"
 [sinks.web]
 haproxy = { socket = "admin.sock", backend = "web", server_options = "check inter 500ms fall 2 observe layer4 error-limit 1 on-error mark-down" }
@@ -82,7 +82,7 @@ to = ["web"]
 }
 
 #[test]
-fn failing_expression_of_tenant_delays_no_removal_of_others() {
+fn failing_expression_delays_no_foreign_removal() {
     let Some((mut world, web)) = begin(Setup { name: "expression", ..SHARED }, 4) else { return };
     for (name, annotations) in
         [("none", json!(null)), ("text", json!({"example.org/port": "http", "example.org/weight": "?"}))]
@@ -118,7 +118,7 @@ fn entry_that_haproxy_rejects_affects_only_itself() {
 }
 
 #[test]
-fn flapping_readiness_of_tenant_delays_no_removal_of_others() {
+fn flapping_readiness_delays_no_foreign_removal() {
     let Some((mut world, mut web)) = begin(Setup { name: "flapping", ..SHARED }, 4) else { return };
     let tenants: Vec<_> = (0..8).map(|number| world.create_ready(0, TENANT, &format!("flap-{number}"))).collect();
     web.startup = Duration::from_millis(20);
@@ -160,7 +160,7 @@ fn address_of_foreign_server_stays_with_its_holder() {
 }
 
 #[test]
-fn ten_thousand_entries_of_tenant_delay_no_server_of_others() {
+fn ten_thousand_entries_delay_no_foreign_server() {
     let rules = r#"
 [sinks.web]
 haproxy = { socket = "admin.sock", backend = "web", server_options = "check inter 500ms fall 2 observe layer4 error-limit 1 on-error mark-down" }
